@@ -1,6 +1,7 @@
 /*
  * Which axis of a layer's outputs follows which of its inputs: entries along the one are made from the same entries
  * along the other. What may be split over ranks rests on it, and what may be computed for a part of the entries alone.
+ * And which unknown sizes of outputs are those of inputs.
  */
 #ifndef TRM_GRAPH_AXIS_LINKS_H
 #define TRM_GRAPH_AXIS_LINKS_H
@@ -20,5 +21,37 @@ enum {
 int32_t trm_layer_axis_link(const trm_layer *layer, int32_t k, int32_t i);
 /* The same of an input that is broadcast to `out`. */
 int32_t trm_broadcast_axis_link(const trm_dims *in, const trm_dims *out, int32_t k);
+
+typedef int32_t (*trm_axis_link)(const trm_layer *layer, int32_t k, int32_t i);
+
+/* Links of kinds: every axis follows its own, of every input; inputs are broadcast; all axes but that of the kind's
+ * parameters follow their own, of every input or of the first alone. */
+int32_t trm_link_same(const trm_layer *layer, int32_t k, int32_t i);
+int32_t trm_link_broadcast(const trm_layer *layer, int32_t k, int32_t i);
+int32_t trm_link_but_axis(const trm_layer *layer, int32_t k, int32_t i);
+int32_t trm_link_first_but_axis(const trm_layer *layer, int32_t k, int32_t i);
+
+/* ---- unknown sizes ----------------------------------------------------------------------------- */
+
+/* Two unknown dimensions of one class are equal in every run. A class starts at an input or state and follows the
+ * layers; where a layer makes a new size, a new class starts. Nothing is computed with sizes. */
+typedef struct trm_size_walk {
+    int32_t (*dim_class)[TRM_MAX_DIMS]; /* [n_tensors] */
+    int32_t next;                       /* the next class nobody has */
+} trm_size_walk;
+
+/* Axis `to` of `out` is axis `from` of `in`, or a new size if `in` is NULL. */
+void trm_size_set(trm_size_walk *walk, const trm_tensor *out, int32_t to, const trm_tensor *in, int32_t from);
+/* The axes of `out` are those of `in` before `rank`; the others are new. */
+void trm_sizes_follow(trm_size_walk *walk, const trm_tensor *out, const trm_tensor *in, int32_t rank);
+
+/* Sizes of kinds. All outputs have the dims of the first input. */
+void trm_sizes_same(trm_size_walk *walk, const trm_layer *layer);
+/* The first output's axes are those of the first input that the kind links them to. */
+void trm_sizes_of_first(trm_size_walk *walk, const trm_layer *layer);
+/* The same of all inputs: a size is known where those that are unknown there agree. */
+void trm_sizes_linked(trm_size_walk *walk, const trm_layer *layer);
+/* The same of the first `n` inputs, by these links. */
+void trm_sizes_linked_to(trm_size_walk *walk, const trm_layer *layer, trm_axis_link link, int32_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Shape and type inference: the table of rules, what they share, and the run over a whole network.
+ * Shape and type inference: what the rules share, and the run over a whole network.
  */
 #include "graph/infer.h"
 
@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "graph/kinds/kind.h"
 
 /* ---- dims -------------------------------------------------------------------------------------- */
 
@@ -54,6 +55,18 @@ bool trm_dims_equal(const trm_dims *a, const trm_dims *b)
         equal = a->d[i] == b->d[i];
     }
     return equal;
+}
+
+int64_t trm_dims_count_known(const trm_dims *dims)
+{
+    int64_t count = 1;
+    for (int32_t i = 0; i < dims->n; i++) {
+        if (dims->d[i] == -1) {
+            return -1;
+        }
+        count *= dims->d[i];
+    }
+    return count;
 }
 
 bool trm_dims_are_known(const trm_dims *dims)
@@ -224,148 +237,42 @@ trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const cha
     return TRM_OK;
 }
 
-/* ---- rules ------------------------------------------------------------------------------------- */
-
-static const trm_infer_rule rules[TRM_LAYER_KIND_COUNT] = {
-    [TRM_LAYER_CAST] = trm_infer_cast,
-    [TRM_LAYER_RESHAPE] = trm_infer_reshape,
-    [TRM_LAYER_TRANSPOSE] = trm_infer_transpose,
-    [TRM_LAYER_SLICE] = trm_infer_slice,
-    [TRM_LAYER_CONCAT] = trm_infer_concat,
-    [TRM_LAYER_GATHER] = trm_infer_gather,
-    [TRM_LAYER_EMBEDDING] = trm_infer_embedding,
-    [TRM_LAYER_MATMUL] = trm_infer_matmul,
-    [TRM_LAYER_ELEMENTWISE] = trm_infer_elementwise,
-    [TRM_LAYER_UNARY] = trm_infer_unary,
-    [TRM_LAYER_GLU] = trm_infer_glu,
-    [TRM_LAYER_NORM] = trm_infer_norm,
-    [TRM_LAYER_SOFTMAX] = trm_infer_softmax,
-    [TRM_LAYER_REDUCE] = trm_infer_reduce,
-    [TRM_LAYER_ROPE] = trm_infer_rope,
-    [TRM_LAYER_ATTENTION] = trm_infer_attention,
-    [TRM_LAYER_DIST_COLLECTIVE] = trm_infer_collective,
-    [TRM_LAYER_FUSED_ELEMENTWISE] = trm_infer_fused_elementwise,
-    [TRM_LAYER_SELECT] = trm_infer_select,
-    [TRM_LAYER_ROTATE] = trm_infer_rotate,
-    [TRM_LAYER_CUMULATIVE] = trm_infer_cumulative,
-    [TRM_LAYER_QUANTIZE] = trm_infer_quantize,
-    [TRM_LAYER_DEQUANTIZE] = trm_infer_dequantize,
-    [TRM_LAYER_FOURIER] = trm_infer_fourier,
-    [TRM_LAYER_DETERMINANT] = trm_infer_determinant,
-    [TRM_LAYER_RANDOM] = trm_infer_random,
-    [TRM_LAYER_CONVOLUTION] = trm_infer_convolution,
-    [TRM_LAYER_DECONVOLUTION] = trm_infer_deconvolution,
-    [TRM_LAYER_DEFORMABLE_CONVOLUTION] = trm_infer_deformable_convolution,
-    [TRM_LAYER_POOL] = trm_infer_pool,
-    [TRM_LAYER_COL2IM] = trm_infer_col2im,
-    [TRM_LAYER_RESIZE] = trm_infer_resize,
-    [TRM_LAYER_GRID_SAMPLE] = trm_infer_grid_sample,
-    [TRM_LAYER_ROI_POOL] = trm_infer_roi_pool,
-    [TRM_LAYER_GROUP_NORM] = trm_infer_group_norm,
-    [TRM_LAYER_LRN] = trm_infer_lrn,
-    [TRM_LAYER_NON_MAX_SUPPRESSION] = trm_infer_non_max_suppression,
-    [TRM_LAYER_RECURRENT] = trm_infer_recurrent,
-    [TRM_LAYER_SHAPE] = trm_infer_shape,
-    [TRM_LAYER_EXPAND] = trm_infer_expand,
-    [TRM_LAYER_TILE] = trm_infer_tile,
-    [TRM_LAYER_RANGE] = trm_infer_range,
-    [TRM_LAYER_NON_ZERO] = trm_infer_non_zero,
-    [TRM_LAYER_UNIQUE] = trm_infer_unique,
-    [TRM_LAYER_ALL_REDUCE_NORM] = trm_infer_all_reduce_norm,
-    [TRM_LAYER_QKV_ATTENTION] = trm_infer_qkv_attention,
-    [TRM_LAYER_MATMUL_GLU] = trm_infer_matmul_glu,
-    [TRM_LAYER_NORM_MATMUL] = trm_infer_norm_matmul,
-    [TRM_LAYER_DEQUANT_MATMUL] = trm_infer_dequant_matmul,
-    [TRM_LAYER_PAD] = trm_infer_pad,
-    [TRM_LAYER_GATHER_ELEMENTS] = trm_infer_gather_elements,
-    [TRM_LAYER_GATHER_ND] = trm_infer_gather_nd,
-    [TRM_LAYER_SCATTER] = trm_infer_scatter,
-    [TRM_LAYER_ONE_HOT] = trm_infer_one_hot,
-    [TRM_LAYER_REVERSE_SEQUENCE] = trm_infer_reverse_sequence,
-    [TRM_LAYER_TOPK] = trm_infer_topk,
-    [TRM_LAYER_ARG_REDUCE] = trm_infer_arg_reduce,
-    [TRM_LAYER_IF] = trm_infer_condition,
-    [TRM_LAYER_END_IF] = trm_infer_condition,
-    [TRM_LAYER_LOOP] = trm_infer_condition,
-    [TRM_LAYER_END_LOOP] = trm_infer_condition,
-    [TRM_LAYER_ENTER] = trm_infer_enter,
-    [TRM_LAYER_RECURRENCE] = trm_infer_recurrence,
-    [TRM_LAYER_NEXT] = trm_infer_next,
-    [TRM_LAYER_LOOP_OUTPUT] = trm_infer_loop_output,
-    [TRM_LAYER_MERGE] = trm_infer_merge,
-};
-
-uint32_t trm_layer_value_inputs(const trm_layer_desc *desc)
+/* Rank that a value input of sizes stands for: the number of its elements. */
+static trm_status rank_of_sizes(const trm_infer_call *call, int32_t input, const char *what, int32_t *rank)
 {
-    switch (desc->kind) {
-    case TRM_LAYER_RESHAPE:
-    case TRM_LAYER_EXPAND:
-    case TRM_LAYER_TILE:
-    case TRM_LAYER_PAD:
-    case TRM_LAYER_ONE_HOT:
-    case TRM_LAYER_TOPK:
-        return 1u << 1;
-    case TRM_LAYER_SLICE:
-        return 1u << 1 | 1u << 2 | 1u << 3;
-    case TRM_LAYER_RANGE:
-        return 1u << 0 | 1u << 1 | 1u << 2;
-    case TRM_LAYER_RESIZE:
-        return 1u << 2 | 1u << 3;
-    case TRM_LAYER_DECONVOLUTION:
-        return 1u << 3;
-    case TRM_LAYER_NON_MAX_SUPPRESSION:
-        return 1u << 2;
-    case TRM_LAYER_IF:
-    case TRM_LAYER_LOOP:
-    case TRM_LAYER_END_LOOP:
-    case TRM_LAYER_MERGE:
-        return 1u << 0;
-    case TRM_LAYER_RANDOM:
-        return desc->random.op == TRM_RANDOM_UNIFORM || desc->random.op == TRM_RANDOM_NORMAL ? 1u << 0 : 0;
-    default:
-        return 0;
+    TRM_TRY(trm_infer_require_rank(call, input, what, 1));
+    int64_t n = call->dims[input]->d[0];
+    if (n < 0 || n > TRM_MAX_DIMS) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has dims %s, expected a known number of sizes, at most %d", what,
+                 trm_dims_format(call->dims[input], text), TRM_MAX_DIMS);
     }
+    *rank = (int32_t)n;
+    return TRM_OK;
 }
 
-bool trm_layer_is_data_dependent(const trm_layer_desc *desc)
+trm_status trm_infer_sizes(const trm_infer_call *call, int32_t input, const char *what, trm_dims *sizes, bool *known)
 {
-    return desc->kind == TRM_LAYER_NON_ZERO || desc->kind == TRM_LAYER_UNIQUE ||
-           desc->kind == TRM_LAYER_NON_MAX_SUPPRESSION;
+    *sizes = (trm_dims){0};
+    TRM_TRY(rank_of_sizes(call, input, what, &sizes->n));
+    return trm_infer_values(call, input, what, sizes->n, sizes->d, known);
 }
 
-int32_t trm_layer_output_count(const trm_layer_desc *desc)
+trm_status trm_infer_same(const trm_infer_call *call, int32_t input)
 {
-    switch (desc->kind) {
-    case TRM_LAYER_NORM:
-        return desc->norm.residual ? 2 : 1;
-    case TRM_LAYER_NORM_MATMUL:
-        return desc->norm_matmul.residual ? 2 : 1;
-    case TRM_LAYER_ALL_REDUCE_NORM:
-        return desc->all_reduce_norm.norm.residual ? 2 : 1;
-    case TRM_LAYER_POOL:
-        return desc->pool.indices ? 2 : 1;
-    case TRM_LAYER_TOPK:
-    case TRM_LAYER_NON_ZERO:
-    case TRM_LAYER_NON_MAX_SUPPRESSION:
-        return 2;
-    case TRM_LAYER_RECURRENT:
-        return desc->recurrent.cell == TRM_RECURRENT_LSTM ? 3 : 2;
-    case TRM_LAYER_UNIQUE:
-        return 5;
-    case TRM_LAYER_FUSED_ELEMENTWISE: /* the rule refuses others */
-        return desc->fused_elementwise.n_outputs >= 1 && desc->fused_elementwise.n_outputs <= TRM_MAX_LAYER_OUTPUTS
-                   ? desc->fused_elementwise.n_outputs
-                   : 1;
-    default:
-        return 1;
-    }
+    call->output_dims[0] = *call->dims[input];
+    call->output_dtypes[0] = call->dtypes[input];
+    return TRM_OK;
 }
+
+/* ---- a layer ----------------------------------------------------------------------------------- */
 
 trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const trm_dims *const *input_dims,
                            const trm_dtype *input_types, const void *const *input_values, int32_t n_outputs,
                            trm_dims *output_dims, trm_dtype *output_types)
 {
-    if ((unsigned)desc->kind >= TRM_LAYER_KIND_COUNT) {
+    const trm_kind *kind = trm_kind_row(desc->kind);
+    if (kind == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found layer kind %d, expected 0 to %d", (int)desc->kind,
                  TRM_LAYER_KIND_COUNT - 1);
     }
@@ -381,71 +288,11 @@ trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const t
         output_dims[i] = (trm_dims){0};
         output_types[i] = TRM_DTYPE_NONE;
     }
-    TRM_TRY(rules[desc->kind](&call));
+    TRM_TRY(kind->infer(&call));
     for (int32_t i = 0; i < n_outputs; i++) {
         TRM_TRY(trm_dims_check(&output_dims[i], output_types[i], true));
     }
     return TRM_OK;
-}
-
-static void normalize_axis(int32_t *axis, int32_t rank)
-{
-    *axis = *axis < 0 ? *axis + rank : *axis;
-}
-
-void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input)
-{
-    int32_t rank = first_input->n;
-    switch (desc->kind) {
-    case TRM_LAYER_SLICE:
-        normalize_axis(&desc->slice.axis, rank);
-        break;
-    case TRM_LAYER_CONCAT:
-        normalize_axis(&desc->concat.axis, rank);
-        break;
-    case TRM_LAYER_GATHER:
-        normalize_axis(&desc->gather.axis, rank);
-        break;
-    case TRM_LAYER_SOFTMAX:
-        normalize_axis(&desc->softmax.axis, rank);
-        break;
-    case TRM_LAYER_REDUCE:
-        normalize_axis(&desc->reduce.axis, rank);
-        break;
-    case TRM_LAYER_DIST_COLLECTIVE:
-        normalize_axis(&desc->collective.axis, rank);
-        break;
-    case TRM_LAYER_CUMULATIVE:
-        normalize_axis(&desc->cumulative.axis, rank);
-        break;
-    case TRM_LAYER_QUANTIZE:
-    case TRM_LAYER_DEQUANTIZE:
-        normalize_axis(&desc->quantize.axis, rank);
-        break;
-    case TRM_LAYER_FOURIER:
-        normalize_axis(&desc->fourier.axis, rank);
-        break;
-    case TRM_LAYER_UNIQUE:
-        normalize_axis(&desc->unique.axis, rank);
-        break;
-    case TRM_LAYER_GATHER_ELEMENTS:
-        normalize_axis(&desc->gather_elements.axis, rank);
-        break;
-    case TRM_LAYER_SCATTER:
-        normalize_axis(&desc->scatter.axis, rank);
-        break;
-    case TRM_LAYER_ONE_HOT:
-        normalize_axis(&desc->one_hot.axis, rank + 1);
-        break;
-    case TRM_LAYER_TOPK:
-        normalize_axis(&desc->topk.axis, rank);
-        break;
-    case TRM_LAYER_ARG_REDUCE:
-        normalize_axis(&desc->arg_reduce.axis, rank);
-        break;
-    default:
-        break;
-    }
 }
 
 /* ---- a whole network --------------------------------------------------------------------------- */

@@ -19,89 +19,6 @@ typedef struct trm_infer_call {
 
 typedef trm_status (*trm_infer_rule)(const trm_infer_call *call);
 
-/* infer_tensor.c: rules of kinds that move elements */
-trm_status trm_infer_cast(const trm_infer_call *call);
-trm_status trm_infer_reshape(const trm_infer_call *call);
-trm_status trm_infer_transpose(const trm_infer_call *call);
-trm_status trm_infer_slice(const trm_infer_call *call);
-trm_status trm_infer_concat(const trm_infer_call *call);
-trm_status trm_infer_gather(const trm_infer_call *call);
-trm_status trm_infer_softmax(const trm_infer_call *call);
-trm_status trm_infer_reduce(const trm_infer_call *call);
-
-/* infer_pointwise.c: rules of kinds that take elements one by one */
-trm_status trm_infer_elementwise(const trm_infer_call *call);
-trm_status trm_infer_unary(const trm_infer_call *call);
-trm_status trm_infer_select(const trm_infer_call *call);
-trm_status trm_infer_rotate(const trm_infer_call *call);
-trm_status trm_infer_cumulative(const trm_infer_call *call);
-trm_status trm_infer_quantize(const trm_infer_call *call);
-trm_status trm_infer_dequantize(const trm_infer_call *call);
-trm_status trm_infer_fourier(const trm_infer_call *call);
-trm_status trm_infer_determinant(const trm_infer_call *call);
-trm_status trm_infer_random(const trm_infer_call *call);
-
-/* infer_fused.c */
-trm_status trm_infer_fused_elementwise(const trm_infer_call *call);
-
-/* infer_model.c: rules of the kinds of a neural network */
-trm_status trm_infer_embedding(const trm_infer_call *call);
-trm_status trm_infer_matmul(const trm_infer_call *call);
-trm_status trm_infer_glu(const trm_infer_call *call);
-trm_status trm_infer_matmul_glu(const trm_infer_call *call);
-trm_status trm_infer_norm_matmul(const trm_infer_call *call);
-trm_status trm_infer_dequant_matmul(const trm_infer_call *call);
-trm_status trm_infer_norm(const trm_infer_call *call);
-trm_status trm_infer_rope(const trm_infer_call *call);
-trm_status trm_infer_attention(const trm_infer_call *call);
-trm_status trm_infer_qkv_attention(const trm_infer_call *call);
-
-/* infer_movement.c: rules of the kinds that take or place elements by position */
-trm_status trm_infer_pad(const trm_infer_call *call);
-trm_status trm_infer_gather_elements(const trm_infer_call *call);
-trm_status trm_infer_gather_nd(const trm_infer_call *call);
-trm_status trm_infer_scatter(const trm_infer_call *call);
-trm_status trm_infer_one_hot(const trm_infer_call *call);
-trm_status trm_infer_reverse_sequence(const trm_infer_call *call);
-trm_status trm_infer_topk(const trm_infer_call *call);
-trm_status trm_infer_arg_reduce(const trm_infer_call *call);
-
-/* infer_shape.c: rules of the kinds whose dims follow from values or data */
-trm_status trm_infer_shape(const trm_infer_call *call);
-trm_status trm_infer_expand(const trm_infer_call *call);
-trm_status trm_infer_tile(const trm_infer_call *call);
-trm_status trm_infer_range(const trm_infer_call *call);
-trm_status trm_infer_non_zero(const trm_infer_call *call);
-trm_status trm_infer_unique(const trm_infer_call *call);
-
-/* infer_control.c: regions that run as conditions say */
-trm_status trm_infer_condition(const trm_infer_call *call);
-trm_status trm_infer_enter(const trm_infer_call *call);
-trm_status trm_infer_recurrence(const trm_infer_call *call);
-trm_status trm_infer_next(const trm_infer_call *call);
-trm_status trm_infer_loop_output(const trm_infer_call *call);
-trm_status trm_infer_merge(const trm_infer_call *call);
-
-/* infer_collective.c */
-trm_status trm_infer_collective(const trm_infer_call *call);
-trm_status trm_infer_all_reduce_norm(const trm_infer_call *call);
-
-/* infer_window.c: windows that slide over images */
-trm_status trm_infer_convolution(const trm_infer_call *call);
-trm_status trm_infer_deconvolution(const trm_infer_call *call);
-trm_status trm_infer_deformable_convolution(const trm_infer_call *call);
-trm_status trm_infer_pool(const trm_infer_call *call);
-trm_status trm_infer_col2im(const trm_infer_call *call);
-
-/* infer_vision.c: other kinds over images, and recurrent ones */
-trm_status trm_infer_resize(const trm_infer_call *call);
-trm_status trm_infer_grid_sample(const trm_infer_call *call);
-trm_status trm_infer_roi_pool(const trm_infer_call *call);
-trm_status trm_infer_group_norm(const trm_infer_call *call);
-trm_status trm_infer_lrn(const trm_infer_call *call);
-trm_status trm_infer_non_max_suppression(const trm_infer_call *call);
-trm_status trm_infer_recurrent(const trm_infer_call *call);
-
 /* ---- checks, in infer.c ------------------------------------------------------------------------ */
 
 /* Between `least` and `most` inputs, the first `least` of them given. */
@@ -116,6 +33,9 @@ trm_status trm_infer_require_dims(const trm_infer_call *call, int32_t input, con
 trm_status trm_infer_require_activation(trm_activation activation);
 /* `axis`, which may be negative, as one of `rank`. */
 trm_status trm_infer_axis(int32_t axis, int32_t rank, int32_t *normal);
+
+/* The first output has the dims and type of an input; returns TRM_OK. */
+trm_status trm_infer_same(const trm_infer_call *call, int32_t input);
 
 bool trm_dim_fits(int64_t a, int64_t b);     /* equal, or one unknown */
 int64_t trm_dim_known(int64_t a, int64_t b); /* of two that fit, the known one */
@@ -142,6 +62,8 @@ trm_status trm_infer_in_network(const trm_layer *layer, const void *const *value
 
 /* Rank, sizes and number of bytes in range; -1 only where allowed. */
 trm_status trm_dims_check(const trm_dims *dims, trm_dtype dtype, bool unknown_allowed);
+/* Elements; -1 if a dimension is unknown. */
+int64_t trm_dims_count_known(const trm_dims *dims);
 /* Writes negative axes of a desc as positive ones. */
 void trm_layer_normalize(trm_layer_desc *desc, const trm_dims *first_input);
 

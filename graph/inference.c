@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "graph/evaluate.h"
 #include "graph/infer.h"
+#include "graph/kinds/kind.h"
 
 /* What is known of a tensor's elements. */
 typedef enum value_state {
@@ -37,43 +38,6 @@ struct trm_inference {
 
 /* ---- which values are wanted ------------------------------------------------------------------- */
 
-/* Kinds that shapes are computed with. What others make is read where they ran. */
-static bool is_evaluated(trm_layer_kind kind)
-{
-    switch (kind) {
-    case TRM_LAYER_CAST:
-    case TRM_LAYER_RESHAPE:
-    case TRM_LAYER_TRANSPOSE:
-    case TRM_LAYER_SLICE:
-    case TRM_LAYER_CONCAT:
-    case TRM_LAYER_GATHER:
-    case TRM_LAYER_ELEMENTWISE:
-    case TRM_LAYER_UNARY:
-    case TRM_LAYER_REDUCE:
-    case TRM_LAYER_SHAPE:
-    case TRM_LAYER_EXPAND:
-    case TRM_LAYER_TILE:
-    case TRM_LAYER_PAD:
-    case TRM_LAYER_RANGE:
-    case TRM_LAYER_SELECT:
-    case TRM_LAYER_GATHER_ELEMENTS:
-    case TRM_LAYER_GATHER_ND:
-    case TRM_LAYER_SCATTER:
-    case TRM_LAYER_ONE_HOT:
-    case TRM_LAYER_TOPK:
-    case TRM_LAYER_ARG_REDUCE:
-    case TRM_LAYER_CUMULATIVE:
-    case TRM_LAYER_ENTER:
-    case TRM_LAYER_RECURRENCE:
-    case TRM_LAYER_NEXT:
-    case TRM_LAYER_LOOP_OUTPUT:
-    case TRM_LAYER_MERGE:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* Marks what wanted values need; true if that is more than before. */
 static bool want_more(trm_inference *self)
 {
@@ -85,7 +49,7 @@ static bool want_more(trm_inference *self)
         for (int32_t k = 0; k < layer->n_outputs; k++) {
             is_wanted = is_wanted || self->values[layer->outputs[k]->index].wanted;
         }
-        if (is_wanted && is_evaluated(layer->desc.kind) && layer->desc.kind != TRM_LAYER_SHAPE) {
+        if (is_wanted && trm_kind_is(layer, TRM_KIND_EVALUATED) && layer->desc.kind != TRM_LAYER_SHAPE) {
             wanted = UINT32_MAX;
         }
         for (int32_t k = 0; k < layer->n_inputs; k++) {
@@ -120,7 +84,7 @@ static bool may_stop(const trm_inference *self)
         if (trm_layer_is_data_dependent(&layer->desc)) {
             return true;
         }
-        bool small = is_evaluated(layer->desc.kind);
+        bool small = trm_kind_is(layer, TRM_KIND_EVALUATED);
         for (int32_t k = 0; k < layer->n_outputs; k++) {
             const trm_tensor *output = layer->outputs[k];
             int64_t elements = (int64_t)(TRM_LARGEST_VALUE / trm_dtype_size(output->dtype));
@@ -345,7 +309,7 @@ static bool is_passed_over(const trm_inference *self, const trm_layer *layer, in
 static bool can_compute(const trm_inference *self, const trm_layer *layer)
 {
     bool wanted = false;
-    if (!is_evaluated(layer->desc.kind) ||
+    if (!trm_kind_is(layer, TRM_KIND_EVALUATED) ||
         (!self->follows && trm_kind_is_control(layer->desc.kind) && layer->desc.kind != TRM_LAYER_ENTER)) {
         return false;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/kinds/kind.h"
 #include "graph/memory_plan.h"
 
 #define ALL (TRM_MOST_AUX_STREAMS + 1)
@@ -207,13 +208,6 @@ static trm_status find_ends(const assigner *a)
     return TRM_OK;
 }
 
-static bool takes_time(trm_layer_kind kind)
-{
-    return kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_DEQUANT_MATMUL || kind == TRM_LAYER_MATMUL_GLU ||
-           kind == TRM_LAYER_ATTENTION || kind == TRM_LAYER_CONVOLUTION || kind == TRM_LAYER_DECONVOLUTION ||
-           kind == TRM_LAYER_POOL || kind == TRM_LAYER_RECURRENT;
-}
-
 trm_status trm_streams_width(const trm_network *network, double *width)
 {
     int32_t *before = calloc((size_t)network->n_layers + 1, sizeof(*before)); /* on the longest chain, with it */
@@ -223,7 +217,7 @@ trm_status trm_streams_width(const trm_network *network, double *width)
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        const int32_t own = takes_time(layer->desc.kind);
+        const int32_t own = trm_kind_is(layer, TRM_KIND_TAKES_TIME);
         for (int32_t k = 0; k < layer->n_inputs; k++) {
             const trm_layer *from = layer->inputs[k] == NULL ? NULL : layer->inputs[k]->producer;
             before[i] = from != NULL && before[from->index] > before[i] ? before[from->index] : before[i];

@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "dist/partition/shape_bounds.h"
-#include "graph/axis_links.h"
+#include "graph/kinds/kind.h"
 #include "graph/passes/analysis.h"
 #include "graph/shape_elements.h"
 
@@ -338,21 +338,22 @@ static void mark_range(batch_walk *w, const trm_layer *layer)
 
 /* ---- other layers ------------------------------------------------------------------------------ */
 
-/* (x [T, B, I], w, r, bias, lengths [B], h [D, B, H], c, peepholes) -> (y [T, D, B, H], h [D, B, H], c) */
-static bool follow_recurrent(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
+/* Axes that the kind's row names. */
+static bool follow_row(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
 {
-    static const int8_t inputs[] = {1, -1, -1, -1, 0, 1, 1, -1}, outputs[] = {2, 1, 1};
-    if (axis_of(w, layer->inputs[0]) != 1) {
+    const trm_kind *kind = trm_kind_of(layer);
+    if (axis_of(w, layer->inputs[0]) != kind->batch_inputs[0]) {
         return false;
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
-        const bool is_cut = layer->inputs[i] != NULL && inputs[i] >= 0;
-        if (is_cut && !can_be_cut(w, layer->inputs[i], inputs[i])) {
+        const int8_t axis = kind->batch_inputs[i];
+        const bool is_cut = layer->inputs[i] != NULL && axis >= 0;
+        if (is_cut && !can_be_cut(w, layer->inputs[i], axis)) {
             return false;
         }
-        axes->inputs[i] = is_cut ? inputs[i] : -1;
+        axes->inputs[i] = (int8_t)(is_cut ? axis : -1);
     }
-    memcpy(axes->outputs, outputs, (size_t)layer->n_outputs);
+    memcpy(axes->outputs, kind->batch_outputs, (size_t)layer->n_outputs);
     return true;
 }
 
@@ -361,7 +362,7 @@ static bool follow_recurrent(batch_walk *w, const trm_layer *layer, trm_batch_ax
 static bool sizes_agree(const batch_walk *w, const trm_layer *layer, int32_t i, int32_t axis, int32_t k)
 {
     const trm_tensor *in = layer->inputs[i], *out = layer->outputs[0];
-    const bool is_loose = layer->desc.kind == TRM_LAYER_GATHER_ELEMENTS || layer->desc.kind == TRM_LAYER_SCATTER;
+    const bool is_loose = trm_kind_is(layer, TRM_KIND_LOOSE_SIZES);
     if (layer->desc.kind == TRM_LAYER_RESHAPE) {
         return true;
     }
@@ -410,8 +411,8 @@ static bool follow_layer(batch_walk *w, const trm_layer *layer, trm_batch_axes *
     if (kind == TRM_LAYER_EXPAND && layer->n_inputs > 1) {
         return follow_expand(w, layer, axes);
     }
-    if (kind == TRM_LAYER_RECURRENT) {
-        return follow_recurrent(w, layer, axes);
+    if (trm_kind_of(layer)->batch_inputs != NULL) {
+        return follow_row(w, layer, axes);
     }
     for (int32_t k = 0; k < layer->outputs[0]->dims.n; k++) {
         if (follow_axis(w, layer, k, true, axes)) {

@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+#include "graph/kinds/kind.h"
+
 /*
  * memory_price: whoever asks for n ranks wants the model to take an n-th of the memory on each, more than the last
  * microsecond of a small layer. At 8 all but the smallest matrices (about 1 MB on an H200) are split, and a table whose
@@ -103,27 +105,17 @@ static const trm_sharding *input_form(const trm_partitioner *partitioner, const 
 static double flops(const trm_partitioner *partitioner, const trm_layer *layer, const trm_strategy *strategy,
                     double output_elements)
 {
-    if (layer->desc.kind == TRM_LAYER_MATMUL) {
-        trm_dims a = trm_sharding_local_dims(&layer->inputs[0]->dims, input_form(partitioner, layer, strategy, 0));
-        return 2.0 * output_elements * known(partitioner, a.d[a.n - (layer->desc.matmul.transpose_a ? 2 : 1)]);
+    const trm_kind *kind = trm_kind_of(layer);
+    if (kind->multiplications == NULL) {
+        return 0.0;
     }
-    if (layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL) {
-        trm_dims x = trm_sharding_local_dims(&layer->inputs[0]->dims, input_form(partitioner, layer, strategy, 0));
-        return 2.0 * output_elements * known(partitioner, x.d[x.n - 1]);
+    trm_dims in[TRM_MAX_LAYER_INPUTS];
+    for (int32_t i = 0; i < layer->n_inputs; i++) {
+        in[i] = layer->inputs[i] == NULL
+                    ? (trm_dims){0}
+                    : trm_sharding_local_dims(&layer->inputs[i]->dims, input_form(partitioner, layer, strategy, i));
     }
-    if (layer->desc.kind == TRM_LAYER_ATTENTION) {
-        const trm_attention_form form = layer->desc.attention.form;
-        const trm_dims *k = &layer->inputs[TRM_ATTENTION_K]->dims;
-        const int32_t keys = form == TRM_ATTENTION_PACKED_NHD ? 0 : form == TRM_ATTENTION_PADDED_BNHD ? 1 : 2;
-        return 4.0 * output_elements * known(partitioner, k->d[keys]);
-    }
-    if (layer->desc.kind == TRM_LAYER_CONVOLUTION || layer->desc.kind == TRM_LAYER_DECONVOLUTION) {
-        trm_dims w = trm_sharding_local_dims(&layer->inputs[1]->dims, input_form(partitioner, layer, strategy, 1));
-        bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION;
-        double taps = count_elements(partitioner, &w) / known(partitioner, w.d[transposed ? 1 : 0]);
-        return 2.0 * output_elements * taps;
-    }
-    return 0.0;
+    return 2.0 * output_elements * kind->multiplications(layer, in, partitioner->model.unknown_dimension);
 }
 
 double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm_layer *layer,
@@ -142,8 +134,7 @@ double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm
     }
     for (int32_t i = 0; i < layer->n_inputs; i++) {
         if (layer->inputs[i] != NULL) {
-            bool is_looked_up =
-                i == 0 && (layer->desc.kind == TRM_LAYER_EMBEDDING || layer->desc.kind == TRM_LAYER_GATHER);
+            bool is_looked_up = i == 0 && trm_kind_is(layer, TRM_KIND_LOOKS_UP);
             bytes += is_looked_up
                          ? output_bytes
                          : local_bytes(partitioner, layer->inputs[i], input_form(partitioner, layer, strategy, i));

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "dist/partition/context_parallel.h"
 #include "dist/parallel/world.h"
+#include "graph/kinds/kind.h"
 
 /* ---- between stages ---------------------------------------------------------------------------- */
 
@@ -119,43 +120,23 @@ static trm_status share_output(trm_emitter *e, const trm_tensor *output)
 /* What of a layer's parameters depends on the sharding. */
 static void localize(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_layer_desc *desc)
 {
-    const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
-    if (desc->kind == TRM_LAYER_RESHAPE) {
-        trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
-        for (int32_t i = 0; i < dims.n; i++) {
-            desc->reshape.dims.d[i] = dims.d[i] > 0 ? dims.d[i] : desc->reshape.dims.d[i];
-        }
-    } else if (desc->kind == TRM_LAYER_EXPAND && out->kind == TRM_SPLIT) {
-        trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
-        int32_t axis = out->axis - (dims.n - desc->expand.dims.n);
-        if (axis >= 0 && desc->expand.dims.d[axis] > 1) {
-            desc->expand.dims.d[axis] = dims.d[out->axis];
-        }
-    } else if (desc->kind == TRM_LAYER_CONVOLUTION || desc->kind == TRM_LAYER_DECONVOLUTION) {
-        bool by_groups = out->kind == TRM_SPLIT && out->axis > 0 && desc->convolution.groups > 1;
-        desc->convolution.groups /= by_groups ? out->parts : 1;
-    } else if (desc->kind == TRM_LAYER_GROUP_NORM) {
-        bool by_groups = out->kind == TRM_SPLIT && out->axis == 1 && desc->group_norm.groups > 0;
-        desc->group_norm.groups /= by_groups ? out->parts : 1;
-    } else if (desc->kind == TRM_LAYER_EMBEDDING) {
-        const trm_sharding *table = trm_emitter_form(e, layer->inputs[0], strategy->inputs[0]);
-        if (table->kind == TRM_SPLIT && table->axis == 0) {
-            int64_t start, length;
-            trm_emitter_part_range(e, layer->inputs[0], table, &start, &length);
-            desc->embedding.first_row += start;
-        }
+    const trm_kind *kind = trm_kind_of(layer);
+    if (kind->localize == NULL) {
+        return;
     }
+    const trm_sharding *first = trm_emitter_form(e, layer->inputs[0], strategy->inputs[0]);
+    int64_t first_row = 0, length;
+    if (first->kind == TRM_SPLIT && first->axis == 0 && layer->inputs[0]->dims.d[0] >= 0) {
+        trm_emitter_part_range(e, layer->inputs[0], first, &first_row, &length);
+    }
+    kind->localize(layer, trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]), first_row, desc);
 }
 
 /* The bias of a product in summands, and what a convolution adds, is in the first of them. */
 static bool leaves_out(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
 {
     const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
-    bool is_added = layer->desc.kind == TRM_LAYER_MATMUL           ? input == 2
-                    : layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL ? input == TRM_DEQUANT_MATMUL_BIAS
-                    : layer->desc.kind == TRM_LAYER_CONVOLUTION    ? input >= 2
-                    : layer->desc.kind == TRM_LAYER_DECONVOLUTION  ? input == 2
-                                                                   : false;
+    bool is_added = (trm_kind_of(layer)->added >> input & 1) != 0;
     return is_added && out->kind == TRM_PARTIAL && trm_emitter_part(e, out) > 0;
 }
 

@@ -144,8 +144,8 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
             continue;
         }
         int32_t parts = partitioner->shares_rows
-                            ? (trm_partition_rows_divide(layer, partitioner->n) ? partitioner->n : 1)
-                            : trm_partition_head_parts(layer, partitioner->n, &kv_parts);
+                            ? (trm_attention_rows_divide(layer, partitioner->n) ? partitioner->n : 1)
+                            : trm_attention_head_parts(layer, partitioner->n, &kv_parts);
         if (parts < partitioner->n) {
             first_parts = first == NULL ? parts : first_parts;
             first = first == NULL ? layer : first;

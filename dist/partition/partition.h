@@ -14,20 +14,7 @@
 
 #include "collectives/communicator.h"
 #include "graph/network.h"
-
-/* How one tensor lies on the n ranks of an axis. */
-typedef enum trm_sharding_kind {
-    TRM_REPLICATED = 0, /* whole on every rank */
-    TRM_SPLIT,  /* rank r holds part r * parts / n of `parts` parts along `axis`, ceil(d / parts) long each; where
-                 * that is more than d in all, the rest of the last part is zeros */
-    TRM_PARTIAL /* rank r holds summand r * parts / n of `parts` summands */
-} trm_sharding_kind;
-
-typedef struct trm_sharding {
-    trm_sharding_kind kind;
-    int32_t axis;  /* SPLIT */
-    int32_t parts; /* divides n; below n, runs of n / parts ranks hold the same part (few kv heads) */
-} trm_sharding;
+#include "graph/sharding.h"
 
 /* What moving and computing costs, for the choice of shardings. */
 typedef struct trm_cost_model {

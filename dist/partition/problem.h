@@ -84,14 +84,6 @@ typedef struct trm_partitioner {
     trm_arena arena;
 } trm_partitioner;
 
-/* Of sizes that are known. */
-static inline int64_t trm_ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-/* Dims of one rank's part of a tensor of these dims. */
-trm_dims trm_sharding_local_dims(const trm_dims *dims, const trm_sharding *sharding);
 /* Whether every part is of the same size with no zeros behind it. */
 bool trm_sharding_is_even(const trm_dims *dims, const trm_sharding *sharding);
 /* Whether a tensor can lie like this at all: sums are of floats, every part has something in it, and only activations
@@ -104,12 +96,6 @@ bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *shar
 int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sharding);
 /* Fills in parts[] and the strategies of every layer, forms of their tensors included. */
 trm_status trm_partition_enumerate(trm_partitioner *partitioner);
-/* Whether the rows of a padded attention layer can be cut into n parts, and what each part sees is known. */
-bool trm_partition_rows_divide(const trm_layer *attention, int32_t n);
-/* Into how many parts an attention layer's heads can be cut over n ranks, and its kv heads then; 1 where they cannot.
- */
-int32_t trm_partition_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts);
-
 /* ---- the batch --------------------------------------------------------------------------------- */
 
 /*

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "graph/axis_links.h"
+#include "graph/kinds/kind.h"
 #include "graph/passes/analysis.h"
 #include "graph/passes/row_choices.h"
 #include "graph/regions.h"
@@ -134,19 +135,6 @@ static trm_status selector_init(trm_network *network, selector *self)
 
 /* ---- the walk ---------------------------------------------------------------------------------- */
 
-static bool is_product(const trm_layer *layer)
-{
-    switch (layer->desc.kind) {
-    case TRM_LAYER_MATMUL:
-    case TRM_LAYER_DEQUANT_MATMUL:
-    case TRM_LAYER_CONVOLUTION:
-    case TRM_LAYER_DECONVOLUTION:
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* Whether nothing was chosen from in the tensor as yet. */
 static bool mark(selector *self, trm_tensor *tensor, int32_t axis)
 {
@@ -240,7 +228,8 @@ static bool walk_over(selector *self, trm_layer *layer, int32_t k)
             continue;
         }
         int32_t from = trm_layer_axis_link(layer, k, i);
-        if (from == TRM_LINK_WHOLE && !(is_product(layer) && self->varies[layer->inputs[i]->index])) {
+        if (from == TRM_LINK_WHOLE &&
+            !(trm_kind_is(layer, TRM_KIND_PRODUCT) && self->varies[layer->inputs[i]->index])) {
             continue;
         }
         if (from < 0 || !carries(self, layer, i, from, k)) {
@@ -285,7 +274,7 @@ static void find_places(selector *self, const trm_row_choice *choices)
         if (tensor->producer == NULL || !walk_over(self, tensor->producer, self->axis[tensor->index])) {
             break;
         }
-        n_products += is_product(self->walked[self->n_walked - 1]);
+        n_products += trm_kind_is(self->walked[self->n_walked - 1], TRM_KIND_PRODUCT);
     }
     self->n_walked = n_between;
 }

@@ -1,8 +1,8 @@
 /*
  * The catalogue of layer kinds and their parameters.
  *
- * A layer is a trm_layer_desc, its input tensors and its output tensors. The shape and type rule of
- * each kind stands in graph/infer.c, its meaning is its host reference kernel. Arithmetic on f16 and
+ * A layer is a trm_layer_desc, its input tensors and its output tensors. The row of each
+ * kind in graph/kinds has its shape and type rule; its meaning is its host reference kernel. Arithmetic on f16 and
  * bf16 is done in f32 and rounded once when a layer's output is stored.
  *
  * Shapes below are row-major; T is tokens (all sequences of a step, one after the other), S sequences.

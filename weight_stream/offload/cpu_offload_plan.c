@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/unit.h"
+#include "graph/kinds/kind.h"
 #include "weight_stream/offload/streaming.h"
 
 /* Until they are measured: bytes per second that the processors read weights at, and seconds
@@ -13,24 +14,6 @@
 #define CUDA_HANDOVER  4e-5
 #define HOST_HANDOVER  2e-6
 #define HOST_READ_RATE 2e10
-
-/* The input that is the weight of a product, or -1. */
-static int32_t weight_input(const trm_layer *layer)
-{
-    const trm_layer_desc *desc = &layer->desc;
-    switch (desc->kind) {
-    case TRM_LAYER_MATMUL:
-        return desc->matmul.transpose_b && !desc->matmul.transpose_a ? 1 : -1;
-    case TRM_LAYER_MATMUL_GLU:
-        return 1;
-    case TRM_LAYER_NORM_MATMUL:
-        return TRM_NORM_MATMUL_WEIGHT;
-    case TRM_LAYER_DEQUANT_MATMUL:
-        return TRM_DEQUANT_MATMUL_WEIGHT;
-    default:
-        return -1;
-    }
-}
 
 static int64_t last_dim(const trm_dims *dims)
 {
@@ -102,7 +85,7 @@ trm_cpu_offload_rates trm_cpu_offload_guess(const trm_plan *plan)
 
 bool trm_cpu_offload_alike(const trm_layer *a, const trm_layer *b)
 {
-    int32_t of_a = weight_input(a), of_b = weight_input(b);
+    int32_t of_a = trm_layer_weight_input(a), of_b = trm_layer_weight_input(b);
     return a->desc.kind == b->desc.kind && of_a >= 0 && of_b >= 0 && a->inputs[of_a]->dtype == b->inputs[of_b]->dtype;
 }
 
@@ -126,7 +109,7 @@ void trm_cpu_offload_estimate(const trm_plan *plan, const trm_streaming_plan *s,
             int32_t weight = layer->inputs[k] == NULL ? -1 : s->weight_of[layer->inputs[k]->index];
             bytes += weight < 0 ? 0 : s->bytes[weight];
         }
-        bool may = may_host(plan, s, layer, weight_input(layer));
+        bool may = may_host(plan, s, layer, trm_layer_weight_input(layer));
         seconds[i] = may ? (double)bytes / rate_of(&s->rates, layer) + s->rates.handover : -1;
     }
 }

@@ -6,6 +6,7 @@
 #include "weight_stream/offload/streaming.h"
 
 #include "base/error.h"
+#include "graph/kinds/kind.h"
 #include "graph/layer_runs.h"
 #include "graph/memory_plan.h"
 #include "graph/regions.h"
@@ -40,7 +41,7 @@
 /* Whether the layer reads rows of a table and no more of it. */
 static bool reads_rows(const trm_layer *layer, int32_t input)
 {
-    return input == 0 && (layer->desc.kind == TRM_LAYER_EMBEDDING || layer->desc.kind == TRM_LAYER_GATHER);
+    return input == 0 && trm_kind_is(layer, TRM_KIND_LOOKS_UP);
 }
 
 /* Whether something but a kernel's own read goes through the tensor: views of it, values for dims, outputs. */
@@ -111,8 +112,7 @@ static double largest_products(const trm_plan *plan, const double *least, const 
     double sum = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        bool is_product = layer->desc.kind == TRM_LAYER_MATMUL || layer->desc.kind == TRM_LAYER_MATMUL_GLU ||
-                          layer->desc.kind == TRM_LAYER_NORM_MATMUL || layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL;
+        bool is_product = trm_kind_of(layer)->weight != 0;
         const trm_dims *out = &plan->max_dims[layer->outputs[0]->index];
         for (int32_t k = 0; is_product && out->n > 0 && k < layer->n_inputs; k++) {
             const trm_tensor *weight = layer->inputs[k];

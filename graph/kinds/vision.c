@@ -1,11 +1,11 @@
 /*
- * Shape and type rules of kinds over images other than windows (resize, samples, norms by channel, suppression), and of
- * recurrent layers.
+ * Other kinds over images: resize, grid_sample, roi_pool, non_max_suppression; and recurrent.
  */
+#include "graph/kinds/kind.h"
+
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "graph/infer.h"
 #include "kernels/vision/resize.h"
 
 static trm_status require_enum(int value, int last, const char *what)
@@ -14,12 +14,6 @@ static trm_status require_enum(int value, int last, const char *what)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found %s %d, expected 0 to %d", what, value, last);
     }
     return TRM_OK;
-}
-
-static void same_as_x(const trm_infer_call *call)
-{
-    call->output_dims[0] = *call->dims[0];
-    call->output_dtypes[0] = call->dtypes[0];
 }
 
 /* ---- resize ------------------------------------------------------------------------------------ */
@@ -56,12 +50,12 @@ static trm_status require_resize(const trm_infer_call *call)
     return trm_infer_require_dims(call, 3, "sizes", (trm_dims){1, {count}});
 }
 
-trm_status trm_infer_resize(const trm_infer_call *call)
+static trm_status infer_resize(const trm_infer_call *call)
 {
     const trm_resize_params *p = &call->desc->resize;
     TRM_TRY(trm_infer_require_inputs(call, 1, 4));
     TRM_TRY(require_resize(call));
-    same_as_x(call);
+    trm_infer_same(call, 0);
     trm_dims *out = &call->output_dims[0];
     const int32_t from = trm_infer_has(call, 2) ? 2 : 3;
     const void *values = call->values != NULL ? call->values[from] : NULL;
@@ -94,9 +88,29 @@ trm_status trm_infer_resize(const trm_infer_call *call)
     return TRM_OK;
 }
 
+static int32_t link_resize(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return (layer->desc.resize.axes >> k & 1) != 0 ? TRM_LINK_NEVER : i == 0 ? k : TRM_LINK_WHOLE;
+}
+
+const trm_kind trm_kind_resize = {
+    TRM_FIELDS(TRM_FIELD(ENUM, resize, mode, .always = true, .values = TRM_NAMES(TRM_RESIZE_MODES)),
+               TRM_FIELD(ENUM, resize, coordinates, .always = true, .values = TRM_NAMES(TRM_RESIZE_COORDINATES)),
+               TRM_FIELD(ENUM, resize, nearest, .values = TRM_NAMES(TRM_RESIZE_NEARESTS)),
+               TRM_FIELD(ENUM, resize, aspect, .values = TRM_NAMES(TRM_RESIZE_ASPECTS)),
+               TRM_FIELD(INT32, resize, axes, .always = true), TRM_FIELD(BOOL, resize, antialias),
+               TRM_FIELD(BOOL, resize, exclude_outside), TRM_FIELD(FLOAT, resize, cubic_a),
+               TRM_FIELD(FLOAT, resize, extrapolation)),
+    .infer = infer_resize,
+    .value_inputs = 1u << 2 | 1u << 3,
+    .link = link_resize,
+    .linear = {1},
+    .linear_if = {TRM_AT(resize.coordinates), ~(1u << TRM_RESIZE_CROP)},
+};
+
 /* ---- samples ----------------------------------------------------------------------------------- */
 
-trm_status trm_infer_grid_sample(const trm_infer_call *call)
+static trm_status infer_grid_sample(const trm_infer_call *call)
 {
     const trm_grid_sample_params *p = &call->desc->grid_sample;
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
@@ -127,7 +141,23 @@ trm_status trm_infer_grid_sample(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_roi_pool(const trm_infer_call *call)
+static int32_t link_grid_sample(const trm_layer *layer, int32_t k, int32_t i)
+{
+    (void)layer;
+    return k == 0 ? 0 : k == 1 ? (i == 0 ? 1 : TRM_LINK_WHOLE) : i == 0 ? TRM_LINK_WHOLE : k - 1;
+}
+
+const trm_kind trm_kind_grid_sample = {
+    TRM_FIELDS(TRM_FIELD(ENUM, grid_sample, mode, .always = true, .values = TRM_NAMES(TRM_RESIZE_MODES)),
+               TRM_FIELD(ENUM, grid_sample, padding, .always = true, .values = TRM_NAMES(TRM_GRID_PADDINGS)),
+               TRM_FIELD(BOOL, grid_sample, align_corners)),
+    .infer = infer_grid_sample,
+    .link = link_grid_sample,
+    .sizes = trm_sizes_of_first,
+    .linear = {1},
+};
+
+static trm_status infer_roi_pool(const trm_infer_call *call)
 {
     const trm_roi_pool_params *p = &call->desc->roi_pool;
     TRM_TRY(require_enum((int)p->op, TRM_ROI_POOL_MAX, "pooling of regions"));
@@ -154,56 +184,24 @@ trm_status trm_infer_roi_pool(const trm_infer_call *call)
     return TRM_OK;
 }
 
-/* ---- channels ---------------------------------------------------------------------------------- */
-
-static trm_status require_channels(const trm_infer_call *call)
+static int32_t link_roi_pool(const trm_layer *layer, int32_t k, int32_t i)
 {
-    TRM_TRY(trm_infer_require_float(call, 0, "x"));
-    if (call->dims[0]->n < 2) {
-        char text[TRM_DIMS_TEXT_SIZE];
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has dims %s, expected a batch and channels",
-                 trm_dims_format(call->dims[0], text));
-    }
-    return TRM_OK;
+    (void)layer;
+    return k == 0 ? (i == 0 ? TRM_LINK_WHOLE : 0) : k == 1 ? (i == 0 ? 1 : TRM_LINK_WHOLE) : TRM_LINK_NEVER;
 }
 
-trm_status trm_infer_group_norm(const trm_infer_call *call)
-{
-    static const char *const names[] = {"x", "scale", "bias"};
-    const trm_group_norm_params *p = &call->desc->group_norm;
-    TRM_TRY(trm_infer_require_inputs(call, 1, 3));
-    TRM_TRY(require_channels(call));
-    TRM_TRY(trm_infer_require_activation(p->activation));
-    const int64_t channels = call->dims[0]->d[1];
-    if (p->groups < 0 || (p->groups > 0 && channels != -1 && channels % p->groups != 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%" PRId64 " channels cannot be divided into %" PRId32 " groups", channels,
-                 p->groups);
-    }
-    for (int32_t i = 1; i < call->n_inputs; i++) {
-        if (trm_infer_has(call, i)) {
-            TRM_TRY(trm_infer_require_dtype(call, i, names[i], call->dtypes[0]));
-            TRM_TRY(trm_infer_require_dims(call, i, names[i], (trm_dims){1, {channels}}));
-        }
-    }
-    same_as_x(call);
-    return TRM_OK;
-}
-
-trm_status trm_infer_lrn(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 1, 1));
-    TRM_TRY(require_channels(call));
-    if (call->desc->lrn.size < 1) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found %" PRId32 " neighbouring channels, expected at least 1",
-                 call->desc->lrn.size);
-    }
-    same_as_x(call);
-    return TRM_OK;
-}
+const trm_kind trm_kind_roi_pool = {
+    TRM_FIELDS(TRM_FIELD(ENUM, roi_pool, op, .always = true, .values = TRM_NAMES(TRM_ROI_OPS)),
+               TRM_FIELD(INT32, roi_pool, height, .always = true), TRM_FIELD(INT32, roi_pool, width, .always = true),
+               TRM_FIELD(INT32, roi_pool, sampling_ratio), TRM_FIELD(FLOAT, roi_pool, spatial_scale, .always = true),
+               TRM_FIELD(BOOL, roi_pool, half_pixel)),
+    .infer = infer_roi_pool,
+    .link = link_roi_pool,
+};
 
 /* ---- suppression ------------------------------------------------------------------------------- */
 
-trm_status trm_infer_non_max_suppression(const trm_infer_call *call)
+static trm_status infer_non_max_suppression(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 5));
     TRM_TRY(trm_infer_require_dtype(call, 0, "boxes", TRM_F32));
@@ -229,9 +227,31 @@ trm_status trm_infer_non_max_suppression(const trm_infer_call *call)
     return TRM_OK;
 }
 
+/* Every box of every class. */
+static int64_t most_boxes(const trm_layer_desc *desc, const trm_dims *const *input_dims)
+{
+    (void)desc;
+    return trm_dims_count_known(input_dims[1]);
+}
+
+static void set_boxes(const trm_layer_desc *desc, int64_t count, trm_dims *output_dims)
+{
+    (void)desc;
+    output_dims[0].d[0] = count;
+}
+
+const trm_kind trm_kind_non_max_suppression = {
+    TRM_FIELDS(TRM_FIELD(BOOL, non_max_suppression, center_point)),
+    .infer = infer_non_max_suppression,
+    .n_outputs = 2,
+    .value_inputs = 1u << 2,
+    .largest_count = most_boxes,
+    .set_count = set_boxes,
+};
+
 /* ---- recurrent --------------------------------------------------------------------------------- */
 
-trm_status trm_infer_recurrent(const trm_infer_call *call)
+static trm_status infer_recurrent(const trm_infer_call *call)
 {
     static const char *const names[] = {"x", "w", "r", "bias", "lengths", "initial h", "initial c", "peepholes"};
     const trm_recurrent_params *p = &call->desc->recurrent;
@@ -272,3 +292,25 @@ trm_status trm_infer_recurrent(const trm_infer_call *call)
     }
     return TRM_OK;
 }
+
+static int32_t count_recurrent_outputs(const trm_layer_desc *desc)
+{
+    return desc->recurrent.cell == TRM_RECURRENT_LSTM ? 3 : 2;
+}
+
+/* (x [T, B, I], w, r, bias, lengths [B], h [D, B, H], c, peepholes) -> (y [T, D, B, H], h [D, B, H], c) */
+static const int8_t recurrent_batch_inputs[] = {1, -1, -1, -1, 0, 1, 1, -1}, recurrent_batch_outputs[] = {2, 1, 1};
+
+const trm_kind trm_kind_recurrent = {
+    TRM_FIELDS(TRM_FIELD(ENUM, recurrent, cell, .always = true, .values = TRM_NAMES(TRM_RECURRENT_CELLS)),
+               TRM_FIELD(ENUM, recurrent, direction, .values = TRM_NAMES(TRM_RECURRENT_DIRECTIONS)),
+               TRM_FIELD(INT32, recurrent, hidden, .always = true), TRM_FIELD(BOOL, recurrent, linear_before_reset),
+               TRM_FIELD(BOOL, recurrent, input_forget), TRM_FIELD(FLOAT, recurrent, clip),
+               TRM_FIELD(ENUM, recurrent, activations, .values = TRM_NAMES(TRM_RECURRENT_ACTIVATIONS), .count = 6),
+               TRM_FIELD(FLOAT, recurrent, alpha, .count = 6), TRM_FIELD(FLOAT, recurrent, beta, .count = 6)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_recurrent,
+    .output_count = count_recurrent_outputs,
+    .batch_inputs = recurrent_batch_inputs,
+    .batch_outputs = recurrent_batch_outputs,
+};

@@ -1,7 +1,8 @@
 /*
- * Shape and type rules of the kinds that are about shapes: their dims follow from values, or from data.
+ * Kinds that are about shapes, whose dims follow from values or from data: shape, expand, tile, range, non_zero,
+ * unique.
  */
-#include "graph/infer.h"
+#include "graph/kinds/kind.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -9,28 +10,7 @@
 #include "base/error.h"
 #include "base/half.h"
 
-/* Rank that a value input of sizes stands for: the number of its elements. */
-static trm_status rank_of_sizes(const trm_infer_call *call, int32_t input, const char *what, int32_t *rank)
-{
-    TRM_TRY(trm_infer_require_rank(call, input, what, 1));
-    int64_t n = call->dims[input]->d[0];
-    if (n < 0 || n > TRM_MAX_DIMS) {
-        char text[TRM_DIMS_TEXT_SIZE];
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has dims %s, expected a known number of sizes, at most %d", what,
-                 trm_dims_format(call->dims[input], text), TRM_MAX_DIMS);
-    }
-    *rank = (int32_t)n;
-    return TRM_OK;
-}
-
-trm_status trm_infer_sizes(const trm_infer_call *call, int32_t input, const char *what, trm_dims *sizes, bool *known)
-{
-    *sizes = (trm_dims){0};
-    TRM_TRY(rank_of_sizes(call, input, what, &sizes->n));
-    return trm_infer_values(call, input, what, sizes->n, sizes->d, known);
-}
-
-trm_status trm_infer_shape(const trm_infer_call *call)
+static trm_status infer_shape(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     int64_t n = call->dims[0]->n, start = call->desc->shape.start, end = call->desc->shape.end;
@@ -43,7 +23,40 @@ trm_status trm_infer_shape(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_expand(const trm_infer_call *call)
+/* Dims are known on every rank wherever they are not split, whatever the elements are. */
+static trm_status shard_shape(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
+{
+    int32_t n = layer->inputs[0]->dims.n, start = layer->desc.shape.start, end = layer->desc.shape.end;
+    start = start < 0 ? start + n : start;
+    end = end < 0 ? end + n : end;
+    trm_way way = trm_way_whole();
+    for (int32_t k = 0; k < n; k++) {
+        if (k < start || k >= end) {
+            way.in[0] = trm_split(k, parts);
+            TRM_TRY(taker->take(taker, layer, &way));
+        }
+    }
+    way.in[0] = trm_partial(parts);
+    return taker->take(taker, layer, &way);
+}
+
+/* Where it asks for the batch, that of a part is multiplied. */
+static trm_status shard_shape_of_batch(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
+{
+    trm_way way = trm_way_whole();
+    way.in[0] = taker->batch_axis < 0 ? trm_partial(parts) : trm_split(taker->batch_axis, parts);
+    return taker->take(taker, layer, &way);
+}
+
+const trm_kind trm_kind_shape = {
+    TRM_FIELDS(TRM_FIELD(INT32, shape, start), TRM_FIELD(INT32, shape, end, .normal = INT32_MAX)),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_shape,
+    .shard = shard_shape,
+    .shard_batch = shard_shape_of_batch,
+};
+
+static trm_status infer_expand(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 2));
     const trm_dims *in = call->dims[0];
@@ -78,7 +91,34 @@ trm_status trm_infer_expand(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_tile(const trm_infer_call *call)
+/* A shape that is an input is that of the whole. */
+static int32_t link_expand(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return layer->n_inputs > 1 ? TRM_LINK_NEVER : trm_link_broadcast(layer, k, i);
+}
+
+static void localize_expand(const trm_layer *layer, const trm_sharding *out, int64_t first_row, trm_layer_desc *desc)
+{
+    const trm_dims dims = trm_sharding_local_dims(&layer->outputs[0]->dims, out);
+    const int32_t axis = out->axis - (dims.n - desc->expand.dims.n);
+    (void)first_row;
+    if (out->kind == TRM_SPLIT && axis >= 0 && desc->expand.dims.d[axis] > 1) {
+        desc->expand.dims.d[axis] = dims.d[out->axis];
+    }
+}
+
+const trm_kind trm_kind_expand = {
+    TRM_FIELDS(TRM_FIELD(DIMS, expand, dims)),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_expand,
+    .value_inputs = 1u << 1,
+    .link = link_expand,
+    .sizes = trm_sizes_of_first,
+    .linear = {1},
+    .localize = localize_expand,
+};
+
+static trm_status infer_tile(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     const trm_dims *in = call->dims[0];
@@ -104,6 +144,29 @@ trm_status trm_infer_tile(const trm_infer_call *call)
     }
     return TRM_OK;
 }
+
+/* Whether an axis stays as long as it is: of an unknown size that shows in the repeats alone. */
+static bool is_tiled(const trm_layer *layer, int32_t axis)
+{
+    const trm_dims *in = &layer->inputs[0]->dims, *out = &layer->outputs[0]->dims;
+    const trm_tensor *repeats = layer->n_inputs > 1 ? layer->inputs[1] : NULL;
+    const int64_t *values = repeats != NULL && repeats->dtype == TRM_I64 ? repeats->value : NULL;
+    return in->d[axis] >= 0 ? in->d[axis] != out->d[axis] : values == NULL || values[axis] != 1;
+}
+
+static int32_t link_tile(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return i == 1 ? TRM_LINK_WHOLE : is_tiled(layer, k) ? TRM_LINK_NEVER : k;
+}
+
+const trm_kind trm_kind_tile = {
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_tile,
+    .value_inputs = 1u << 1,
+    .link = link_tile,
+    .sizes = trm_sizes_of_first,
+    .linear = {1},
+};
 
 /* ---- range ------------------------------------------------------------------------------------- */
 
@@ -139,7 +202,7 @@ static int64_t count_integers(int64_t start, int64_t limit, int64_t delta)
     return count > INT64_MAX ? INT64_MAX : (int64_t)count;
 }
 
-trm_status trm_infer_range(const trm_infer_call *call)
+static trm_status infer_range(const trm_infer_call *call)
 {
     static const char *const names[] = {"start", "limit", "delta"};
     TRM_TRY(trm_infer_require_inputs(call, 3, 3));
@@ -183,9 +246,15 @@ trm_status trm_infer_range(const trm_infer_call *call)
     return TRM_OK;
 }
 
+const trm_kind trm_kind_range = {
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_range,
+    .value_inputs = 1u << 0 | 1u << 1 | 1u << 2,
+};
+
 /* ---- data-dependent ---------------------------------------------------------------------------- */
 
-trm_status trm_infer_non_zero(const trm_infer_call *call)
+static trm_status infer_non_zero(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     call->output_dims[0] = (trm_dims){2, {call->dims[0]->n, -1}};
@@ -194,20 +263,26 @@ trm_status trm_infer_non_zero(const trm_infer_call *call)
     return TRM_OK;
 }
 
-/* Elements of dims, -1 if one of them is unknown. */
-static int64_t count_known(const trm_dims *dims)
+static int64_t most_non_zero(const trm_layer_desc *desc, const trm_dims *const *input_dims)
 {
-    int64_t count = 1;
-    for (int32_t i = 0; i < dims->n; i++) {
-        if (dims->d[i] == -1) {
-            return -1;
-        }
-        count *= dims->d[i];
-    }
-    return count;
+    (void)desc;
+    return trm_dims_count_known(input_dims[0]);
 }
 
-trm_status trm_infer_unique(const trm_infer_call *call)
+static void set_non_zero(const trm_layer_desc *desc, int64_t count, trm_dims *output_dims)
+{
+    (void)desc;
+    output_dims[0].d[1] = count;
+}
+
+const trm_kind trm_kind_non_zero = {
+    .infer = infer_non_zero,
+    .n_outputs = 2,
+    .largest_count = most_non_zero,
+    .set_count = set_non_zero,
+};
+
+static trm_status infer_unique(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     const trm_unique_params *unique = &call->desc->unique;
@@ -219,7 +294,7 @@ trm_status trm_infer_unique(const trm_infer_call *call)
     call->output_dims[0] = unique->flatten ? (trm_dims){1, {-1}} : *x;
     call->output_dims[0].d[axis] = -1;
     call->output_dims[1] = call->output_dims[3] = (trm_dims){1, {-1}};
-    call->output_dims[2] = (trm_dims){1, {unique->flatten ? count_known(x) : x->d[axis]}};
+    call->output_dims[2] = (trm_dims){1, {unique->flatten ? trm_dims_count_known(x) : x->d[axis]}};
     call->output_dims[4] = (trm_dims){0};
     call->output_dtypes[0] = call->dtypes[0];
     for (int32_t i = 1; i < 5; i++) {
@@ -228,36 +303,28 @@ trm_status trm_infer_unique(const trm_infer_call *call)
     return TRM_OK;
 }
 
-int64_t trm_layer_largest_count(const trm_layer_desc *desc, const trm_dims *const *input_dims)
+static int32_t unique_axis(const trm_unique_params *p, int32_t rank)
 {
-    const trm_dims *x = input_dims[0];
-    switch (desc->kind) {
-    case TRM_LAYER_UNIQUE:
-        return desc->unique.flatten ? count_known(x)
-                                    : x->d[desc->unique.axis < 0 ? desc->unique.axis + x->n : desc->unique.axis];
-    case TRM_LAYER_NON_MAX_SUPPRESSION:
-        return count_known(input_dims[1]); /* every box of every class */
-    default:
-        return count_known(x);
-    }
+    return p->flatten ? 0 : p->axis < 0 ? p->axis + rank : p->axis;
 }
 
-void trm_layer_set_count(const trm_layer_desc *desc, int64_t count, trm_dims *output_dims)
+static int64_t most_unique(const trm_layer_desc *desc, const trm_dims *const *input_dims)
 {
-    switch (desc->kind) {
-    case TRM_LAYER_NON_ZERO:
-        output_dims[0].d[1] = count;
-        break;
-    case TRM_LAYER_UNIQUE: {
-        int32_t rank = output_dims[0].n;
-        output_dims[0].d[desc->unique.flatten    ? 0
-                         : desc->unique.axis < 0 ? desc->unique.axis + rank
-                                                 : desc->unique.axis] = count;
-        output_dims[1].d[0] = output_dims[3].d[0] = count;
-        break;
-    }
-    default:
-        output_dims[0].d[0] = count;
-        break;
-    }
+    const trm_dims *x = input_dims[0];
+    return desc->unique.flatten ? trm_dims_count_known(x) : x->d[unique_axis(&desc->unique, x->n)];
 }
+
+static void set_unique(const trm_layer_desc *desc, int64_t count, trm_dims *output_dims)
+{
+    output_dims[0].d[unique_axis(&desc->unique, output_dims[0].n)] = count;
+    output_dims[1].d[0] = output_dims[3].d[0] = count;
+}
+
+const trm_kind trm_kind_unique = {
+    TRM_FIELDS(TRM_FIELD(BOOL, unique, flatten), TRM_FIELD(BOOL, unique, sorted), TRM_FIELD(INT32, unique, axis)),
+    .axis = TRM_AT(unique.axis),
+    .infer = infer_unique,
+    .n_outputs = 5,
+    .largest_count = most_unique,
+    .set_count = set_unique,
+};

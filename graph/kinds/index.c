@@ -1,22 +1,14 @@
 /*
- * Shape and type rules of the kinds that take or place elements by position.
+ * Kinds that take or place elements by position: pad, gather_elements, gather_nd, scatter, one_hot, reverse_sequence,
+ * topk, arg_reduce.
  */
-#include "graph/infer.h"
+#include "graph/kinds/kind.h"
 
 #include <inttypes.h>
 
 #include "base/error.h"
 
-/* One output with the dims and type of an input. */
-static void same_as_input(const trm_infer_call *call, int32_t input)
-{
-    call->output_dims[0] = *call->dims[input];
-    call->output_dtypes[0] = call->dtypes[input];
-}
-
-/* ---- pad --------------------------------------------------------------------------------------- */
-
-trm_status trm_infer_pad(const trm_infer_call *call)
+static trm_status infer_pad(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 3));
     const trm_pad_params *pad = &call->desc->pad;
@@ -37,7 +29,7 @@ trm_status trm_infer_pad(const trm_infer_call *call)
     if (trm_infer_has(call, 2)) {
         TRM_TRY(trm_infer_require_dtype(call, 2, "value", call->dtypes[0]));
     }
-    same_as_input(call, 0);
+    trm_infer_same(call, 0);
     trm_dims *out = &call->output_dims[0];
     for (int32_t i = 0; i < x->n; i++) {
         if (!known || x->d[i] == -1) {
@@ -54,6 +46,42 @@ trm_status trm_infer_pad(const trm_infer_call *call)
     }
     return TRM_OK;
 }
+
+/* Axes that a pad leaves alone. What pads that are an input hold is known if it is constant. */
+static bool is_padded(const trm_layer *layer, int32_t axis)
+{
+    const trm_pad_params *pad = &layer->desc.pad;
+    if (layer->n_inputs > 1 && layer->inputs[1] != NULL) {
+        const int64_t *pads = layer->inputs[1]->dtype == TRM_I64 ? layer->inputs[1]->value : NULL;
+        return pads == NULL || pads[axis] != 0 || pads[layer->inputs[0]->dims.n + axis] != 0;
+    }
+    return pad->before[axis] != 0 || pad->after[axis] != 0;
+}
+
+static int32_t link_pad(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return i > 0 ? TRM_LINK_WHOLE : is_padded(layer, k) ? TRM_LINK_NEVER : k;
+}
+
+/* Of what is padded with a value it is not. */
+static bool pad_is_linear(const trm_layer *layer, uint32_t set)
+{
+    (void)set;
+    return layer->n_inputs < 3 || layer->inputs[2] == NULL || layer->desc.pad.mode != TRM_PAD_CONSTANT;
+}
+
+const trm_kind trm_kind_pad = {
+    TRM_FIELDS(TRM_FIELD(ENUM, pad, mode, .values = TRM_NAMES(TRM_PAD_MODES)),
+               TRM_FIELD(INT32, pad, before, .count = TRM_MAX_DIMS),
+               TRM_FIELD(INT32, pad, after, .count = TRM_MAX_DIMS)),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_pad,
+    .value_inputs = 1u << 1,
+    .link = link_pad,
+    .sizes = trm_sizes_of_first,
+    .linear = {1},
+    .is_linear = pad_is_linear,
+};
 
 /* ---- by indices -------------------------------------------------------------------------------- */
 
@@ -82,7 +110,7 @@ static trm_status require_within(const trm_dims *small, const trm_dims *large, i
     return TRM_OK;
 }
 
-trm_status trm_infer_gather_elements(const trm_infer_call *call)
+static trm_status infer_gather_elements(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     int32_t axis;
@@ -93,6 +121,21 @@ trm_status trm_infer_gather_elements(const trm_infer_call *call)
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
+
+static void sizes_of_indices(trm_size_walk *walk, const trm_layer *layer)
+{
+    trm_sizes_follow(walk, layer->outputs[0], layer->inputs[1], layer->outputs[0]->dims.n);
+}
+
+const trm_kind trm_kind_gather_elements = {
+    TRM_FIELDS(TRM_FIELD(INT32, gather_elements, axis, .always = true)),
+    .axis = TRM_AT(gather_elements.axis),
+    .traits = TRM_KIND_EVALUATED | TRM_KIND_LOOSE_SIZES,
+    .infer = infer_gather_elements,
+    .link = trm_link_but_axis,
+    .sizes = sizes_of_indices,
+    .linear = {1},
+};
 
 /* Rows of indices in input 1 that address data: dims without the last axis, then data's behind what is addressed. */
 static trm_status rows_of_data(const trm_infer_call *call, int32_t batch_dims, trm_dims *out)
@@ -130,7 +173,7 @@ static trm_status rows_of_data(const trm_infer_call *call, int32_t batch_dims, t
     return TRM_OK;
 }
 
-trm_status trm_infer_gather_nd(const trm_infer_call *call)
+static trm_status infer_gather_nd(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     TRM_TRY(rows_of_data(call, call->desc->gather_nd.batch_dims, &call->output_dims[0]));
@@ -138,7 +181,29 @@ trm_status trm_infer_gather_nd(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_scatter(const trm_infer_call *call)
+static int32_t link_gather_nd(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_dims *indices = &layer->inputs[1]->dims;
+    int32_t batch = layer->desc.gather_nd.batch_dims, rows = indices->n - 1;
+    if (k < batch) {
+        return k;
+    }
+    if (k < rows) {
+        return i == 1 ? k : TRM_LINK_WHOLE;
+    }
+    int64_t depth = indices->d[rows];
+    return depth < 0 ? TRM_LINK_NEVER : i == 0 ? batch + (int32_t)depth + k - rows : TRM_LINK_WHOLE;
+}
+
+const trm_kind trm_kind_gather_nd = {
+    TRM_FIELDS(TRM_FIELD(INT32, gather_nd, batch_dims)),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_gather_nd,
+    .link = link_gather_nd,
+    .linear = {1},
+};
+
+static trm_status infer_scatter(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 3, 3));
     const trm_scatter_params *scatter = &call->desc->scatter;
@@ -158,13 +223,38 @@ trm_status trm_infer_scatter(const trm_infer_call *call)
         TRM_TRY(rows_of_data(call, 0, &rows));
         TRM_TRY(trm_infer_require_dims(call, 2, "updates", rows));
     }
-    same_as_input(call, 0);
-    return TRM_OK;
+    return trm_infer_same(call, 0);
 }
+
+static int32_t link_scatter(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_dims *indices = &layer->inputs[1]->dims;
+    if (layer->desc.scatter.form == TRM_SCATTER_ELEMENTS) {
+        return k == layer->desc.scatter.axis ? TRM_LINK_NEVER : k;
+    }
+    int64_t depth = indices->d[indices->n - 1];
+    if (depth < 0 || k < depth) {
+        return TRM_LINK_NEVER;
+    }
+    return i == 0 ? k : i == 1 ? TRM_LINK_WHOLE : indices->n - 1 + k - (int32_t)depth;
+}
+
+const trm_kind trm_kind_scatter = {
+    TRM_FIELDS(TRM_FIELD(ENUM, scatter, form, .always = true, .values = TRM_NAMES(TRM_SCATTER_FORMS)),
+               TRM_FIELD(ENUM, scatter, reduction, .values = TRM_NAMES(TRM_SCATTER_REDUCTIONS)),
+               TRM_FIELD(INT32, scatter, axis)),
+    .axis = TRM_AT(scatter.axis),
+    .traits = TRM_KIND_EVALUATED | TRM_KIND_LOOSE_SIZES,
+    .infer = infer_scatter,
+    .link = link_scatter,
+    .sizes = trm_sizes_same,
+    .linear = {1u << 0 | 1u << 2},
+    .linear_if = {TRM_AT(scatter.reduction), 1u << TRM_SCATTER_REPLACE | 1u << TRM_SCATTER_ADD},
+};
 
 /* ---- one-hot, reversed sequences --------------------------------------------------------------- */
 
-trm_status trm_infer_one_hot(const trm_infer_call *call)
+static trm_status infer_one_hot(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 3, 3));
     const trm_dims *indices = call->dims[0];
@@ -192,7 +282,24 @@ trm_status trm_infer_one_hot(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_reverse_sequence(const trm_infer_call *call)
+static int32_t link_one_hot(const trm_layer *layer, int32_t k, int32_t i)
+{
+    int32_t n = layer->outputs[0]->dims.n, axis = layer->desc.one_hot.axis;
+    axis = axis < 0 ? axis + n : axis;
+    return k == axis ? TRM_LINK_NEVER : i == 0 ? (k < axis ? k : k - 1) : TRM_LINK_WHOLE;
+}
+
+const trm_kind trm_kind_one_hot = {
+    TRM_FIELDS(TRM_FIELD(INT32, one_hot, axis, .always = true)),
+    .axis = TRM_AT(one_hot.axis),
+    .axis_of_output = true,
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_one_hot,
+    .value_inputs = 1u << 1,
+    .link = link_one_hot,
+};
+
+static trm_status infer_reverse_sequence(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     const trm_reverse_sequence_params *p = &call->desc->reverse_sequence;
@@ -208,14 +315,29 @@ trm_status trm_infer_reverse_sequence(const trm_infer_call *call)
     }
     TRM_TRY(trm_infer_require_dtype(call, 1, "lengths", TRM_I64));
     TRM_TRY(trm_infer_require_dims(call, 1, "lengths", (trm_dims){1, {x->d[p->batch_axis]}}));
-    same_as_input(call, 0);
+    trm_infer_same(call, 0);
     call->output_dims[0].d[p->batch_axis] = trm_dim_known(x->d[p->batch_axis], call->dims[1]->d[0]);
     return TRM_OK;
 }
 
+static int32_t link_reverse_sequence(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_reverse_sequence_params *p = &layer->desc.reverse_sequence;
+    return k == p->time_axis ? TRM_LINK_NEVER : i == 0 ? k : k == p->batch_axis ? 0 : TRM_LINK_WHOLE;
+}
+
+const trm_kind trm_kind_reverse_sequence = {
+    TRM_FIELDS(TRM_FIELD(INT32, reverse_sequence, batch_axis, .always = true),
+               TRM_FIELD(INT32, reverse_sequence, time_axis, .always = true)),
+    .infer = infer_reverse_sequence,
+    .link = link_reverse_sequence,
+    .sizes = trm_sizes_same,
+    .linear = {1},
+};
+
 /* ---- by order ---------------------------------------------------------------------------------- */
 
-trm_status trm_infer_topk(const trm_infer_call *call)
+static trm_status infer_topk(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     int32_t axis;
@@ -228,14 +350,25 @@ trm_status trm_infer_topk(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "k is %" PRId64 ", expected 0 to the %" PRId64 " of axis %" PRId32, k,
                  size, axis);
     }
-    same_as_input(call, 0);
+    trm_infer_same(call, 0);
     call->output_dims[0].d[axis] = k;
     call->output_dims[1] = call->output_dims[0];
     call->output_dtypes[1] = TRM_I64;
     return TRM_OK;
 }
 
-trm_status trm_infer_arg_reduce(const trm_infer_call *call)
+const trm_kind trm_kind_topk = {
+    TRM_FIELDS(TRM_FIELD(INT32, topk, axis, .always = true), TRM_FIELD(BOOL, topk, smallest),
+               TRM_FIELD(BOOL, topk, sorted)),
+    .axis = TRM_AT(topk.axis),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_topk,
+    .n_outputs = 2,
+    .value_inputs = 1u << 1,
+    .link = trm_link_first_but_axis,
+};
+
+static trm_status infer_arg_reduce(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     int32_t axis;
@@ -250,3 +383,20 @@ trm_status trm_infer_arg_reduce(const trm_infer_call *call)
     call->output_dtypes[0] = TRM_I64;
     return TRM_OK;
 }
+
+static int32_t link_arg_reduce(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_arg_reduce_params *p = &layer->desc.arg_reduce;
+    (void)i;
+    return !p->keep_dims ? (k < p->axis ? k : k + 1) : k == p->axis ? TRM_LINK_NEVER : k;
+}
+
+const trm_kind trm_kind_arg_reduce = {
+    TRM_FIELDS(TRM_FIELD(INT32, arg_reduce, axis, .always = true), TRM_FIELD(BOOL, arg_reduce, smallest),
+               TRM_FIELD(BOOL, arg_reduce, last), TRM_FIELD(BOOL, arg_reduce, keep_dims)),
+    .axis = TRM_AT(arg_reduce.axis),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_arg_reduce,
+    .link = link_arg_reduce,
+    .sizes = trm_sizes_of_first,
+};

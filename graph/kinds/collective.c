@@ -1,7 +1,7 @@
 /*
- * Shape and type rules of collectives, alone and with the norm of what they give.
+ * Collectives, alone and with the norm of what they give: dist_collective, all_reduce_norm.
  */
-#include "graph/infer.h"
+#include "graph/kinds/kind.h"
 
 #include <inttypes.h>
 
@@ -149,7 +149,7 @@ static trm_status infer_receive(const trm_infer_call *call)
     return check_params(params, &collective_rules[TRM_RECV], params->dtype);
 }
 
-trm_status trm_infer_collective(const trm_infer_call *call)
+static trm_status infer_collective(const trm_infer_call *call)
 {
     const trm_collective_params *params = &call->desc->collective;
     if (params->op == TRM_RECV && params->dtype != TRM_DTYPE_NONE) {
@@ -186,7 +186,51 @@ trm_status trm_infer_collective(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_all_reduce_norm(const trm_infer_call *call)
+/* Dims of a RECV that names axes of its inputs. */
+static void sizes_of_receive(trm_size_walk *walk, const trm_layer *layer)
+{
+    const trm_tensor *out = layer->outputs[0];
+    for (int32_t i = 0; i < out->dims.n; i++) {
+        int64_t axes = -layer->desc.collective.dims.d[i], k = 0;
+        int32_t j = 0;
+        bool is_one = axes > 0 && (axes & (axes - 1)) == 0;
+        while (is_one && axes >> k != 1) {
+            k++;
+        }
+        for (; is_one && j < layer->n_inputs && k >= layer->inputs[j]->dims.n; j++) {
+            k -= layer->inputs[j]->dims.n;
+        }
+        bool follows = is_one && j < layer->n_inputs;
+        trm_size_set(walk, out, i, follows ? layer->inputs[j] : NULL, follows ? (int32_t)k : 0);
+    }
+}
+
+static void sizes_of_collective(trm_size_walk *walk, const trm_layer *layer)
+{
+    const trm_collective_params *p = &layer->desc.collective;
+    if (p->op == TRM_RECV && p->dtype != TRM_DTYPE_NONE) {
+        sizes_of_receive(walk, layer);
+        return;
+    }
+    trm_sizes_same(walk, layer);
+    if (collective_rules[p->op].multiplies || collective_rules[p->op].divides) {
+        trm_size_set(walk, layer->outputs[0], p->axis, NULL, 0);
+    }
+}
+
+const trm_kind trm_kind_dist_collective = {
+    TRM_FIELDS(TRM_FIELD(ENUM, collective, op, .always = true, .values = TRM_NAMES(TRM_COLLECTIVE_OPS)),
+               TRM_FIELD(ENUM, collective, reduce, .values = TRM_NAMES(TRM_REDUCE_OPS)),
+               TRM_FIELD(INT32, collective, axis), TRM_FIELD(INT32, collective, root),
+               TRM_FIELD(INT32, collective, n_ranks, .always = true), TRM_FIELD(INT32, collective, n_groups),
+               TRM_FIELD(INT32, collective, group_size), TRM_FIELD(GROUPS, collective, groups),
+               TRM_FIELD(DTYPE, collective, dtype), TRM_FIELD(DIMS, collective, dims)),
+    .axis = TRM_AT(collective.axis),
+    .infer = infer_collective,
+    .sizes = sizes_of_collective,
+};
+
+static trm_status infer_all_reduce_norm(const trm_infer_call *call)
 {
     const trm_all_reduce_norm_params *params = &call->desc->all_reduce_norm;
     trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = params->norm};
@@ -197,5 +241,17 @@ trm_status trm_infer_all_reduce_norm(const trm_infer_call *call)
                  (int)params->collective.op, (int)params->collective.reduce);
     }
     TRM_TRY(check_params(&params->collective, &collective_rules[TRM_ALL_REDUCE], TRM_F32));
-    return trm_infer_norm(&of_norm);
+    return trm_kind_norm.infer(&of_norm);
 }
+
+const trm_kind trm_kind_all_reduce_norm = {
+    TRM_FIELDS(
+        TRM_FIELD(INT32, all_reduce_norm.collective, n_ranks, .always = true),
+        TRM_FIELD(INT32, all_reduce_norm.collective, n_groups),
+        TRM_FIELD(INT32, all_reduce_norm.collective, group_size), TRM_FIELD(GROUPS, all_reduce_norm.collective, groups),
+        TRM_FIELD(ENUM, all_reduce_norm.norm, op, .always = true, .values = TRM_NAMES(TRM_NORM_OPS)),
+        TRM_FIELD(BOOL, all_reduce_norm.norm, residual), TRM_FIELD(FLOAT, all_reduce_norm.norm, eps, .always = true),
+        TRM_FIELD(FLOAT, all_reduce_norm.norm, weight_offset)),
+    .infer = infer_all_reduce_norm,
+    .second_output = TRM_AT(all_reduce_norm.norm.residual),
+};

@@ -1,10 +1,12 @@
 /*
- * Shape and type rules of the kinds that take elements one by one.
+ * Kinds that take elements one by one: elementwise, unary, select, cumulative, quantize, dequantize; and signals,
+ * determinants and random numbers.
  */
+#include "graph/kinds/kind.h"
+
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "graph/infer.h"
 #include "kernels/signal/fourier.h"
 
 static trm_status require(bool fits, const trm_infer_call *call, const char *expected)
@@ -16,7 +18,7 @@ static trm_status require(bool fits, const trm_infer_call *call, const char *exp
     return TRM_OK;
 }
 
-trm_status trm_infer_elementwise(const trm_infer_call *call)
+static trm_status infer_elementwise(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     const trm_elementwise_op op = call->desc->elementwise.op;
@@ -56,7 +58,55 @@ trm_status trm_infer_elementwise(const trm_infer_call *call)
     return trm_infer_broadcast(call->dims[0], call->dims[1], 0, &call->output_dims[0]);
 }
 
-trm_status trm_infer_unary(const trm_infer_call *call)
+static bool elementwise_is_linear(const trm_layer *layer, uint32_t set)
+{
+    switch (layer->desc.elementwise.op) {
+    case TRM_ELEMENTWISE_ADD:
+    case TRM_ELEMENTWISE_SUB:
+        return set == 3;
+    case TRM_ELEMENTWISE_MUL:
+        return set != 3;
+    default:
+        return layer->desc.elementwise.op == TRM_ELEMENTWISE_DIV && set == 1;
+    }
+}
+
+/* Where the inputs that are split end in zeros. */
+static bool elementwise_keeps_zero(const trm_layer *layer, uint32_t split)
+{
+    switch (layer->desc.elementwise.op) {
+    case TRM_ELEMENTWISE_DIV: /* 0 / 0 */
+    case TRM_ELEMENTWISE_MOD:
+    case TRM_ELEMENTWISE_FMOD:
+    case TRM_ELEMENTWISE_POW: /* 0 ^ 0 */
+    case TRM_ELEMENTWISE_EQUAL:
+    case TRM_ELEMENTWISE_LESS_EQUAL:
+    case TRM_ELEMENTWISE_GREATER_EQUAL:
+        return false;
+    case TRM_ELEMENTWISE_MUL:
+    case TRM_ELEMENTWISE_AND:
+        return true;
+    case TRM_ELEMENTWISE_SHIFT_LEFT:
+    case TRM_ELEMENTWISE_SHIFT_RIGHT:
+    case TRM_ELEMENTWISE_PRELU:
+        return (split & 1) != 0;
+    default:
+        return (split & 3) == 3;
+    }
+}
+
+const trm_kind trm_kind_elementwise = {
+    TRM_FIELDS(TRM_FIELD(ENUM, elementwise, op, .always = true, .values = TRM_NAMES(TRM_ELEMENTWISE_OPS))),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_elementwise,
+    .link = trm_link_broadcast,
+    .sizes = trm_sizes_linked,
+    .linear = {3, 1, 2},
+    .is_linear = elementwise_is_linear,
+    .keeps_zero = elementwise_keeps_zero,
+};
+
+static trm_status infer_unary(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     const trm_unary_params *unary = &call->desc->unary;
@@ -88,7 +138,57 @@ trm_status trm_infer_unary(const trm_infer_call *call)
     return trm_infer_require_float(call, 0, "x");
 }
 
-trm_status trm_infer_select(const trm_infer_call *call)
+static bool unary_is_linear(const trm_layer *layer, uint32_t set)
+{
+    const trm_unary_params *unary = &layer->desc.unary;
+    (void)set;
+    return unary->op == TRM_UNARY_NEG || (unary->op == TRM_UNARY_LINEAR && unary->beta == 0.0f);
+}
+
+static bool unary_keeps_zero(const trm_layer *layer, uint32_t split)
+{
+    const trm_unary_params *unary = &layer->desc.unary;
+    (void)split;
+    switch (unary->op) {
+    case TRM_UNARY_ACTIVATION:
+        return trm_activation_keeps_zero(unary->activation);
+    case TRM_UNARY_LINEAR:
+        return unary->beta == 0.0f;
+    case TRM_UNARY_EXP:
+    case TRM_UNARY_LOG:
+    case TRM_UNARY_RECIPROCAL:
+    case TRM_UNARY_COS:
+    case TRM_UNARY_COSH:
+    case TRM_UNARY_ACOS:
+    case TRM_UNARY_ACOSH:
+    case TRM_UNARY_NOT:
+    case TRM_UNARY_HARD_SIGMOID:
+        return false;
+    case TRM_UNARY_CLIP:
+        return unary->alpha <= 0.0f && unary->beta >= 0.0f;
+    case TRM_UNARY_CELU:
+        return unary->alpha != 0.0f;
+    case TRM_UNARY_SHRINK:
+        return unary->alpha >= 0.0f;
+    default:
+        return true;
+    }
+}
+
+const trm_kind trm_kind_unary = {
+    TRM_FIELDS(TRM_FIELD(ENUM, unary, op, .always = true, .values = TRM_NAMES(TRM_UNARY_OPS)),
+               TRM_FIELD(ENUM, unary, activation, .values = TRM_NAMES(TRM_ACTIVATIONS)), TRM_FIELD(FLOAT, unary, alpha),
+               TRM_FIELD(FLOAT, unary, beta)),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_unary,
+    .link = trm_link_same,
+    .sizes = trm_sizes_same,
+    .linear = {1},
+    .is_linear = unary_is_linear,
+    .keeps_zero = unary_keeps_zero,
+};
+
+static trm_status infer_select(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 3, 3));
     TRM_TRY(trm_infer_require_dtype(call, 0, "condition", TRM_BOOL));
@@ -100,47 +200,35 @@ trm_status trm_infer_select(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_rotate(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 3, 3));
-    TRM_TRY(trm_infer_require_float(call, 0, "x"));
-    const trm_dims *x = call->dims[0], *angles = call->dims[1];
-    const int32_t rotary = call->desc->rotate.rotary_dim;
-    const int64_t width = x->n > 0 ? x->d[x->n - 1] : 0, columns = angles->n > 0 ? angles->d[angles->n - 1] : 0;
-    if (rotary < 2 || rotary % 2 != 0 || (width != -1 && rotary > width)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "rotary_dim is %" PRId32 ", expected an even number of 2 to the last dimension %" PRId64, rotary,
-                 width);
-    }
-    bool fits = angles->n <= x->n && (columns == -1 || columns == rotary || columns == rotary / 2);
-    for (int32_t i = 0; fits && i < angles->n - 1; i++) {
-        fits = angles->d[i] == 1 || trm_dim_fits(angles->d[i], x->d[i + x->n - angles->n]);
-    }
-    if (!fits) {
-        char text[TRM_DIMS_TEXT_SIZE], other[TRM_DIMS_TEXT_SIZE];
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "cos has dims %s, expected %" PRId32 " or %" PRId32
-                 " columns and dims that broadcast to those of x %s",
-                 trm_dims_format(angles, text), rotary, rotary / 2, trm_dims_format(x, other));
-    }
-    TRM_TRY(trm_infer_require_dtype(call, 1, "cos", call->dtypes[0]));
-    TRM_TRY(trm_infer_require_dims(call, 2, "sin", *angles));
-    TRM_TRY(trm_infer_require_dtype(call, 2, "sin", call->dtypes[0]));
-    call->output_dims[0] = *x;
-    call->output_dtypes[0] = call->dtypes[0];
-    return TRM_OK;
-}
+const trm_kind trm_kind_select = {
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_select,
+    .link = trm_link_broadcast,
+    .sizes = trm_sizes_linked,
+    .linear = {1u << 1 | 1u << 2},
+};
 
-trm_status trm_infer_cumulative(const trm_infer_call *call)
+static trm_status infer_cumulative(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     int32_t axis;
     TRM_TRY(trm_infer_axis(call->desc->cumulative.axis, call->dims[0]->n, &axis));
     TRM_TRY(require(trm_dtype_is_integer(call->dtypes[0]) || trm_dtype_is_float(call->dtypes[0]), call, "numbers"));
-    call->output_dims[0] = *call->dims[0];
-    call->output_dtypes[0] = call->dtypes[0];
-    return TRM_OK;
+    return trm_infer_same(call, 0);
 }
+
+const trm_kind trm_kind_cumulative = {
+    TRM_FIELDS(TRM_FIELD(ENUM, cumulative, op, .always = true, .values = TRM_NAMES(TRM_CUMULATIVE_OPS)),
+               TRM_FIELD(INT32, cumulative, axis, .always = true), TRM_FIELD(BOOL, cumulative, exclusive),
+               TRM_FIELD(BOOL, cumulative, reverse)),
+    .axis = TRM_AT(cumulative.axis),
+    .traits = TRM_KIND_EVALUATED,
+    .infer = infer_cumulative,
+    .link = trm_link_first_but_axis,
+    .sizes = trm_sizes_same,
+    .linear = {1},
+    .linear_if = {TRM_AT(cumulative.op), 1u << TRM_CUMULATIVE_SUM},
+};
 
 /* ---- quantization ------------------------------------------------------------------------------ */
 
@@ -181,7 +269,7 @@ static trm_status check_scales(const trm_infer_call *call, trm_dtype zero)
     return TRM_OK;
 }
 
-trm_status trm_infer_quantize(const trm_infer_call *call)
+static trm_status infer_quantize(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 3));
     const trm_dtype to = call->desc->quantize.to;
@@ -194,7 +282,7 @@ trm_status trm_infer_quantize(const trm_infer_call *call)
     return check_scales(call, to);
 }
 
-trm_status trm_infer_dequantize(const trm_infer_call *call)
+static trm_status infer_dequantize(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 3));
     const trm_dtype x = call->dtypes[0], to = call->desc->quantize.to;
@@ -210,9 +298,38 @@ trm_status trm_infer_dequantize(const trm_infer_call *call)
     return check_scales(call, x);
 }
 
+static int32_t link_quantize(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_quantize_params *p = &layer->desc.quantize;
+    const trm_dims *in = &layer->inputs[i]->dims;
+    int32_t axis = p->axis < 0 ? p->axis + layer->inputs[0]->dims.n : p->axis;
+    if (i == 0) {
+        return k;
+    }
+    if (p->block_size > 0) {
+        return k == axis ? TRM_LINK_NEVER : k;
+    }
+    return in->n == 1 && in->d[0] != 1 && k == axis ? 0 : TRM_LINK_WHOLE;
+}
+
+static const trm_field quantize_fields[] = {
+    TRM_FIELD(INT32, quantize, axis, .always = true),
+    TRM_FIELD(INT32, quantize, block_size),
+    TRM_FIELD(DTYPE, quantize, to, .always = true),
+    TRM_FIELD(BOOL, quantize, unsaturated),
+};
+const trm_kind trm_kind_quantize = {
+    TRM_FIELDS_OF(quantize_fields), .axis = TRM_AT(quantize.axis), .infer = infer_quantize,
+    .link = link_quantize,          .sizes = trm_sizes_same,
+};
+const trm_kind trm_kind_dequantize = {
+    TRM_FIELDS_OF(quantize_fields), .axis = TRM_AT(quantize.axis), .infer = infer_dequantize,
+    .link = link_quantize,          .sizes = trm_sizes_same,
+};
+
 /* ---- signals, determinants, random numbers ------------------------------------------------------ */
 
-trm_status trm_infer_fourier(const trm_infer_call *call)
+static trm_status infer_fourier(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     TRM_TRY(trm_infer_require_float(call, 0, "x"));
@@ -242,7 +359,20 @@ trm_status trm_infer_fourier(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_determinant(const trm_infer_call *call)
+static int32_t link_fourier(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return k == layer->outputs[0]->dims.n - 1 ? TRM_LINK_NEVER : trm_link_first_but_axis(layer, k, i);
+}
+
+const trm_kind trm_kind_fourier = {
+    TRM_FIELDS(TRM_FIELD(INT32, fourier, axis, .always = true), TRM_FIELD(BOOL, fourier, inverse),
+               TRM_FIELD(BOOL, fourier, onesided), TRM_FIELD(INT64, fourier, length)),
+    .axis = TRM_AT(fourier.axis),
+    .infer = infer_fourier,
+    .link = link_fourier,
+};
+
+static trm_status infer_determinant(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     TRM_TRY(trm_infer_require_float(call, 0, "x"));
@@ -256,6 +386,8 @@ trm_status trm_infer_determinant(const trm_infer_call *call)
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
+
+const trm_kind trm_kind_determinant = {.infer = infer_determinant, .link = trm_link_same};
 
 /* UNIFORM and NORMAL: dims from the values of the input. */
 static trm_status random_of_shape(const trm_infer_call *call)
@@ -279,7 +411,7 @@ static trm_status random_of_shape(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_random(const trm_infer_call *call)
+static trm_status infer_random(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
     const trm_random_params *p = &call->desc->random;
@@ -305,3 +437,16 @@ trm_status trm_infer_random(const trm_infer_call *call)
     }
     return TRM_OK;
 }
+
+static uint32_t random_value_inputs(const trm_layer_desc *desc)
+{
+    return desc->random.op == TRM_RANDOM_UNIFORM || desc->random.op == TRM_RANDOM_NORMAL ? 1u << 0 : 0;
+}
+
+const trm_kind trm_kind_random = {
+    TRM_FIELDS(TRM_FIELD(ENUM, random, op, .always = true, .values = TRM_NAMES(TRM_RANDOM_OPS)),
+               TRM_FIELD(DTYPE, random, to, .always = true), TRM_FIELD(FLOAT, random, a), TRM_FIELD(FLOAT, random, b),
+               TRM_FIELD(INT64, random, seed, .always = true), TRM_FIELD(INT64, random, samples)),
+    .infer = infer_random,
+    .value_inputs_of = random_value_inputs,
+};

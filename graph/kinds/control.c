@@ -1,8 +1,8 @@
 /*
- * Shape and type rules of the kinds that begin, end and join regions. What a condition decides beyond dims is the
- * business of the walk (inference.c).
+ * Kinds that begin, end and join regions: if, end_if, loop, end_loop, enter, recurrence, next, loop_output, merge. What
+ * a condition decides beyond dims is the business of the walk (graph/inference.c).
  */
-#include "graph/infer.h"
+#include "graph/kinds/kind.h"
 
 #include <inttypes.h>
 
@@ -14,14 +14,7 @@ static trm_status require_condition(const trm_infer_call *call, int32_t input, c
     return trm_infer_require_rank(call, input, what, 0);
 }
 
-static trm_status like_first(const trm_infer_call *call)
-{
-    call->output_dims[0] = *call->dims[0];
-    call->output_dtypes[0] = call->dtypes[0];
-    return TRM_OK;
-}
-
-trm_status trm_infer_condition(const trm_infer_call *call)
+static trm_status infer_condition(const trm_infer_call *call)
 {
     bool ends_loop = call->desc->kind == TRM_LAYER_END_LOOP;
     TRM_TRY(trm_infer_require_inputs(call, ends_loop ? 2 : 1, ends_loop ? 2 : 1));
@@ -29,14 +22,22 @@ trm_status trm_infer_condition(const trm_infer_call *call)
     if (ends_loop) {
         TRM_TRY(require_condition(call, 1, "the output of the loop"));
     }
-    return like_first(call);
+    return trm_infer_same(call, 0);
 }
 
-trm_status trm_infer_enter(const trm_infer_call *call)
+const trm_kind trm_kind_if = {TRM_FIELDS(TRM_FIELD(BOOL, branch, negated)), .infer = infer_condition,
+                              .value_inputs = 1u << 0};
+const trm_kind trm_kind_end_if = {.infer = infer_condition};
+const trm_kind trm_kind_loop = {.infer = infer_condition, .value_inputs = 1u << 0};
+const trm_kind trm_kind_end_loop = {.infer = infer_condition, .value_inputs = 1u << 0};
+
+static trm_status infer_enter(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
-    return like_first(call);
+    return trm_infer_same(call, 0);
 }
+
+const trm_kind trm_kind_enter = {.traits = TRM_KIND_EVALUATED, .infer = infer_enter, .sizes = trm_sizes_same};
 
 /* Whether axis `axis` may change; one that there cannot be is none. */
 static bool is_open(const trm_infer_call *call, int32_t axis)
@@ -44,10 +45,10 @@ static bool is_open(const trm_infer_call *call, int32_t axis)
     return ((uint32_t)call->desc->recurrence.open >> axis & 1) != 0;
 }
 
-trm_status trm_infer_recurrence(const trm_infer_call *call)
+static trm_status infer_recurrence(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
-    TRM_TRY(like_first(call));
+    TRM_TRY(trm_infer_same(call, 0));
     for (int32_t i = 0; i < call->dims[0]->n; i++) {
         if (is_open(call, i)) {
             call->output_dims[0].d[i] = -1;
@@ -56,7 +57,7 @@ trm_status trm_infer_recurrence(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_next(const trm_infer_call *call)
+static trm_status infer_next(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     const trm_dims *next = call->dims[0];
@@ -71,14 +72,24 @@ trm_status trm_infer_next(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_loop_output(const trm_infer_call *call)
+static const trm_field recurrence_fields[] = {
+    TRM_FIELD(INT32, recurrence, open),
+};
+const trm_kind trm_kind_recurrence = {TRM_FIELDS_OF(recurrence_fields), .traits = TRM_KIND_EVALUATED,
+                                      .infer = infer_recurrence};
+const trm_kind trm_kind_next = {TRM_FIELDS_OF(recurrence_fields), .traits = TRM_KIND_EVALUATED, .infer = infer_next};
+
+static trm_status infer_loop_output(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     TRM_TRY(require_condition(call, 1, "the end of the loop"));
-    return like_first(call);
+    return trm_infer_same(call, 0);
 }
 
-trm_status trm_infer_merge(const trm_infer_call *call)
+const trm_kind trm_kind_loop_output = {
+    .traits = TRM_KIND_EVALUATED, .infer = infer_loop_output, .sizes = trm_sizes_same};
+
+static trm_status infer_merge(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 3, 5));
     TRM_TRY(require_condition(call, 0, "the condition"));
@@ -100,3 +111,5 @@ trm_status trm_infer_merge(const trm_infer_call *call)
     }
     return TRM_OK;
 }
+
+const trm_kind trm_kind_merge = {.traits = TRM_KIND_EVALUATED, .infer = infer_merge, .value_inputs = 1u << 0};

@@ -1,8 +1,11 @@
-/* The rule of FUSED_ELEMENTWISE: those of the layers that its steps stand for, one after the other. */
+/*
+ * FUSED_ELEMENTWISE: the rules of the layers that its steps stand for, one after the other.
+ */
+#include "graph/kinds/kind.h"
+
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "graph/infer.h"
 #include "kernels/fused/fused.h"
 
 typedef struct values {
@@ -78,7 +81,7 @@ static trm_status infer_common(const trm_infer_call *call, trm_dims *common)
     return TRM_OK;
 }
 
-trm_status trm_infer_fused_elementwise(const trm_infer_call *call)
+static trm_status infer_fused_elementwise(const trm_infer_call *call)
 {
     const trm_fused_elementwise_params *p = &call->desc->fused_elementwise;
     values self = {.call = call, .params = p};
@@ -120,3 +123,25 @@ trm_status trm_infer_fused_elementwise(const trm_infer_call *call)
     }
     return TRM_OK;
 }
+
+/* The rule refuses other counts. */
+static int32_t count_outputs(const trm_layer_desc *desc)
+{
+    const int32_t n = desc->fused_elementwise.n_outputs;
+    return n >= 1 && n <= TRM_MAX_LAYER_OUTPUTS ? n : 1;
+}
+
+static void sizes_of_fused(trm_size_walk *walk, const trm_layer *layer)
+{
+    trm_sizes_linked_to(walk, layer, trm_link_broadcast, layer->n_inputs);
+    for (int32_t i = 1; i < layer->n_outputs; i++) {
+        trm_sizes_follow(walk, layer->outputs[i], layer->outputs[0], layer->outputs[0]->dims.n);
+    }
+}
+
+const trm_kind trm_kind_fused_elementwise = {
+    TRM_FIELDS({.name = "steps", .type = TRM_FIELD_PROGRAM, .offset = TRM_AT(fused_elementwise), .always = true}),
+    .infer = infer_fused_elementwise,
+    .output_count = count_outputs,
+    .sizes = sizes_of_fused,
+};

@@ -1,291 +1,11 @@
 /*
- * Shape and type rules of the kinds of a neural network: embedding, matrix product, GLU, norm, rotary
- * positions, attention.
+ * Rotary positions and attention: rope, rotate, attention, qkv_attention.
  */
-#include "graph/infer.h"
+#include "graph/kinds/kind.h"
 
 #include <inttypes.h>
 
 #include "base/error.h"
-
-trm_status trm_infer_embedding(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
-    TRM_TRY(trm_infer_require_rank(call, 0, "table", 2));
-    TRM_TRY(trm_infer_require_rank(call, 1, "ids", 1));
-    TRM_TRY(trm_infer_require_dtype(call, 1, "ids", TRM_I32));
-    call->output_dims[0] = trm_dims2(call->dims[1]->d[0], call->dims[0]->d[1]);
-    call->output_dtypes[0] = call->dtypes[0];
-    return TRM_OK;
-}
-
-trm_status trm_infer_matmul(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 2, 3));
-    const trm_matmul_params *matmul = &call->desc->matmul;
-    const trm_dims *a = call->dims[0], *b = call->dims[1];
-    char text_a[TRM_DIMS_TEXT_SIZE], text_b[TRM_DIMS_TEXT_SIZE];
-    if (a->n < 2 || b->n < 2) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has dims %s and b %s, expected at least 2 dimensions each",
-                 trm_dims_format(a, text_a), trm_dims_format(b, text_b));
-    }
-    const trm_dtype type = call->dtypes[0];
-    const bool narrow = type == TRM_F32 || type == TRM_F16 || type == TRM_BF16;
-    if (type == TRM_DTYPE_NONE || type >= TRM_BOOL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has type %s, expected numbers", trm_dtype_name(type));
-    }
-    TRM_TRY(trm_infer_require_dtype(call, 1, "b", type));
-    TRM_TRY(trm_infer_require_activation(matmul->activation));
-    if (!trm_dtype_is_float(type) && matmul->activation != TRM_ACTIVATION_NONE) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a has type %s and the product an activation, expected a float type",
-                 trm_dtype_name(type));
-    }
-    if (!narrow && matmul->out != TRM_DTYPE_NONE && matmul->out != type) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected %s", trm_dtype_name(matmul->out),
-                 trm_dtype_name(type));
-    }
-    if (narrow && matmul->out != TRM_DTYPE_NONE && !trm_dtype_is_float(matmul->out)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected a float type", trm_dtype_name(matmul->out));
-    }
-    int64_t rows = a->d[a->n - (matmul->transpose_a ? 1 : 2)], depth_a = a->d[a->n - (matmul->transpose_a ? 2 : 1)];
-    int64_t depth_b = b->d[b->n - (matmul->transpose_b ? 1 : 2)], columns = b->d[b->n - (matmul->transpose_b ? 2 : 1)];
-    if (!trm_dim_fits(depth_a, depth_b)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a %s%s has K %" PRId64 ", b %s%s has K %" PRId64 ", expected the same",
-                 trm_dims_format(a, text_a), matmul->transpose_a ? " transposed" : "", depth_a,
-                 trm_dims_format(b, text_b), matmul->transpose_b ? " transposed" : "", depth_b);
-    }
-    trm_dims *out = &call->output_dims[0];
-    TRM_TRY(trm_infer_broadcast(a, b, 2, out));
-    out->d[out->n++] = rows;
-    out->d[out->n++] = columns;
-    if (trm_infer_has(call, 2)) {
-        const trm_dims *bias = call->dims[2];
-        trm_dims expected = bias->n > 1 ? *b : trm_dims1(columns);
-        if (bias->n > 1) {
-            expected.d[expected.n - 2] = 1;
-            expected.d[expected.n - 1] = columns;
-        }
-        TRM_TRY(trm_infer_require_dims(call, 2, "bias", expected));
-        TRM_TRY(trm_infer_require_dtype(call, 2, "bias", call->dtypes[0]));
-        out->d[out->n - 1] = trm_dim_known(columns, bias->d[bias->n - 1]);
-    }
-    call->output_dtypes[0] = matmul->out == TRM_DTYPE_NONE ? call->dtypes[0] : matmul->out;
-    return TRM_OK;
-}
-
-trm_status trm_infer_glu(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 1, 2));
-    TRM_TRY(trm_infer_require_float(call, 0, "gate"));
-    TRM_TRY(trm_infer_require_activation(call->desc->glu.activation));
-    const trm_dims *gate = call->dims[0];
-    trm_dims *out = &call->output_dims[0];
-    *out = *gate;
-    call->output_dtypes[0] = call->dtypes[0];
-    if (call->n_inputs == 2) {
-        TRM_TRY(trm_infer_require_dims(call, 1, "up", *gate));
-        TRM_TRY(trm_infer_require_dtype(call, 1, "up", call->dtypes[0]));
-        for (int32_t i = 0; i < gate->n; i++) {
-            out->d[i] = trm_dim_known(gate->d[i], call->dims[1]->d[i]);
-        }
-        return TRM_OK;
-    }
-    char text[TRM_DIMS_TEXT_SIZE];
-    if (gate->n < 1 || (gate->d[gate->n - 1] != -1 && gate->d[gate->n - 1] % 2 != 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "gate_up has dims %s, expected an even last dimension",
-                 trm_dims_format(gate, text));
-    }
-    if (gate->d[gate->n - 1] != -1) {
-        out->d[gate->n - 1] /= 2;
-    }
-    return TRM_OK;
-}
-
-/* A product, then a GLU of it. */
-trm_status trm_infer_matmul_glu(const trm_infer_call *call)
-{
-    TRM_TRY(trm_infer_require_inputs(call, 2, 2));
-    TRM_TRY(trm_infer_require_float(call, 0, "x"));
-    TRM_TRY(trm_infer_require_rank(call, 1, "weight", 2));
-    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
-    trm_infer_call inner = *call;
-    inner.desc = &desc;
-    TRM_TRY(trm_infer_matmul(&inner));
-    const trm_dims product = call->output_dims[0], *given = &product;
-    desc = (trm_layer_desc){.kind = TRM_LAYER_GLU, .glu = call->desc->glu};
-    inner.dims = &given;
-    inner.dtypes = call->dtypes;
-    inner.values = NULL;
-    inner.n_inputs = 1;
-    return trm_infer_glu(&inner);
-}
-
-trm_status trm_infer_norm(const trm_infer_call *call)
-{
-    const trm_norm_params *norm = &call->desc->norm;
-    int32_t weight = norm->residual ? 2 : 1;
-    if ((unsigned)norm->op > TRM_NORM_LAYER) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found norm op %d, expected 0 to %d", (int)norm->op, (int)TRM_NORM_LAYER);
-    }
-    TRM_TRY(trm_infer_require_inputs(call, weight, weight + (norm->op == TRM_NORM_LAYER ? 2 : 1)));
-    if (!(norm->eps >= 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "eps is %g, expected at least 0", (double)norm->eps);
-    }
-    TRM_TRY(trm_infer_require_float(call, 0, "x"));
-    trm_dims out = *call->dims[0];
-    char text[TRM_DIMS_TEXT_SIZE];
-    if (out.n < 1) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has dims %s, expected at least 1 dimension",
-                 trm_dims_format(&out, text));
-    }
-    if (norm->residual) {
-        TRM_TRY(trm_infer_require_dims(call, 1, "residual", out));
-        TRM_TRY(trm_infer_require_dtype(call, 1, "residual", call->dtypes[0]));
-        for (int32_t i = 0; i < out.n; i++) {
-            out.d[i] = trm_dim_known(out.d[i], call->dims[1]->d[i]);
-        }
-    }
-    for (int32_t i = weight; i < call->n_inputs; i++) {
-        const char *what = i == weight ? "weight" : "bias";
-        if (!trm_infer_has(call, i)) {
-            continue;
-        }
-        TRM_TRY(trm_infer_require_dims(call, i, what, trm_dims1(out.d[out.n - 1])));
-        TRM_TRY(trm_infer_require_dtype(call, i, what, call->dtypes[0]));
-        out.d[out.n - 1] = trm_dim_known(out.d[out.n - 1], call->dims[i]->d[0]);
-    }
-    for (int32_t i = 0; i < (norm->residual ? 2 : 1); i++) {
-        call->output_dims[i] = out;
-        call->output_dtypes[i] = call->dtypes[0];
-    }
-    return TRM_OK;
-}
-
-/* The rule of a norm, then that of a product or of one with its GLU. */
-trm_status trm_infer_norm_matmul(const trm_infer_call *call)
-{
-    const trm_norm_matmul_params *p = &call->desc->norm_matmul;
-    TRM_TRY(
-        trm_infer_require_inputs(call, 2, p->residual ? TRM_NORM_MATMUL_INPUT_COUNT : TRM_NORM_MATMUL_INPUT_COUNT - 1));
-    if (p->residual && !trm_infer_has(call, TRM_NORM_MATMUL_RESIDUAL)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "residual is not given");
-    }
-    TRM_TRY(trm_infer_require_rank(call, TRM_NORM_MATMUL_WEIGHT, "weight", 2));
-    const bool has_bias = trm_infer_has(call, TRM_NORM_MATMUL_BIAS);
-    if (p->gated && (has_bias || (p->out != TRM_DTYPE_NONE && p->out != call->dtypes[0]))) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a gated product has %s, expected none",
-                 has_bias ? "a bias" : "another type of output");
-    }
-    const int32_t norm_inputs[] = {TRM_NORM_MATMUL_X,
-                                   p->residual ? TRM_NORM_MATMUL_RESIDUAL : TRM_NORM_MATMUL_NORM_WEIGHT,
-                                   TRM_NORM_MATMUL_NORM_WEIGHT};
-    const trm_dims *dims[3];
-    trm_dtype dtypes[3], norm_dtypes[2];
-    trm_dims norm_dims[2];
-    for (int32_t i = 0; i < 3; i++) {
-        const bool given = trm_infer_has(call, norm_inputs[i]);
-        dims[i] = given ? call->dims[norm_inputs[i]] : NULL;
-        dtypes[i] = given ? call->dtypes[norm_inputs[i]] : TRM_DTYPE_NONE;
-    }
-    trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
-                           .norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset}};
-    trm_infer_call inner = *call;
-    inner.desc = &desc;
-    inner.values = NULL;
-    inner.dims = dims;
-    inner.dtypes = dtypes;
-    inner.n_inputs = p->residual ? 3 : 2;
-    inner.output_dims = norm_dims;
-    inner.output_dtypes = norm_dtypes;
-    TRM_TRY(trm_infer_norm(&inner));
-    const trm_dims *product_dims[] = {&norm_dims[0], call->dims[1], has_bias ? call->dims[2] : NULL};
-    const trm_dtype product_dtypes[] = {norm_dtypes[0], call->dtypes[1], has_bias ? call->dtypes[2] : TRM_DTYPE_NONE};
-    inner = *call;
-    inner.desc = &desc;
-    inner.values = NULL;
-    inner.dims = product_dims;
-    inner.dtypes = product_dtypes;
-    inner.n_inputs = has_bias ? 3 : 2;
-    desc = p->gated ? (trm_layer_desc){.kind = TRM_LAYER_MATMUL_GLU, .glu = {p->activation}}
-                    : (trm_layer_desc){.kind = TRM_LAYER_MATMUL,
-                                       .matmul = {.transpose_b = true, .activation = p->activation, .out = p->out}};
-    TRM_TRY(p->gated ? trm_infer_matmul_glu(&inner) : trm_infer_matmul(&inner));
-    if (p->residual) {
-        call->output_dims[1] = norm_dims[1];
-        call->output_dtypes[1] = norm_dtypes[1];
-    }
-    return TRM_OK;
-}
-
-/* Positive, and even where numbers have 4 bits: a block begins with a byte. */
-static trm_status check_blocks(const trm_dequant_matmul_params *p, bool packed)
-{
-    if (p->block_n < 1 || p->block_k < 0 || (packed && p->block_k % 2 != 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "block_n is %" PRId32 " and block_k %" PRId32 ", expected at least 1 and 0%s", p->block_n, p->block_k,
-                 packed ? ", block_k even" : "");
-    }
-    return TRM_OK;
-}
-
-static int64_t blocks_of(int64_t size, int32_t block)
-{
-    return size < 0 ? -1 : block == 0 ? 1 : (size + block - 1) / block;
-}
-
-trm_status trm_infer_dequant_matmul(const trm_infer_call *call)
-{
-    enum {
-        X = TRM_DEQUANT_MATMUL_X,
-        WEIGHT = TRM_DEQUANT_MATMUL_WEIGHT,
-        SCALE = TRM_DEQUANT_MATMUL_SCALE,
-        BIAS = TRM_DEQUANT_MATMUL_BIAS,
-        ZERO_POINT = TRM_DEQUANT_MATMUL_ZERO_POINT
-    };
-    const trm_dequant_matmul_params *p = &call->desc->dequant_matmul;
-    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_DEQUANT_MATMUL_INPUT_COUNT));
-    TRM_TRY(trm_infer_require_float(call, X, "x"));
-    TRM_TRY(trm_infer_require_float(call, SCALE, "scale"));
-    TRM_TRY(trm_infer_require_rank(call, WEIGHT, "weight", 2));
-    const trm_dtype type = call->dtypes[WEIGHT];
-    const bool packed = type == TRM_U8;
-    if ((!packed && type != TRM_I8 && type != TRM_F8E4M3) || call->dtypes[X] == TRM_F64 ||
-        call->dtypes[SCALE] == TRM_F64 || p->out == TRM_F64) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "x is of type %s, weight %s, scale %s, expected f32, f16 or bf16, and f8e4m3, i8 or u8 for the weight",
-                 trm_dtype_name(call->dtypes[X]), trm_dtype_name(type), trm_dtype_name(call->dtypes[SCALE]));
-    }
-    if (p->out != TRM_DTYPE_NONE && !trm_dtype_is_float(p->out)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected f32, f16 or bf16", trm_dtype_name(p->out));
-    }
-    TRM_TRY(check_blocks(p, packed));
-    const trm_dims *x = call->dims[X], *weight = call->dims[WEIGHT];
-    trm_dims *out = &call->output_dims[0];
-    const int64_t stored = weight->d[1], columns = packed && stored > 0 ? 2 * stored : stored;
-    char text[TRM_DIMS_TEXT_SIZE];
-    if (x->n < 1 || !trm_dim_fits(x->d[x->n - 1], columns)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x has dims %s, expected [..., %" PRId64 "], what the weight has columns",
-                 trm_dims_format(x, text), columns);
-    }
-    const trm_dims blocks = {2, {blocks_of(weight->d[0], p->block_n), blocks_of(columns, p->block_k)}};
-    TRM_TRY(trm_infer_require_dims(call, SCALE, "scale", blocks));
-    *out = *x;
-    out->d[out->n - 1] = weight->d[0];
-    if (trm_infer_has(call, BIAS)) {
-        TRM_TRY(trm_infer_require_dims(call, BIAS, "bias", trm_dims1(weight->d[0])));
-        TRM_TRY(trm_infer_require_dtype(call, BIAS, "bias", call->dtypes[X]));
-    }
-    if (trm_infer_has(call, ZERO_POINT)) {
-        TRM_TRY(trm_infer_require_dims(call, ZERO_POINT, "zero_point", blocks));
-        TRM_TRY(trm_infer_require_dtype(call, ZERO_POINT, "zero_point", TRM_U8));
-        if (!packed) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a weight of type %s has zero points, expected none",
-                     trm_dtype_name(type));
-        }
-    }
-    call->output_dtypes[0] = p->out == TRM_DTYPE_NONE ? call->dtypes[X] : p->out;
-    return TRM_OK;
-}
 
 static trm_status check_rope_params(const trm_rope_params *rope, int64_t head_dim)
 {
@@ -309,7 +29,7 @@ static trm_status check_rope_params(const trm_rope_params *rope, int64_t head_di
     return TRM_OK;
 }
 
-trm_status trm_infer_rope(const trm_infer_call *call)
+static trm_status infer_rope(const trm_infer_call *call)
 {
     const trm_rope_params *rope = &call->desc->rope;
     TRM_TRY(trm_infer_require_inputs(call, rope->scaling == TRM_ROPE_PLAIN ? 3 : 4, 4));
@@ -332,6 +52,75 @@ trm_status trm_infer_rope(const trm_infer_call *call)
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
+
+static int32_t link_rope(const trm_layer *layer, int32_t k, int32_t i)
+{
+    enum { ROPE_X = 0, ROPE_FREQUENCIES = 2 };
+    (void)layer;
+    switch (k) {
+    case 0:
+        return i == ROPE_FREQUENCIES ? TRM_LINK_WHOLE : 0;
+    case 1:
+        return i == ROPE_X ? 1 : TRM_LINK_WHOLE;
+    default:
+        return TRM_LINK_NEVER;
+    }
+}
+
+const trm_kind trm_kind_rope = {
+    TRM_FIELDS(TRM_FIELD(ENUM, rope, scaling, .values = TRM_NAMES(TRM_ROPE_SCALINGS)),
+               TRM_FIELD(INT32, rope, rotary_dim, .always = true), TRM_FIELD(BOOL, rope, interleaved),
+               TRM_FIELD(FLOAT, rope, magnitude, .normal = 1), TRM_FIELD(FLOAT, rope, base),
+               TRM_FIELD(FLOAT, rope, factor), TRM_FIELD(INT64, rope, original_length)),
+    .infer = infer_rope,
+    .link = link_rope,
+    .sizes = trm_sizes_same,
+    .keeps_zero = trm_keeps_zero,
+};
+
+static trm_status infer_rotate(const trm_infer_call *call)
+{
+    TRM_TRY(trm_infer_require_inputs(call, 3, 3));
+    TRM_TRY(trm_infer_require_float(call, 0, "x"));
+    const trm_dims *x = call->dims[0], *angles = call->dims[1];
+    const int32_t rotary = call->desc->rotate.rotary_dim;
+    const int64_t width = x->n > 0 ? x->d[x->n - 1] : 0, columns = angles->n > 0 ? angles->d[angles->n - 1] : 0;
+    if (rotary < 2 || rotary % 2 != 0 || (width != -1 && rotary > width)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "rotary_dim is %" PRId32 ", expected an even number of 2 to the last dimension %" PRId64, rotary,
+                 width);
+    }
+    bool fits = angles->n <= x->n && (columns == -1 || columns == rotary || columns == rotary / 2);
+    for (int32_t i = 0; fits && i < angles->n - 1; i++) {
+        fits = angles->d[i] == 1 || trm_dim_fits(angles->d[i], x->d[i + x->n - angles->n]);
+    }
+    if (!fits) {
+        char text[TRM_DIMS_TEXT_SIZE], other[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cos has dims %s, expected %" PRId32 " or %" PRId32
+                 " columns and dims that broadcast to those of x %s",
+                 trm_dims_format(angles, text), rotary, rotary / 2, trm_dims_format(x, other));
+    }
+    TRM_TRY(trm_infer_require_dtype(call, 1, "cos", call->dtypes[0]));
+    TRM_TRY(trm_infer_require_dims(call, 2, "sin", *angles));
+    TRM_TRY(trm_infer_require_dtype(call, 2, "sin", call->dtypes[0]));
+    call->output_dims[0] = *x;
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+static int32_t link_rotate(const trm_layer *layer, int32_t k, int32_t i)
+{
+    return k == layer->outputs[0]->dims.n - 1 ? TRM_LINK_NEVER : trm_link_broadcast(layer, k, i);
+}
+
+const trm_kind trm_kind_rotate = {
+    TRM_FIELDS(TRM_FIELD(INT32, rotate, rotary_dim, .always = true), TRM_FIELD(BOOL, rotate, interleaved)),
+    .infer = infer_rotate,
+    .link = link_rotate,
+    .sizes = trm_sizes_same,
+    .linear = {1},
+};
 
 /* ---- attention --------------------------------------------------------------------------------- */
 
@@ -486,7 +275,7 @@ static trm_status infer_padded(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_attention(const trm_infer_call *call)
+static trm_status infer_attention(const trm_infer_call *call)
 {
     TRM_TRY(trm_infer_require_inputs(call, 3, TRM_ATTENTION_INPUT_COUNT));
     const trm_attention_params *attention = &call->desc->attention;
@@ -498,6 +287,142 @@ trm_status trm_infer_attention(const trm_infer_call *call)
     call->output_dtypes[0] = call->dtypes[TRM_ATTENTION_Q];
     return TRM_OK;
 }
+
+/* Sequences of a padded batch are independent. Heads are dealt with apart: query and kv heads may be cut differently.
+ */
+static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
+{
+    if (layer->desc.attention.form == TRM_ATTENTION_PACKED_NHD || k != 0) {
+        return TRM_LINK_NEVER;
+    }
+    return i == TRM_ATTENTION_MASK ? trm_broadcast_axis_link(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
+}
+
+static void sizes_of_attention(trm_size_walk *walk, const trm_layer *layer)
+{
+    const trm_tensor *out = layer->outputs[0];
+    trm_sizes_follow(walk, out, layer->inputs[TRM_ATTENTION_Q], out->dims.n - 1);
+    trm_size_set(walk, out, out->dims.n - 1, layer->inputs[TRM_ATTENTION_V], out->dims.n - 1);
+}
+
+/* Axis of the heads in q, k, v and the output. */
+static int32_t heads_axis(const trm_layer *attention)
+{
+    return attention->desc.attention.form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1;
+}
+
+/* Whether the query heads can be cut into `parts`, and into how many parts the kv heads then are: as many if they
+ * divide, one head each where several ranks' queries share it. */
+static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int32_t *kv_parts)
+{
+    if (query_heads <= 0 || kv_heads <= 0 || query_heads % parts != 0) {
+        return false;
+    }
+    if (kv_heads % parts == 0) {
+        *kv_parts = parts;
+        return true;
+    }
+    *kv_parts = (int32_t)kv_heads;
+    return kv_heads < parts && parts % kv_heads == 0;
+}
+
+int32_t trm_attention_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts)
+{
+    for (int32_t parts = n; parts > 1; parts--) {
+        const int32_t heads = heads_axis(attention);
+        if (n % parts == 0 && cut_heads(attention->inputs[TRM_ATTENTION_Q]->dims.d[heads],
+                                        attention->inputs[TRM_ATTENTION_K]->dims.d[heads], parts, kv_parts)) {
+            return parts;
+        }
+    }
+    *kv_parts = 1;
+    return 1;
+}
+
+/* Axis of the rows in q, k, v and the output. */
+static int32_t rows_axis(const trm_layer *attention)
+{
+    return 3 - heads_axis(attention);
+}
+
+bool trm_attention_rows_divide(const trm_layer *attention, int32_t n)
+{
+    const trm_attention_params *p = &attention->desc.attention;
+    if (p->form == TRM_ATTENTION_PACKED_NHD) {
+        return false;
+    }
+    const int64_t queries = attention->inputs[TRM_ATTENTION_Q]->dims.d[rows_axis(attention)];
+    const int64_t keys = attention->inputs[TRM_ATTENTION_K]->dims.d[rows_axis(attention)];
+    bool sees_known = p->causal == TRM_CAUSAL_NONE || (p->causal == TRM_CAUSAL_LOWER_RIGHT && keys >= 0) ||
+                      (p->causal == TRM_CAUSAL_UPPER_LEFT && keys >= queries);
+    return queries > 0 && queries % n == 0 && sees_known;
+}
+
+/* Rows of queries against all keys. */
+static trm_status shard_query_rows(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
+{
+    const int32_t rows = rows_axis(layer);
+    if (!trm_attention_rows_divide(layer, parts)) {
+        return TRM_OK;
+    }
+    const int64_t queries = layer->inputs[TRM_ATTENTION_Q]->dims.d[rows];
+    trm_way way = trm_way_whole();
+    way.in[TRM_ATTENTION_Q] = way.out[0] = trm_split(rows, parts);
+    if (layer->n_inputs > TRM_ATTENTION_MASK) {
+        const trm_dims scores = {4, {-1, -1, queries, -1}}, *mask = &layer->inputs[TRM_ATTENTION_MASK]->dims;
+        const int32_t axis = trm_broadcast_axis_link(mask, &scores, 2);
+        if (axis != TRM_LINK_WHOLE && mask->d[axis] != queries) {
+            return TRM_OK;
+        }
+        way.in[TRM_ATTENTION_MASK] = axis == TRM_LINK_WHOLE ? trm_replicated() : trm_split(axis, parts);
+    }
+    return taker->take(taker, layer, &way);
+}
+
+static trm_status shard_attention(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
+{
+    int32_t kv_parts, heads = heads_axis(layer);
+    if (taker->shares_rows) {
+        return shard_query_rows(layer, parts, taker);
+    }
+    if (!cut_heads(layer->inputs[TRM_ATTENTION_Q]->dims.d[heads], layer->inputs[TRM_ATTENTION_K]->dims.d[heads], parts,
+                   &kv_parts)) {
+        return TRM_OK;
+    }
+    trm_way way = trm_way_whole();
+    way.in[TRM_ATTENTION_Q] = trm_split(heads, parts);
+    way.in[TRM_ATTENTION_K] = way.in[TRM_ATTENTION_V] = trm_split(heads, kv_parts);
+    way.in[TRM_ATTENTION_KEY_CACHE] = way.in[TRM_ATTENTION_VALUE_CACHE] = trm_split(2, kv_parts);
+    way.out[0] = trm_split(heads, parts);
+    if (layer->n_inputs > TRM_ATTENTION_MASK) {
+        const trm_dims scores = {4,
+                                 {-1, layer->outputs[0]->dims.d[heads], -1, -1}}; /* the mask is always heads first */
+        int32_t axis = trm_broadcast_axis_link(&layer->inputs[TRM_ATTENTION_MASK]->dims, &scores, 1);
+        way.in[TRM_ATTENTION_MASK] = axis == TRM_LINK_WHOLE ? trm_replicated() : trm_split(axis, parts);
+    }
+    return taker->take(taker, layer, &way);
+}
+
+/* Scores and values of every key. */
+static double attention_multiplications(const trm_layer *layer, const trm_dims *in, int64_t unknown)
+{
+    const bool packed = layer->desc.attention.form == TRM_ATTENTION_PACKED_NHD;
+    return 2.0 * trm_known_dim(in[TRM_ATTENTION_K].d[packed ? 0 : rows_axis(layer)], unknown);
+}
+
+const trm_kind trm_kind_attention = {
+    TRM_FIELDS(TRM_FIELD(ENUM, attention, form, .always = true, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
+               TRM_FIELD(ENUM, attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
+               TRM_FIELD(INT32, attention, window), TRM_FIELD(FLOAT, attention, scale),
+               TRM_FIELD(FLOAT, attention, softcap), TRM_FIELD(INT32, attention, n_ranks),
+               TRM_FIELD(FLOAT, attention, k_scale), TRM_FIELD(FLOAT, attention, v_scale)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_attention,
+    .link = link_attention,
+    .sizes = sizes_of_attention,
+    .shard = shard_attention,
+    .multiplications = attention_multiplications,
+};
 
 /* Checks what only this kind has; gives the dims of a head. */
 static trm_status check_qkv(const trm_infer_call *call, int64_t *dim)
@@ -534,7 +459,7 @@ static trm_status check_qkv(const trm_infer_call *call, int64_t *dim)
 }
 
 /* What is cut out of qkv goes through the rules of the layers that this one stands for. */
-trm_status trm_infer_qkv_attention(const trm_infer_call *call)
+static trm_status infer_qkv_attention(const trm_infer_call *call)
 {
     const trm_qkv_attention_params *params = &call->desc->qkv_attention;
     int64_t dim = -1;
@@ -556,7 +481,7 @@ trm_status trm_infer_qkv_attention(const trm_infer_call *call)
     inner.dtypes = dtypes;
     inner.values = NULL;
     inner.n_inputs = 3 + lengths;
-    TRM_TRY(trm_infer_rope(&inner));
+    TRM_TRY(infer_rope(&inner));
     dims[TRM_ATTENTION_K] = dims[TRM_ATTENTION_V] = &k;
     dtypes[TRM_ATTENTION_K] = dtypes[TRM_ATTENTION_V] = dtypes[TRM_ATTENTION_Q];
     for (int32_t i = 0; i < 5; i++) { /* of ATTENTION: starts, lengths, table, caches */
@@ -565,5 +490,28 @@ trm_status trm_infer_qkv_attention(const trm_infer_call *call)
     }
     desc = (trm_layer_desc){.kind = TRM_LAYER_ATTENTION, .attention = params->attention};
     inner.n_inputs = TRM_ATTENTION_VALUE_CACHE + 1;
-    return trm_infer_attention(&inner);
+    return infer_attention(&inner);
 }
+
+static void sizes_of_qkv(trm_size_walk *walk, const trm_layer *layer)
+{
+    trm_sizes_follow(walk, layer->outputs[0], layer->inputs[0], 1);
+}
+
+const trm_kind trm_kind_qkv_attention = {
+    TRM_FIELDS(TRM_FIELD(INT32, qkv_attention, query_heads, .always = true),
+               TRM_FIELD(INT32, qkv_attention, kv_heads, .always = true),
+               TRM_FIELD(ENUM, qkv_attention.attention, form, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
+               TRM_FIELD(ENUM, qkv_attention.attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
+               TRM_FIELD(INT32, qkv_attention.attention, window), TRM_FIELD(FLOAT, qkv_attention.attention, scale),
+               TRM_FIELD(FLOAT, qkv_attention.attention, softcap), TRM_FIELD(INT32, qkv_attention.attention, n_ranks),
+               TRM_FIELD(FLOAT, qkv_attention.attention, k_scale), TRM_FIELD(FLOAT, qkv_attention.attention, v_scale),
+               TRM_FIELD(ENUM, qkv_attention.rope, scaling, .values = TRM_NAMES(TRM_ROPE_SCALINGS)),
+               TRM_FIELD(INT32, qkv_attention.rope, rotary_dim, .always = true),
+               TRM_FIELD(BOOL, qkv_attention.rope, interleaved),
+               TRM_FIELD(FLOAT, qkv_attention.rope, magnitude, .normal = 1), TRM_FIELD(FLOAT, qkv_attention.rope, base),
+               TRM_FIELD(FLOAT, qkv_attention.rope, factor), TRM_FIELD(INT64, qkv_attention.rope, original_length),
+               TRM_FIELD(FLOAT, qkv_attention, eps), TRM_FIELD(FLOAT, qkv_attention, weight_offset)),
+    .infer = infer_qkv_attention,
+    .sizes = sizes_of_qkv,
+};

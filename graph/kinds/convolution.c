@@ -1,10 +1,11 @@
 /*
- * Shape and type rules of windows that slide over images: convolutions, pools, columns to images.
+ * Windows that slide over images: convolution, deconvolution, deformable_convolution, pool, col2im.
  */
+#include "graph/kinds/kind.h"
+
 #include <inttypes.h>
 
 #include "base/error.h"
-#include "graph/infer.h"
 #include "kernels/convolution/window.h"
 
 /* An image [N, C, d1 .. dk], k = 1 to 3; its spatial sizes leave room for windows to be counted in 64 bits. */
@@ -91,7 +92,9 @@ static trm_status require_operands(const trm_infer_call *call, int32_t bias)
     return TRM_OK;
 }
 
-trm_status trm_infer_convolution(const trm_infer_call *call)
+enum { X, W, BIAS, RESIDUAL }; /* inputs of convolutions; that of a deconvolution after BIAS is a value input */
+
+static trm_status infer_convolution(const trm_infer_call *call)
 {
     const trm_convolution_params *p = &call->desc->convolution;
     TRM_TRY(trm_infer_require_inputs(call, 2, 4));
@@ -152,7 +155,7 @@ static trm_status spread_dims(const trm_infer_call *call, const int64_t *sizes, 
     return TRM_OK;
 }
 
-trm_status trm_infer_deconvolution(const trm_infer_call *call)
+static trm_status infer_deconvolution(const trm_infer_call *call)
 {
     const trm_convolution_params *p = &call->desc->convolution;
     TRM_TRY(trm_infer_require_inputs(call, 2, 4));
@@ -185,7 +188,134 @@ trm_status trm_infer_deconvolution(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_deformable_convolution(const trm_infer_call *call)
+/* (x [N, C, ..], w, bias [M], residual): batch, and the output's channels. Those of several groups are dealt with
+ * apart. */
+static int32_t link_convolution(const trm_layer *layer, int32_t k, int32_t i)
+{
+    bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION;
+    const int32_t channels = layer->desc.convolution.channels_last ? layer->outputs[0]->dims.n - 1 : 1;
+    if (k == 0) {
+        return i == X || (i == RESIDUAL && !transposed) ? 0 : TRM_LINK_WHOLE;
+    }
+    if (k != channels || layer->desc.convolution.groups > 1) {
+        return TRM_LINK_NEVER;
+    }
+    return i == W ? (transposed ? 1 : 0) : i == BIAS ? 0 : i == RESIDUAL && !transposed ? channels : TRM_LINK_WHOLE;
+}
+
+/* The batch stays, and axes whose padding makes up for the window. */
+/* Windows over images: the batch stays, and axes whose padding makes up for the window. */
+static void sizes_of_window(trm_size_walk *walk, const trm_layer *layer)
+{
+    const bool pool = layer->desc.kind == TRM_LAYER_POOL;
+    const trm_convolution_params *c = &layer->desc.convolution;
+    const trm_pool_params *p = &layer->desc.pool;
+    const bool last = pool ? p->channels_last : c->channels_last;
+    for (int32_t o = 0; o < layer->n_outputs; o++) {
+        const trm_tensor *out = layer->outputs[o];
+        for (int32_t i = 0; i < out->dims.n; i++) {
+            const int32_t k = i - (last ? 1 : 2), channels = last ? out->dims.n - 1 : 1;
+            bool stays = i == 0 || (i == channels && pool);
+            if (k >= 0 && k < TRM_MAX_SPATIAL && i != channels) {
+                const int64_t kernel = pool ? p->kernel[k] : layer->inputs[1]->dims.d[i];
+                const int64_t gaps = (pool ? p->dilation[k] : c->dilation[k]) * (kernel - 1);
+                const int64_t pads = pool ? (int64_t)p->before[k] + p->after[k] : (int64_t)c->before[k] + c->after[k];
+                const bool same = (pool ? p->auto_pad : c->auto_pad) != TRM_AUTO_PAD_NONE;
+                stays = (pool ? p->stride[k] : c->stride[k]) == 1 && (same || (kernel != -1 && pads == gaps));
+            }
+            trm_size_set(walk, out, i, stays ? layer->inputs[0] : NULL, i);
+        }
+    }
+}
+/* Rows of zeros among the weights, zeros in bias and residual. */
+static bool convolution_keeps_zero(const trm_layer *layer, uint32_t split)
+{
+    (void)split;
+    return trm_activation_keeps_zero(layer->desc.convolution.activation);
+}
+
+/* A convolution over a part of the input's channels is a summand. Bias and residual go into the first. */
+static trm_status shard_channels(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
+{
+    const trm_convolution_params *p = &layer->desc.convolution;
+    bool transposed = layer->desc.kind == TRM_LAYER_DECONVOLUTION, has_residual = !transposed && layer->n_inputs > 3;
+    const int32_t axis = p->channels_last ? layer->inputs[X]->dims.n - 1 : 1;
+    trm_way way = trm_way_whole();
+    way.in[X] = trm_split(axis, parts);
+    if (p->groups == 1) {
+        way.in[W] = trm_split(transposed ? 0 : axis, parts);
+        way.out[0] = trm_partial(parts);
+        bool fits = p->activation == TRM_ACTIVATION_NONE && layer->inputs[X]->dims.d[axis] % parts == 0;
+        return fits ? taker->take(taker, layer, &way) : TRM_OK;
+    }
+    if (p->groups % parts != 0) {
+        return TRM_OK;
+    }
+    way.in[W] = way.in[BIAS] = trm_split(0, parts);
+    way.in[RESIDUAL] = has_residual ? trm_split(axis, parts) : trm_replicated();
+    way.out[0] = trm_split(axis, parts);
+    return taker->take(taker, layer, &way);
+}
+
+static void localize_groups(const trm_layer *layer, const trm_sharding *out, int64_t first_row, trm_layer_desc *desc)
+{
+    (void)layer;
+    (void)first_row;
+    bool by_groups = out->kind == TRM_SPLIT && out->axis > 0 && desc->convolution.groups > 1;
+    desc->convolution.groups /= by_groups ? out->parts : 1;
+}
+
+static double count_taps(const trm_layer *layer, const trm_dims *in, int64_t unknown)
+{
+    double count = 1.0;
+    for (int32_t i = 0; i < in[W].n; i++) {
+        count *= trm_known_dim(in[W].d[i], unknown);
+    }
+    return count / trm_known_dim(in[W].d[layer->desc.kind == TRM_LAYER_DECONVOLUTION ? 1 : 0], unknown);
+}
+
+static const trm_field convolution_fields[] = {
+    TRM_FIELD(INT32, convolution, groups, .normal = 1),
+    TRM_FIELD(INT32, convolution, stride, .normal = 1, .count = TRM_MAX_SPATIAL),
+    TRM_FIELD(INT32, convolution, dilation, .normal = 1, .count = TRM_MAX_SPATIAL),
+    TRM_FIELD(INT32, convolution, before, .count = TRM_MAX_SPATIAL),
+    TRM_FIELD(INT32, convolution, after, .count = TRM_MAX_SPATIAL),
+    TRM_FIELD(INT32, convolution, output_padding, .count = TRM_MAX_SPATIAL),
+    TRM_FIELD(ENUM, convolution, auto_pad, .values = TRM_NAMES(TRM_AUTO_PADS)),
+    TRM_FIELD(ENUM, convolution, activation, .values = TRM_NAMES(TRM_ACTIVATIONS)),
+    TRM_FIELD(BOOL, convolution, channels_last),
+    TRM_FIELD(BOOL, convolution, whole_numbers),
+};
+const trm_kind trm_kind_convolution = {
+    TRM_FIELDS_OF(convolution_fields),
+    .traits = TRM_KIND_PRODUCT | TRM_KIND_TAKES_TIME,
+    .infer = infer_convolution,
+    .link = link_convolution,
+    .sizes = sizes_of_window,
+    .linear = {1u << X, 1u << W},
+    .linear_if = {TRM_AT(convolution.activation), 1u << TRM_ACTIVATION_NONE},
+    .added = 1u << BIAS | 1u << RESIDUAL,
+    .keeps_zero = convolution_keeps_zero,
+    .shard = shard_channels,
+    .localize = localize_groups,
+    .multiplications = count_taps,
+};
+const trm_kind trm_kind_deconvolution = {
+    TRM_FIELDS_OF(convolution_fields),
+    .traits = TRM_KIND_PRODUCT | TRM_KIND_TAKES_TIME,
+    .infer = infer_deconvolution,
+    .value_inputs = 1u << 3,
+    .link = link_convolution,
+    .sizes = trm_sizes_of_first,
+    .linear = {1u << X, 1u << W},
+    .linear_if = {TRM_AT(convolution.activation), 1u << TRM_ACTIVATION_NONE},
+    .added = 1u << BIAS,
+    .shard = shard_channels,
+    .localize = localize_groups,
+    .multiplications = count_taps,
+};
+
+static trm_status infer_deformable_convolution(const trm_infer_call *call)
 {
     const trm_deformable_convolution_params *p = &call->desc->deformable_convolution;
     TRM_TRY(trm_infer_require_inputs(call, 3, 5));
@@ -217,7 +347,29 @@ trm_status trm_infer_deformable_convolution(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_pool(const trm_infer_call *call)
+/* (x, w, offset, bias, mask) */
+static int32_t link_deformable(const trm_layer *layer, int32_t k, int32_t i)
+{
+    bool is_weight = i == 1 || i == 3;
+    if (k == 0) {
+        return is_weight ? TRM_LINK_WHOLE : 0;
+    }
+    return k > 1 || layer->desc.deformable_convolution.groups > 1 ? TRM_LINK_NEVER : is_weight ? 0 : TRM_LINK_WHOLE;
+}
+
+const trm_kind trm_kind_deformable_convolution = {
+    TRM_FIELDS(TRM_FIELD(INT32, deformable_convolution, groups, .normal = 1),
+               TRM_FIELD(INT32, deformable_convolution, offset_groups, .normal = 1),
+               TRM_FIELD(INT32, deformable_convolution, stride, .normal = 1, .count = 2),
+               TRM_FIELD(INT32, deformable_convolution, dilation, .normal = 1, .count = 2),
+               TRM_FIELD(INT32, deformable_convolution, before, .count = 2),
+               TRM_FIELD(INT32, deformable_convolution, after, .count = 2)),
+    .infer = infer_deformable_convolution,
+    .link = link_deformable,
+    .sizes = trm_sizes_of_first,
+};
+
+static trm_status infer_pool(const trm_infer_call *call)
 {
     const trm_pool_params *p = &call->desc->pool;
     TRM_TRY(trm_infer_require_inputs(call, 1, 1));
@@ -256,7 +408,37 @@ trm_status trm_infer_pool(const trm_infer_call *call)
     return TRM_OK;
 }
 
-trm_status trm_infer_col2im(const trm_infer_call *call)
+/* Positions are those in the whole tensor. */
+static int32_t link_pool(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_pool_params *p = &layer->desc.pool;
+    if (p->channels_last) {
+        return k > 0 && k < layer->inputs[i]->dims.n - 1 ? TRM_LINK_NEVER : k;
+    }
+    return k > 1 || p->indices ? TRM_LINK_NEVER : k;
+}
+
+const trm_kind trm_kind_pool = {
+    TRM_FIELDS(TRM_FIELD(ENUM, pool, op, .always = true, .values = TRM_NAMES(TRM_POOL_OPS)),
+               TRM_FIELD(INT32, pool, kernel, .always = true, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, pool, stride, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, pool, dilation, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, pool, before, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, pool, after, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(ENUM, pool, auto_pad, .values = TRM_NAMES(TRM_AUTO_PADS)), TRM_FIELD(BOOL, pool, ceil),
+               TRM_FIELD(BOOL, pool, count_padding), TRM_FIELD(BOOL, pool, indices),
+               TRM_FIELD(BOOL, pool, indices_by_column), TRM_FIELD(FLOAT, pool, p),
+               TRM_FIELD(BOOL, pool, channels_last)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_pool,
+    .second_output = TRM_AT(pool.indices),
+    .link = link_pool,
+    .sizes = sizes_of_window,
+    .linear = {1},
+    .linear_if = {TRM_AT(pool.op), 1u << TRM_POOL_AVERAGE},
+};
+
+static trm_status infer_col2im(const trm_infer_call *call)
 {
     const trm_col2im_params *p = &call->desc->col2im;
     const int32_t n = p->image.n;
@@ -294,3 +476,23 @@ trm_status trm_infer_col2im(const trm_infer_call *call)
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;
 }
+
+static int32_t link_col2im(const trm_layer *layer, int32_t k, int32_t i)
+{
+    (void)layer;
+    (void)i;
+    return k == 0 ? 0 : TRM_LINK_NEVER;
+}
+
+const trm_kind trm_kind_col2im = {
+    TRM_FIELDS(TRM_FIELD(DIMS, col2im, image, .always = true),
+               TRM_FIELD(INT32, col2im, kernel, .always = true, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, col2im, stride, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, col2im, dilation, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, col2im, before, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, col2im, after, .count = TRM_MAX_SPATIAL)),
+    .infer = infer_col2im,
+    .link = link_col2im,
+    .sizes = trm_sizes_of_first,
+    .linear = {1},
+};
