@@ -35,10 +35,11 @@ const char *trm_backend_name(trm_backend backend)
     return backend == TRM_BACKEND_CUDA ? "cuda" : "host";
 }
 
-#define KIND_NAME(kind, name) #name,
+#define KIND_NAME(kind, name) [TRM_LAYER_##kind] = #name,
 
 const char *trm_layer_kind_name(trm_layer_kind kind)
 {
-    static const char *const names[] = {TRM_LAYER_KINDS(KIND_NAME)};
-    return (unsigned)kind < TRM_LAYER_KIND_COUNT ? names[kind] : "invalid";
+    static const char *const names[] = {TRM_ALL_LAYER_KINDS(KIND_NAME)};
+    const bool known = (unsigned)kind < sizeof(names) / sizeof(names[0]) && names[kind] != NULL;
+    return known ? names[kind] : "invalid";
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "graph/params.h"
+#include "graph/kinds/kind.h"
 #include "kernels/fused/fused.h"
 
 /* ---- put ----------------------------------------------------------------------------------------------- */
@@ -304,15 +304,13 @@ static trm_status get_parameter(const char *file, const trm_field *field, const 
 trm_status trm_plan_get_desc(const char *file, const Trireme__Plan__Layer *from, const trm_tensor *first_input,
                              trm_layer_desc *desc)
 {
-    int32_t kind = 0, n_fields;
-    while (kind < TRM_LAYER_KIND_COUNT && strcmp(trm_layer_kind_name((trm_layer_kind)kind), from->kind) != 0) {
-        kind++;
-    }
+    int32_t n_fields;
+    const trm_layer_kind kind = trm_kind_named(from->kind);
     if (kind == TRM_LAYER_KIND_COUNT) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: layer %s is of kind \"%.40s\", which does not exist", file, from->name,
                  from->kind);
     }
-    *desc = (trm_layer_desc){.kind = (trm_layer_kind)kind};
+    *desc = (trm_layer_desc){.kind = kind};
     const trm_field *fields = trm_layer_fields(desc->kind, &n_fields);
     uint64_t seen = 0;
     for (size_t i = 0; i < from->n_parameters; i++) {

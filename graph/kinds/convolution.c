@@ -203,7 +203,6 @@ static int32_t link_convolution(const trm_layer *layer, int32_t k, int32_t i)
     return i == W ? (transposed ? 1 : 0) : i == BIAS ? 0 : i == RESIDUAL && !transposed ? channels : TRM_LINK_WHOLE;
 }
 
-/* The batch stays, and axes whose padding makes up for the window. */
 /* Windows over images: the batch stays, and axes whose padding makes up for the window. */
 static void sizes_of_window(trm_size_walk *walk, const trm_layer *layer)
 {

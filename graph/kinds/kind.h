@@ -74,10 +74,12 @@ typedef struct trm_kind {
 } trm_kind;
 
 #define TRM_KIND_DECLARE(kind, name) extern const trm_kind trm_kind_##name;
-TRM_LAYER_KINDS(TRM_KIND_DECLARE)
+TRM_ALL_LAYER_KINDS(TRM_KIND_DECLARE)
 
 /* The row of a kind; NULL of one that does not exist. */
 const trm_kind *trm_kind_row(trm_layer_kind kind);
+/* The kind of a name; TRM_LAYER_KIND_COUNT, which is none, if there is no such. */
+trm_layer_kind trm_kind_named(const char *name);
 /* The row of a layer's kind, which exists. */
 static inline const trm_kind *trm_kind_of(const trm_layer *layer)
 {

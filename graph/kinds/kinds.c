@@ -1,12 +1,26 @@
 /* The rows of all kinds, and what is read from them. */
 #include "graph/kinds/kind.h"
 
+#include <string.h>
+
 #define ROW(kind, name) [TRM_LAYER_##kind] = &trm_kind_##name,
-static const trm_kind *const rows[] = {TRM_LAYER_KINDS(ROW)};
+static const trm_kind *const rows[] = {TRM_ALL_LAYER_KINDS(ROW)};
+
+_Static_assert(sizeof(trm_fused_elementwise_params) <= sizeof(((trm_layer_desc *)0)->reserved),
+               "parameters of kinds that passes make fit into the public desc");
 
 const trm_kind *trm_kind_row(trm_layer_kind kind)
 {
     return (unsigned)kind < sizeof(rows) / sizeof(rows[0]) ? rows[kind] : NULL;
+}
+
+trm_layer_kind trm_kind_named(const char *name)
+{
+    int32_t kind = 0, n = sizeof(rows) / sizeof(rows[0]);
+    while (kind < n && (rows[kind] == NULL || strcmp(trm_layer_kind_name((trm_layer_kind)kind), name) != 0)) {
+        kind++;
+    }
+    return kind < n ? (trm_layer_kind)kind : TRM_LAYER_KIND_COUNT;
 }
 
 /* ---- parameters -------------------------------------------------------------------------------- */

@@ -357,7 +357,6 @@ static trm_status infer_dequant_matmul(const trm_infer_call *call)
 }
 
 /* Rows of x; those of the weight are dealt with apart, as its scales may have fewer. */
-/* Rows of x; those of the weight are dealt with apart, as its scales may have fewer. */
 static int32_t link_dequant_matmul(const trm_layer *layer, int32_t k, int32_t i)
 {
     return k == layer->outputs[0]->dims.n - 1 ? TRM_LINK_NEVER : i == TRM_DEQUANT_MATMUL_X ? k : TRM_LINK_WHOLE;

@@ -153,11 +153,6 @@ static trm_status infer_reshape(const trm_infer_call *call)
  * with an unknown axis; that such a pairing is right shows in that all groups after it close. Of a shape that is an
  * input nothing follows: it is that of the whole.
  */
-/*
- * A reshape is a row of groups: the fewest input axes and output axes with the same number of elements. The first axes
- * of a group longer than 1 follow each other, as blocks of them are blocks of the group. An unknown axis is a group
- * with an unknown axis; that such a pairing is right shows in that all groups after it close.
- */
 static int32_t link_groups(const trm_dims *in, const trm_dims *out, int32_t k)
 {
     int32_t i = 0, j = 0, found = TRM_LINK_NEVER;

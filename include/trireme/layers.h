@@ -24,78 +24,6 @@ extern "C" {
 #define TRM_ENUMERATOR(value, name) value,
 #define TRM_ENUM_NAME(value, name)  name,
 
-/* The kinds: X(KIND, name). A kind has its row in graph/kinds. */
-#define TRM_LAYER_KINDS(X)                                                                                             \
-    X(CAST, cast)                                                                                                      \
-    X(RESHAPE, reshape)                                                                                                \
-    X(TRANSPOSE, transpose)                                                                                            \
-    X(SLICE, slice)                                                                                                    \
-    X(CONCAT, concat)                                                                                                  \
-    X(GATHER, gather)                                                                                                  \
-    X(EMBEDDING, embedding)                                                                                            \
-    X(MATMUL, matmul)                                                                                                  \
-    X(ELEMENTWISE, elementwise)                                                                                        \
-    X(UNARY, unary)                                                                                                    \
-    X(GLU, glu)                                                                                                        \
-    X(NORM, norm)                                                                                                      \
-    X(SOFTMAX, softmax)                                                                                                \
-    X(REDUCE, reduce)                                                                                                  \
-    X(ROPE, rope)                                                                                                      \
-    X(ATTENTION, attention)                                                                                            \
-    X(DIST_COLLECTIVE, dist_collective)                                                                                \
-    X(SHAPE, shape)                                                                                                    \
-    X(EXPAND, expand)                                                                                                  \
-    X(TILE, tile)                                                                                                      \
-    X(PAD, pad)                                                                                                        \
-    X(RANGE, range)                                                                                                    \
-    X(SELECT, select)                                                                                                  \
-    X(GATHER_ELEMENTS, gather_elements)                                                                                \
-    X(GATHER_ND, gather_nd)                                                                                            \
-    X(SCATTER, scatter)                                                                                                \
-    X(ONE_HOT, one_hot)                                                                                                \
-    X(REVERSE_SEQUENCE, reverse_sequence)                                                                              \
-    X(TOPK, topk)                                                                                                      \
-    X(ARG_REDUCE, arg_reduce)                                                                                          \
-    X(CUMULATIVE, cumulative)                                                                                          \
-    X(NON_ZERO, non_zero)                                                                                              \
-    X(UNIQUE, unique)                                                                                                  \
-    X(NON_MAX_SUPPRESSION, non_max_suppression)                                                                        \
-    X(CONVOLUTION, convolution)                                                                                        \
-    X(DECONVOLUTION, deconvolution)                                                                                    \
-    X(DEFORMABLE_CONVOLUTION, deformable_convolution)                                                                  \
-    X(POOL, pool)                                                                                                      \
-    X(RESIZE, resize)                                                                                                  \
-    X(GRID_SAMPLE, grid_sample)                                                                                        \
-    X(ROI_POOL, roi_pool)                                                                                              \
-    X(COL2IM, col2im)                                                                                                  \
-    X(GROUP_NORM, group_norm)                                                                                          \
-    X(LRN, lrn)                                                                                                        \
-    X(RECURRENT, recurrent)                                                                                            \
-    X(QUANTIZE, quantize)                                                                                              \
-    X(DEQUANTIZE, dequantize)                                                                                          \
-    X(DETERMINANT, determinant)                                                                                        \
-    X(FOURIER, fourier)                                                                                                \
-    X(RANDOM, random)                                                                                                  \
-    X(ALL_REDUCE_NORM, all_reduce_norm)                                                                                \
-    X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
-    X(ROTATE, rotate)                                                                                                  \
-    X(QKV_ATTENTION, qkv_attention)                                                                                    \
-    X(MATMUL_GLU, matmul_glu)                                                                                          \
-    X(IF, if)                                                                                                          \
-    X(END_IF, end_if)                                                                                                  \
-    X(LOOP, loop)                                                                                                      \
-    X(END_LOOP, end_loop)                                                                                              \
-    X(ENTER, enter)                                                                                                    \
-    X(RECURRENCE, recurrence)                                                                                          \
-    X(NEXT, next)                                                                                                      \
-    X(LOOP_OUTPUT, loop_output)                                                                                        \
-    X(MERGE, merge)                                                                                                    \
-    X(NORM_MATMUL, norm_matmul)                                                                                        \
-    X(DEQUANT_MATMUL, dequant_matmul)
-
-#define TRM_LAYER_ENUMERATOR(kind, name) TRM_LAYER_##kind,
-typedef enum trm_layer_kind { TRM_LAYER_KINDS(TRM_LAYER_ENUMERATOR) TRM_LAYER_KIND_COUNT } trm_layer_kind;
-
 #define TRM_CAST_ROUNDS(X)                                                                                             \
     X(TRM_CAST_ROUND_UP, "up")                                                                                         \
     X(TRM_CAST_ROUND_DOWN, "down")                                                                                     \
@@ -259,9 +187,6 @@ typedef struct trm_glu_params {
     trm_activation activation;
 } trm_glu_params;
 
-/* MATMUL_GLU, with the same parameters: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
- * transpose: activation of the first N columns, times the others. The product is rounded to the type of x before. */
-
 #define TRM_NORM_OPS(X)                                                                                                \
     X(TRM_NORM_RMS, "rms")     /* x / sqrt(mean(x^2) + eps) * (weight + weight_offset) */                              \
     X(TRM_NORM_LAYER, "layer") /* (x - mean) / sqrt(var + eps) * (weight + weight_offset) + bias */
@@ -276,26 +201,6 @@ typedef struct trm_norm_params {
     float eps;
     float weight_offset; /* 1 for Gemma */
 } trm_norm_params;
-
-/* (x [..., K], weight [N, K], bias [N] optional, norm_weight [K] optional) -> [..., N]: an RMS norm and the MATMUL of
- * it by the weight's transpose, or with `gated` the MATMUL_GLU, whose weight is [2 * N, K], without a bias. What is
- * normalized need not be rounded to the type of x. With `residual`: (x, weight, bias, norm_weight, residual [..., K])
- * -> (product of norm(x + residual), x + residual), the sum rounded to the type of x before it is normalized. */
-typedef struct trm_norm_matmul_params {
-    bool residual, gated;
-    float eps, weight_offset; /* of the norm, as in trm_norm_params */
-    trm_activation activation;
-    trm_dtype out; /* NONE: type of x; gated: has no other */
-} trm_norm_matmul_params;
-
-enum {
-    TRM_NORM_MATMUL_X = 0,
-    TRM_NORM_MATMUL_WEIGHT,
-    TRM_NORM_MATMUL_BIAS,
-    TRM_NORM_MATMUL_NORM_WEIGHT,
-    TRM_NORM_MATMUL_RESIDUAL,
-    TRM_NORM_MATMUL_INPUT_COUNT
-};
 
 /* Positions of a DEQUANT_MATMUL's inputs. */
 enum {
@@ -407,32 +312,6 @@ typedef struct trm_attention_params {
                                with a finite reciprocal; 0 means 1 */
 } trm_attention_params;
 
-/* Positions of a QKV_ATTENTION's inputs. */
-enum {
-    TRM_QKV_ATTENTION_QKV = 0,         /* [T, (query_heads + 2 * kv_heads) * D]: of each token its q, then k, then v */
-    TRM_QKV_ATTENTION_SEQUENCE_STARTS, /* these five as in ATTENTION, caches of qkv's type or F8E4M3 */
-    TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
-    TRM_QKV_ATTENTION_BLOCK_TABLE,
-    TRM_QKV_ATTENTION_KEY_CACHE,
-    TRM_QKV_ATTENTION_VALUE_CACHE,
-    TRM_QKV_ATTENTION_POSITIONS, /* these three as in ROPE */
-    TRM_QKV_ATTENTION_INV_FREQ,
-    TRM_QKV_ATTENTION_LENGTHS,
-    TRM_QKV_ATTENTION_Q_NORM, /* [D], both or neither: weights of the norms of each head of q and k */
-    TRM_QKV_ATTENTION_K_NORM,
-    TRM_QKV_ATTENTION_INPUT_COUNT
-};
-
-/* Attention over a paged cache from the joined product on, as one layer: q, k and v are cut out of it, q and k of each
- * head normalized (NORM_RMS with `eps` and `weight_offset`, where weights are given), both rotated (ROPE), and
- * ATTENTION is done -> [T, query_heads, D]. Each is rounded to the type of qkv, as by layers of their own. */
-typedef struct trm_qkv_attention_params {
-    trm_attention_params attention; /* PACKED_NHD, n_ranks at most 1 */
-    trm_rope_params rope;
-    int32_t query_heads, kv_heads;
-    float eps, weight_offset;
-} trm_qkv_attention_params;
-
 #define TRM_COLLECTIVE_OPS(X)                                                                                          \
     X(TRM_ALL_REDUCE, "all_reduce")                                                                                    \
     X(TRM_ALL_GATHER, "all_gather")                                                                                    \
@@ -480,14 +359,6 @@ typedef struct trm_collective_params {
     trm_dtype dtype; /* RECV only; NONE: like the input */
     trm_dims dims;
 } trm_collective_params;
-
-/* An ALL_REDUCE of x by sum and the NORM of what it gives, as one layer: inputs and outputs are those of the norm, x
- * being what each rank has of the sum. Of the collective only the group counts; op and reduce are 0, ALL_REDUCE and
- * SUM. */
-typedef struct trm_all_reduce_norm_params {
-    trm_collective_params collective;
-    trm_norm_params norm;
-} trm_all_reduce_norm_params;
 
 /* ---- kinds of general networks ----------------------------------------------------------------- */
 
@@ -846,47 +717,6 @@ typedef struct trm_random_params {
     int64_t samples;
 } trm_random_params;
 
-/* Operations of FUSED_ELEMENTWISE: TRM_FUSED_ELEMENTWISE + a trm_elementwise_op, TRM_FUSED_UNARY + a trm_unary_op but
- * ACTIVATION, TRM_FUSED_ACTIVATION + a trm_activation, and these. */
-typedef enum trm_fused_op {
-    TRM_FUSED_ELEMENTWISE = 0,
-    TRM_FUSED_UNARY = TRM_FUSED_ELEMENTWISE + TRM_ELEMENTWISE_PRELU + 1,
-    TRM_FUSED_ACTIVATION = TRM_FUSED_UNARY + TRM_UNARY_SWISH + 1,
-    TRM_FUSED_CAST = TRM_FUSED_ACTIVATION + TRM_ACTIVATION_SOFTSIGN + 1,
-    TRM_FUSED_SELECT,
-    TRM_FUSED_VALUE, /* the number alpha */
-    TRM_FUSED_OP_COUNT
-} trm_fused_op;
-
-#define TRM_MAX_FUSED_STEPS 24
-
-/* What a step makes of values a, b, c, of those that its operation has: below TRM_MAX_LAYER_INPUTS an input of the
- * layer, from there on the result of an earlier step. alpha and beta are those of UNARY. */
-typedef struct trm_fused_step {
-    trm_fused_op op;
-    trm_dtype type; /* of the result */
-    int32_t a, b, c;
-    float alpha, beta;
-} trm_fused_step;
-
-/* (x0, x1, ...) -> one or more results, all of the dims that the inputs broadcast to. Layers that take elements one by
- * one as one layer: each step is what its layer is, its result rounded to its type, so that the numbers are the same.
- * Types up to BOOL; casts are those that trm_fused_can_cast (kernels/fused/fused.h) knows. */
-typedef struct trm_fused_elementwise_params {
-    int32_t n_steps, n_outputs;
-    int32_t outputs[TRM_MAX_LAYER_OUTPUTS]; /* steps */
-    trm_fused_step steps[TRM_MAX_FUSED_STEPS];
-} trm_fused_elementwise_params;
-
-/* (x [..., d], cos [..., c], sin like cos) -> like x: pairs a, b of the first rotary_dim elements of the last axis
- * become a cos - b sin, b cos + a sin. Pairs are (i, i + rotary_dim / 2), or (2i, 2i + 1) if interleaved. c is
- * rotary_dim, an angle for each element, or half of it, one for each pair; the other axes of cos broadcast to those of
- * x. */
-typedef struct trm_rotate_params {
-    int32_t rotary_dim;
-    bool interleaved;
-} trm_rotate_params;
-
 /*
  * Control flow (docs/internals/graph.md): layers between IF and END_IF, and between LOOP and END_LOOP, are a region,
  * which is run as conditions say that only a run knows. Conditions are bool scalars and value inputs. Regions lie
@@ -914,6 +744,83 @@ typedef struct trm_recurrence_params {
     int32_t open; /* bit i: axis i may have another size in every pass */
 } trm_recurrence_params;
 
+/* The kinds: X(KIND, name). A kind has its row in graph/kinds. */
+#define TRM_LAYER_KINDS(X)                                                                                             \
+    X(CAST, cast)                                                                                                      \
+    X(RESHAPE, reshape)                                                                                                \
+    X(TRANSPOSE, transpose)                                                                                            \
+    X(SLICE, slice)                                                                                                    \
+    X(CONCAT, concat)                                                                                                  \
+    X(GATHER, gather)                                                                                                  \
+    X(EMBEDDING, embedding)                                                                                            \
+    X(MATMUL, matmul)                                                                                                  \
+    X(ELEMENTWISE, elementwise)                                                                                        \
+    X(UNARY, unary)                                                                                                    \
+    X(GLU, glu)                                                                                                        \
+    X(NORM, norm)                                                                                                      \
+    X(SOFTMAX, softmax)                                                                                                \
+    X(REDUCE, reduce)                                                                                                  \
+    X(ROPE, rope)                                                                                                      \
+    X(ATTENTION, attention)                                                                                            \
+    X(DIST_COLLECTIVE, dist_collective)                                                                                \
+    X(SHAPE, shape)                                                                                                    \
+    X(EXPAND, expand)                                                                                                  \
+    X(TILE, tile)                                                                                                      \
+    X(PAD, pad)                                                                                                        \
+    X(RANGE, range)                                                                                                    \
+    X(SELECT, select)                                                                                                  \
+    X(GATHER_ELEMENTS, gather_elements)                                                                                \
+    X(GATHER_ND, gather_nd)                                                                                            \
+    X(SCATTER, scatter)                                                                                                \
+    X(ONE_HOT, one_hot)                                                                                                \
+    X(REVERSE_SEQUENCE, reverse_sequence)                                                                              \
+    X(TOPK, topk)                                                                                                      \
+    X(ARG_REDUCE, arg_reduce)                                                                                          \
+    X(CUMULATIVE, cumulative)                                                                                          \
+    X(NON_ZERO, non_zero)                                                                                              \
+    X(UNIQUE, unique)                                                                                                  \
+    X(NON_MAX_SUPPRESSION, non_max_suppression)                                                                        \
+    X(CONVOLUTION, convolution)                                                                                        \
+    X(DECONVOLUTION, deconvolution)                                                                                    \
+    X(DEFORMABLE_CONVOLUTION, deformable_convolution)                                                                  \
+    X(POOL, pool)                                                                                                      \
+    X(RESIZE, resize)                                                                                                  \
+    X(GRID_SAMPLE, grid_sample)                                                                                        \
+    X(ROI_POOL, roi_pool)                                                                                              \
+    X(COL2IM, col2im)                                                                                                  \
+    X(GROUP_NORM, group_norm)                                                                                          \
+    X(LRN, lrn)                                                                                                        \
+    X(RECURRENT, recurrent)                                                                                            \
+    X(QUANTIZE, quantize)                                                                                              \
+    X(DEQUANTIZE, dequantize)                                                                                          \
+    X(DETERMINANT, determinant)                                                                                        \
+    X(FOURIER, fourier)                                                                                                \
+    X(RANDOM, random)                                                                                                  \
+    X(IF, if)                                                                                                          \
+    X(END_IF, end_if)                                                                                                  \
+    X(LOOP, loop)                                                                                                      \
+    X(END_LOOP, end_loop)                                                                                              \
+    X(ENTER, enter)                                                                                                    \
+    X(RECURRENCE, recurrence)                                                                                          \
+    X(NEXT, next)                                                                                                      \
+    X(LOOP_OUTPUT, loop_output)                                                                                        \
+    X(MERGE, merge)                                                                                                    \
+    X(DEQUANT_MATMUL, dequant_matmul)
+
+/* Behind these are the kinds that only passes make, which the engine's own sources see. */
+#ifdef TRM_PASS_KINDS
+#include TRM_PASS_KINDS
+#else
+#define TRM_PASS_LAYER_KINDS(X)
+#define TRM_PASS_LAYER_PARAMS
+#endif
+
+#define TRM_LAYER_ENUMERATOR(kind, name) TRM_LAYER_##kind,
+typedef enum trm_layer_kind {
+    TRM_LAYER_KINDS(TRM_LAYER_ENUMERATOR) TRM_LAYER_KIND_COUNT,
+    TRM_PASS_LAYER_KINDS(TRM_LAYER_ENUMERATOR)
+} trm_layer_kind;
+
 /* A kind and its parameters. */
 typedef struct trm_layer_desc {
     trm_layer_kind kind;
@@ -928,17 +835,14 @@ typedef struct trm_layer_desc {
         trm_matmul_params matmul;
         trm_elementwise_params elementwise;
         trm_unary_params unary;
-        trm_glu_params glu; /* and MATMUL_GLU */
+        trm_glu_params glu;
         trm_norm_params norm;
-        trm_norm_matmul_params norm_matmul;
         trm_dequant_matmul_params dequant_matmul;
         trm_softmax_params softmax;
         trm_reduce_params reduce;
         trm_rope_params rope;
         trm_attention_params attention;
-        trm_qkv_attention_params qkv_attention;
         trm_collective_params collective;
-        trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */
         trm_shape_params shape;
         trm_expand_params expand;
         trm_pad_params pad;
@@ -965,10 +869,10 @@ typedef struct trm_layer_desc {
         trm_quantize_params quantize; /* and DEQUANTIZE */
         trm_fourier_params fourier;
         trm_random_params random;
-        trm_fused_elementwise_params fused_elementwise;
-        trm_rotate_params rotate;
         trm_if_params branch;             /* IF */
         trm_recurrence_params recurrence; /* and NEXT */
+        uint64_t reserved[88];            /* for what passes make */
+        TRM_PASS_LAYER_PARAMS
     };
 } trm_layer_desc;
 

@@ -1,0 +1,124 @@
+/*
+ * The layer kinds that only passes make, with their parameters. <trireme/layers.h> includes this in the engine's own
+ * sources, which are compiled with TRM_PASS_KINDS; programs see room for it.
+ */
+#ifndef TRM_KERNELS_PASS_KINDS_H
+#define TRM_KERNELS_PASS_KINDS_H
+
+/* X(KIND, name), as TRM_LAYER_KINDS. */
+#define TRM_PASS_LAYER_KINDS(X)                                                                                        \
+    X(MATMUL_GLU, matmul_glu)                                                                                          \
+    X(NORM_MATMUL, norm_matmul)                                                                                        \
+    X(QKV_ATTENTION, qkv_attention)                                                                                    \
+    X(ALL_REDUCE_NORM, all_reduce_norm)                                                                                \
+    X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
+    X(ROTATE, rotate)
+#define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
+
+/* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
+ * transpose: activation of the first N columns, times the others. The product is rounded to the type of x before. */
+
+/* (x [..., K], weight [N, K], bias [N] optional, norm_weight [K] optional) -> [..., N]: an RMS norm and the MATMUL of
+ * it by the weight's transpose, or with `gated` the MATMUL_GLU, whose weight is [2 * N, K], without a bias. What is
+ * normalized need not be rounded to the type of x. With `residual`: (x, weight, bias, norm_weight, residual [..., K])
+ * -> (product of norm(x + residual), x + residual), the sum rounded to the type of x before it is normalized. */
+typedef struct trm_norm_matmul_params {
+    bool residual, gated;
+    float eps, weight_offset; /* of the norm, as in trm_norm_params */
+    trm_activation activation;
+    trm_dtype out; /* NONE: type of x; gated: has no other */
+} trm_norm_matmul_params;
+
+enum {
+    TRM_NORM_MATMUL_X = 0,
+    TRM_NORM_MATMUL_WEIGHT,
+    TRM_NORM_MATMUL_BIAS,
+    TRM_NORM_MATMUL_NORM_WEIGHT,
+    TRM_NORM_MATMUL_RESIDUAL,
+    TRM_NORM_MATMUL_INPUT_COUNT
+};
+
+/* Positions of a QKV_ATTENTION's inputs. */
+enum {
+    TRM_QKV_ATTENTION_QKV = 0,         /* [T, (query_heads + 2 * kv_heads) * D]: of each token its q, then k, then v */
+    TRM_QKV_ATTENTION_SEQUENCE_STARTS, /* these five as in ATTENTION, caches of qkv's type or F8E4M3 */
+    TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
+    TRM_QKV_ATTENTION_BLOCK_TABLE,
+    TRM_QKV_ATTENTION_KEY_CACHE,
+    TRM_QKV_ATTENTION_VALUE_CACHE,
+    TRM_QKV_ATTENTION_POSITIONS, /* these three as in ROPE */
+    TRM_QKV_ATTENTION_INV_FREQ,
+    TRM_QKV_ATTENTION_LENGTHS,
+    TRM_QKV_ATTENTION_Q_NORM, /* [D], both or neither: weights of the norms of each head of q and k */
+    TRM_QKV_ATTENTION_K_NORM,
+    TRM_QKV_ATTENTION_INPUT_COUNT
+};
+
+/* Attention over a paged cache from the joined product on, as one layer: q, k and v are cut out of it, q and k of each
+ * head normalized (NORM_RMS with `eps` and `weight_offset`, where weights are given), both rotated (ROPE), and
+ * ATTENTION is done -> [T, query_heads, D]. Each is rounded to the type of qkv, as by layers of their own. */
+typedef struct trm_qkv_attention_params {
+    trm_attention_params attention; /* PACKED_NHD, n_ranks at most 1 */
+    trm_rope_params rope;
+    int32_t query_heads, kv_heads;
+    float eps, weight_offset;
+} trm_qkv_attention_params;
+
+/* An ALL_REDUCE of x by sum and the NORM of what it gives, as one layer: inputs and outputs are those of the norm, x
+ * being what each rank has of the sum. Of the collective only the group counts; op and reduce are 0, ALL_REDUCE and
+ * SUM. */
+typedef struct trm_all_reduce_norm_params {
+    trm_collective_params collective;
+    trm_norm_params norm;
+} trm_all_reduce_norm_params;
+
+/* Operations of FUSED_ELEMENTWISE: TRM_FUSED_ELEMENTWISE + a trm_elementwise_op, TRM_FUSED_UNARY + a trm_unary_op but
+ * ACTIVATION, TRM_FUSED_ACTIVATION + a trm_activation, and these. */
+typedef enum trm_fused_op {
+    TRM_FUSED_ELEMENTWISE = 0,
+    TRM_FUSED_UNARY = TRM_FUSED_ELEMENTWISE + TRM_ELEMENTWISE_PRELU + 1,
+    TRM_FUSED_ACTIVATION = TRM_FUSED_UNARY + TRM_UNARY_SWISH + 1,
+    TRM_FUSED_CAST = TRM_FUSED_ACTIVATION + TRM_ACTIVATION_SOFTSIGN + 1,
+    TRM_FUSED_SELECT,
+    TRM_FUSED_VALUE, /* the number alpha */
+    TRM_FUSED_OP_COUNT
+} trm_fused_op;
+
+#define TRM_MAX_FUSED_STEPS 24
+
+/* What a step makes of values a, b, c, of those that its operation has: below TRM_MAX_LAYER_INPUTS an input of the
+ * layer, from there on the result of an earlier step. alpha and beta are those of UNARY. */
+typedef struct trm_fused_step {
+    trm_fused_op op;
+    trm_dtype type; /* of the result */
+    int32_t a, b, c;
+    float alpha, beta;
+} trm_fused_step;
+
+/* (x0, x1, ...) -> one or more results, all of the dims that the inputs broadcast to. Layers that take elements one by
+ * one as one layer: each step is what its layer is, its result rounded to its type, so that the numbers are the same.
+ * Types up to BOOL; casts are those that trm_fused_can_cast (kernels/fused/fused.h) knows. */
+typedef struct trm_fused_elementwise_params {
+    int32_t n_steps, n_outputs;
+    int32_t outputs[TRM_MAX_LAYER_OUTPUTS]; /* steps */
+    trm_fused_step steps[TRM_MAX_FUSED_STEPS];
+} trm_fused_elementwise_params;
+
+/* (x [..., d], cos [..., c], sin like cos) -> like x: pairs a, b of the first rotary_dim elements of the last axis
+ * become a cos - b sin, b cos + a sin. Pairs are (i, i + rotary_dim / 2), or (2i, 2i + 1) if interleaved. c is
+ * rotary_dim, an angle for each element, or half of it, one for each pair; the other axes of cos broadcast to those of
+ * x. */
+typedef struct trm_rotate_params {
+    int32_t rotary_dim;
+    bool interleaved;
+} trm_rotate_params;
+
+/* Members of the union of parameters. */
+#define TRM_PASS_LAYER_PARAMS                                                                                          \
+    trm_norm_matmul_params norm_matmul;                                                                                \
+    trm_qkv_attention_params qkv_attention;                                                                            \
+    trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */                                      \
+    trm_fused_elementwise_params fused_elementwise;                                                                    \
+    trm_rotate_params rotate;
+
+#endif
