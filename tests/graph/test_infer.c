@@ -2,11 +2,10 @@
  * Every shape and type rule on good and bad inputs, with known and unknown dims. Tensors are written as
  * "f32[2,?]"; an expected failure as "!" and a part of its cause.
  */
-#include <stdio.h>
-
 #include "support/support.h"
 
 #include <math.h>
+#include <stdio.h>
 
 #include "support/rule_case.h"
 
