@@ -21,7 +21,7 @@ typedef struct product {
     trm_layer_desc layer;
     trm_kernel_call call;
     const trm_kernel *kernel;
-    int32_t copies, form, splits; /* splits > 0: of invariant.cu, as given */
+    int32_t copies, form, splits; /* splits > 0: of kernels/matmul/cuda_invariant.cu, as given */
 } product;
 
 static trm_status enqueue(void *user, int32_t i)

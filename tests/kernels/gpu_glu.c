@@ -10,7 +10,7 @@
 #include "support/device.h"
 #include "support/support.h"
 
-#include "kernels/cases.h"
+#include "kernels/cases/cases.h"
 
 static int32_t runs;
 

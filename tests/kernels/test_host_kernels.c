@@ -2,7 +2,7 @@
 #include "support/device.h"
 #include "support/support.h"
 
-#include "kernels/cases.h"
+#include "kernels/cases/cases.h"
 
 #define TEST(family)                                                                                                   \
     static void family(void **state)                                                                                   \

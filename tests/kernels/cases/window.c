@@ -1,6 +1,6 @@
 /* Cases and meanings of windows that slide over images: convolutions and pools. */
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+#include "kernels/cases/support.h"
+#include "kernels/cases/cases.h"
 
 #include "graph/network.h"
 #include "kernels/convolution/window.h"

@@ -1,8 +1,8 @@
 /*
  * The cases of every layer kind but attention and collectives, for any backend.
  */
-#ifndef TESTS_KERNELS_CASES_H
-#define TESTS_KERNELS_CASES_H
+#ifndef TESTS_KERNELS_CASES_CASES_H
+#define TESTS_KERNELS_CASES_CASES_H
 
 #include "support/kernel_case.h"
 
@@ -39,20 +39,7 @@ void kernel_cases_dequant_rows(kernel_case_bench *bench);
 /* MATMUL_GLU as the kernel for some hundred rows of 16-bit floats takes it, of fewer and more, too. */
 void kernel_cases_matmul_glu_rows(kernel_case_bench *bench);
 
+/* What an activation is, in f64. */
 double meaning_activation(trm_activation activation, double v);
-
-/* The meaning of each kind in f64. */
-void meaning_cast(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_reshape(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_transpose(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_slice(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_concat(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_gather(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_embedding(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_matmul(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_norm(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_softmax(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_reduce(const kernel_case *test, double *const *inputs, double *const *outputs);
-void meaning_rope(const kernel_case *test, double *const *inputs, double *const *outputs);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * What the files of kernel cases share: types to go through, making a case, and places in tensors for the meanings.
  */
-#ifndef TESTS_KERNELS_CASE_SUPPORT_H
-#define TESTS_KERNELS_CASE_SUPPORT_H
+#ifndef TESTS_KERNELS_CASES_SUPPORT_H
+#define TESTS_KERNELS_CASES_SUPPORT_H
 
 #include <math.h>
 #include <stdarg.h>

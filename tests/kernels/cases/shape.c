@@ -1,8 +1,8 @@
 /* Cases and meanings of the kinds whose dims follow from values or from data. */
 #include <stdlib.h>
 
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+#include "kernels/cases/support.h"
+#include "kernels/cases/cases.h"
 
 /* ---- shape, expand, tile, range ----------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* Cases and meanings of kinds over images other than convolution and pool, and of recurrent layers. */
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+#include "kernels/cases/support.h"
+#include "kernels/cases/cases.h"
 
 #include "graph/network.h"
 #include "support/support.h"

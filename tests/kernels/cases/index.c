@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+#include "kernels/cases/support.h"
+#include "kernels/cases/cases.h"
 
 /* ---- pad ---------------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* Cases of DEQUANT_MATMUL: every type of weight, scales by row, by group and by block, rows and sizes of all kinds. */
 #include <stdlib.h>
 
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+#include "kernels/cases/support.h"
+#include "kernels/cases/cases.h"
 
 /* The whole weight as what it stands for, [n, k]; the caller frees it. */
 static double *dequantize(const kernel_case *test, double *const *inputs, int64_t n, int64_t k)

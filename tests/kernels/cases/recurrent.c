@@ -1,6 +1,6 @@
 /* Cases and meaning of recurrent layers. */
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+#include "kernels/cases/support.h"
+#include "kernels/cases/cases.h"
 
 static bool has_input(const kernel_case *test, int32_t i)
 {

@@ -1,7 +1,74 @@
-/* Cases of NORM_MATMUL: every combination of what there may be, for one row and for more. */
-#include "kernels/case_support.h"
-#include "kernels/cases.h"
+/* Cases and meanings of products with a GLU behind them or a norm before them: MATMUL_GLU, NORM_MATMUL. */
+#include <math.h>
+
+#include "kernels/cases/cases.h"
+#include "kernels/cases/support.h"
 #include "support/support.h"
+
+/* Its parts, the product rounded. */
+static void meaning_matmul_glu(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dtype dtype = test->inputs[0].dtype;
+    const int64_t k = test->inputs[1].dims.d[1], n = test->inputs[1].dims.d[0] / 2;
+    for (int64_t i = 0; i < trm_dims_count(&test->outputs[0].dims); i++) {
+        double sums[2] = {0.0, 0.0};
+        for (int64_t j = 0; j < k; j++) {
+            sums[0] += inputs[0][i / n * k + j] * inputs[1][i % n * k + j];
+            sums[1] += inputs[0][i / n * k + j] * inputs[1][(n + i % n) * k + j];
+        }
+        outputs[0][i] = meaning_activation(test->layer.glu.activation, kernel_case_round(dtype, sums[0])) *
+                        kernel_case_round(dtype, sums[1]);
+    }
+}
+
+static void matmul_glu_case(kernel_case_bench *bench, trm_dtype dtype, trm_dims x, int64_t n, trm_activation activation)
+{
+    const int64_t k = x.d[x.n - 1];
+    trm_dims out = x;
+    out.d[out.n - 1] = n;
+    kernel_case test = new_case(TRM_LAYER_MATMUL_GLU, "%s activation %d n %lld k %lld", trm_dtype_name(dtype),
+                                (int)activation, (long long)n, (long long)k);
+    test.layer.glu.activation = activation;
+    test.tolerance = 3.0; /* a sum may be rounded to either side of where the exact one is */
+    add_input(&test, dtype, x, -1.0, 1.0);
+    add_input(&test, dtype, DIMS(2 * n, k), -1.0, 1.0);
+    add_output(&test, dtype, out);
+    kernel_case_run(bench, &test, meaning_matmul_glu);
+}
+
+void kernel_cases_matmul_glu(kernel_case_bench *bench)
+{
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        static const int64_t rows[] = {1, 2, 3, 4, 5, 8, 9, 33};
+        for (int32_t i = 0; i < COUNT(rows); i++) {
+            matmul_glu_case(bench, floats[t], DIMS(rows[i], 64), 24, TRM_ACTIVATION_SILU);
+            matmul_glu_case(bench, floats[t], DIMS(rows[i], 4104), 13, TRM_ACTIVATION_SILU);
+            matmul_glu_case(bench, floats[t], DIMS(rows[i], 30), 7, TRM_ACTIVATION_GELU_TANH);
+        }
+        matmul_glu_case(bench, floats[t], DIMS(2, 3, 72), 9, TRM_ACTIVATION_GELU);
+        matmul_glu_case(bench, floats[t], DIMS(0, 72), 9, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, floats[t], DIMS(3, 72), 0, TRM_ACTIVATION_SILU);
+    }
+    kernel_cases_matmul_glu_rows(bench);
+}
+
+void kernel_cases_matmul_glu_rows(kernel_case_bench *bench)
+{
+    static const trm_dtype types[] = {TRM_F16, TRM_BF16};
+    static const int64_t rows[] = {1, 9, 16, 17, 63, 64, 65, 100, 128, 129, 200};
+    for (int32_t t = 0; t < COUNT(types); t++) {
+        for (int32_t i = 0; i < COUNT(rows); i++) { /* widths and depths that fill tiles and that do not */
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 264), 136, TRM_ACTIVATION_SILU);
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 64), 72, TRM_ACTIVATION_GELU_TANH);
+            matmul_glu_case(bench, types[t], DIMS(rows[i], 640), 8, TRM_ACTIVATION_GELU_TANH);
+        }
+        matmul_glu_case(bench, types[t], DIMS(80, 64), 14336, TRM_ACTIVATION_SILU); /* each width of a tile */
+        matmul_glu_case(bench, types[t], DIMS(40, 64), 8448, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, types[t], DIMS(70, 64), 10560, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, types[t], DIMS(20, 64), 12672, TRM_ACTIVATION_SILU);
+        matmul_glu_case(bench, types[t], DIMS(130, 64), 16896, TRM_ACTIVATION_SILU);
+    }
+}
 
 /* Rounded are the sum and what a GLU takes, nothing else. */
 static void meaning_norm_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
