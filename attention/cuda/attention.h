@@ -73,7 +73,7 @@ trm_status trm_cuda_attention_prefill(const trm_cuda_attention *attention, cudaS
  * keys; padded only with rows first, as many keys as queries and no mask. */
 bool trm_cuda_attention_hopper_ready(void);
 trm_status trm_cuda_attention_hopper(const trm_cuda_attention *attention, cudaStream_t stream);
-/* hopper_f8.cu: what hopper.cu does where the cache is e4m3. */
+/* cuda/hopper/f8.cu: what hopper.cu does where the cache is e4m3. */
 trm_status trm_cuda_attention_hopper_f8(const trm_cuda_attention *attention, cudaStream_t stream);
 /* short.cu: the same as prefill for calls that are short: padded, up to 64 per head and 256 keys, a mask at most by
  * key. */

@@ -10,7 +10,7 @@
 #define ALIGNMENT ((size_t)256)
 /* Of one-kernel steps: trm_cuda_qkv_clusters() never makes more rows of partial results. */
 #define PARTIAL_ROWS ((size_t)264 * 16)
-/* Tables up to so many keys: clusters of blocks, by qkv_direct.cu; beyond: equal shares, by qkv_shares.cu. Of many
+/* Tables up to so many keys: clusters of blocks, by cuda_direct.cu; beyond: equal shares, by cuda_shares.cu. Of many
  * sequences and heads, where a warp has a sequence's keys to itself, fewer. */
 #define SHARE_KEYS      2048
 #define SHARE_KEYS_MANY 1024
@@ -58,7 +58,7 @@ static int32_t heads_of_block(const trm_attention_shape *s)
     return heads;
 }
 
-/* Whether qkv_shares.cu runs what it can: a sequence may be so long that its keys are dealt out to all blocks. */
+/* Whether cuda_shares.cu runs what it can: a sequence may be so long that its keys are dealt out to all blocks. */
 static bool takes_shares(const trm_attention_shape *s)
 {
     const bool many = s->sequences * s->kv_heads > TRM_QKV_BLOCKS;

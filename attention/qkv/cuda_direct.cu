@@ -1,9 +1,9 @@
 /*
- * As qkv.cu's decoding kernel, for heads of 64 or 128 rotated as a whole, up to 8 query heads per key-value head, and
+ * As cuda.cu's decoding kernel, for heads of 64 or 128 rotated as a whole, up to 8 query heads per key-value head, and
  * blocks of a multiple of 16 keys: keys and values go from the cache into the registers that the tensor cores take them
  * from. Hardly any shared memory is used, so that more blocks run at a time, of the products before and after, too.
  *
- * The fragments and their arithmetic are in qkv_direct.cuh, those of caches of e4m3 in qkv_f8.cuh.
+ * The fragments and their arithmetic are in cuda_direct.cuh, those of caches of e4m3 in cuda_f8.cuh.
  */
 #include "attention/qkv/cuda_f8.cuh"
 

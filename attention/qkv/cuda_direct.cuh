@@ -1,6 +1,6 @@
 /*
  * Decoding with the fragments of the tensor cores' products in registers, for heads of 64 or 128 rotated as a whole:
- * what qkv_direct.cu and qkv_shares.cu share.
+ * what cuda_direct.cu and cuda_shares.cu share.
  *
  * Where each lane's 16 bytes belong in the fragments of mma.cuh is ours to choose, as long as both operands of a
  * product agree on which column of theirs is which. Lane (g, t) of a warp has of a tile of 16 keys

@@ -1,6 +1,6 @@
 /*
  * Reading and writing caches of either type for the kernels that keep fragments in registers: of the queries' own type
- * by qkv_direct.cuh, and of e4m3.
+ * by cuda_direct.cuh, and of e4m3.
  *
  * A tile of e4m3 is 32 keys, so that as many bytes are under way. Of it lane (g, t) has
  *   keys:    elements 64 i + 16 t .. + 15 of keys g, g + 8, g + 16, g + 24, and the same of head g of the queries;
@@ -108,7 +108,7 @@ static __device__ __forceinline__ lane_places places_of(const trm_cuda_qkv &p, i
     return find_places<(int)sizeof(C), DIM, cache_form<C, DIM>::piece>(p, kv_head, lane);
 }
 
-/* As take_fresh() of qkv_direct.cuh. */
+/* As take_fresh() of cuda_direct.cuh. */
 template <typename C, int DIM>
 static __device__ __forceinline__ void take_fresh(f8_tile<DIM> &tile, const C (*fresh)[DIM], int slot, int lane)
 {

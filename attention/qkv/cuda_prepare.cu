@@ -1,6 +1,6 @@
 /*
  * Queries, keys and values of a step with prompts: normalized, rotated, keys and values stored in the cache, for heads
- * of 64, 128 or 256 that are rotated as a whole, not interleaved. qkv.cu has the kernel for other heads, and what each
+ * of 64, 128 or 256 that are rotated as a whole, not interleaved. cuda.cu has the kernel for other heads, and what each
  * element becomes: this one gives the same bits.
  */
 #include "attention/cuda/fp8.cuh"

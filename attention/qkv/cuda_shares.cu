@@ -1,5 +1,5 @@
 /*
- * As qkv_direct.cu, for steps that may have many keys: the tiles of all sequences are dealt out in equal shares to as
+ * As cuda_direct.cu, for steps that may have many keys: the tiles of all sequences are dealt out in equal shares to as
  * many blocks as run at once, whatever the lengths and however wide the block table. A warp's next tile is under way
  * while one is computed, across the ends of units (a unit: a sequence's group of key-value heads), so that memory is
  * busy while queries are prepared and sums joined. A unit that several blocks share is joined by whichever ends last,

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* convolution.cu: any case. */
+/* cuda.cu: any case. */
 trm_status trm_cuda_convolution_own(const trm_convolution_args *args, cudaStream_t stream);
 /* y = activation(y + bias + residual), where a library left y at the sums. */
 trm_status trm_cuda_convolution_finish(const trm_convolution_args *args, cudaStream_t stream);
@@ -31,9 +31,9 @@ typedef struct trm_folding {
     int kernel[2], taps[2], extra[2];
 } trm_folding;
 trm_status trm_cuda_convolution_fold(const trm_folding *folding, trm_dtype dtype, cudaStream_t stream);
-/* cudnn.c: f32, f16, bf16. Thread safe. UNSUPPORTED where there is no library, it has no engine for the problem within
- * the workspace, or tuning found another way faster. Engines are remembered per problem; without tuning it is the first
- * that the library proposes. Capturable. */
+/* cuda_cudnn.c: f32, f16, bf16. Thread safe. UNSUPPORTED where there is no library, it has no engine for the problem
+ * within the workspace, or tuning found another way faster. Engines are remembered per problem; without tuning it is
+ * the first that the library proposes. Capturable. */
 trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *workspace, size_t workspace_size,
                                      cudaStream_t stream);
 /* Times up to `proposals` of the library's engines for each of its two graphs, and appends them to tactics

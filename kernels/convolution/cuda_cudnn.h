@@ -1,6 +1,6 @@
 /*
  * cuDNN's backend interface as convolution needs it: its functions, groups of descriptors, the graph of a problem, what
- * engines the library proposes for it and plans of them. The cache of engines and running them is in cudnn.c.
+ * engines the library proposes for it and plans of them. The cache of engines and running them is in cuda_cudnn.c.
  *
  * Only where the library's headers were found when this was built.
  */

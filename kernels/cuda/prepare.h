@@ -4,16 +4,16 @@
 
 #include "kernels/convolution/element.h"
 
-/* convolution.c */
+/* convolution/cuda.c */
 bool trm_cuda_convolution_is_prepared(const trm_kernel_call *call);
 trm_status trm_cuda_convolution_prepare(const trm_kernel_call *call);
 
-/* matmul.c */
+/* matmul/cuda.c */
 bool trm_cuda_matmul_is_prepared(const trm_kernel_call *call);
 trm_status trm_cuda_matmul_prepare(const trm_kernel_call *call);
 
-/* cudnn.c: chooses an engine for the problem as trm_cudnn_convolution_run does, unless another thread is about to;
- * whether that is done. UNSUPPORTED where there is no library or no engine. */
+/* convolution/cuda_cudnn.c: chooses an engine for the problem as trm_cudnn_convolution_run does, unless another thread
+ * is about to; whether that is done. UNSUPPORTED where there is no library or no engine. */
 trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size);
 bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size);
 

@@ -181,9 +181,9 @@ static trm_status run_pieces(const trm_kernel_call *call, const trm_dequant_gemm
 /* ---- who does it ---- */
 
 typedef enum way {
-    WAY_DOT,    /* dequant_dot.cu */
-    WAY_ROWS,   /* dequant_rows.cu */
-    WAY_WIDE,   /* dequant_wide.cu */
+    WAY_DOT,    /* cuda_dot.cu */
+    WAY_ROWS,   /* cuda_rows.cu */
+    WAY_WIDE,   /* cuda_wide.cu */
     WAY_PIECES, /* as floats */
     WAY_COUNT
 } way;

@@ -31,16 +31,16 @@ typedef struct trm_dequant_gemm {
 /* The product that a call asks for, without its shifts. */
 trm_dequant_gemm trm_dequant_gemm_of(const trm_kernel_call *call);
 
-/* dequant_rows.cu: 16-bit floats and blocks that are powers of two; for up to 16 rows or so, bound by reading the
+/* cuda_rows.cu: 16-bit floats and blocks that are powers of two; for up to 16 rows or so, bound by reading the
  * weight once. Any number may be given, and a row's result does not depend on it. */
 bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
 
-/* dequant_dot.cu: the same calls for one row and 8 bits. */
+/* cuda_dot.cu: the same calls for one row and 8 bits. */
 bool trm_cuda_dequant_dot_accepts(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_dot_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
 
-/* dequant_wide.cu: the same calls for tens of rows, on Hopper, but for 8 bits in blocks of less than 64. */
+/* cuda_wide.cu: the same calls for tens of rows, on Hopper, but for 8 bits in blocks of less than 64. */
 bool trm_cuda_dequant_wide_accepts(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_wide_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
 
@@ -63,7 +63,7 @@ static inline trm_dequant_gemm trm_dequant_shifted(const trm_dequant_gemm *gemm)
     return shifted;
 }
 
-/* dequant.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
+/* cuda_floats.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
 trm_status trm_cuda_dequantize(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,
                                cudaStream_t stream);
 

@@ -4,7 +4,7 @@
  */
 #include "kernels/dequant/cuda_load.cuh"
 
-/* How a block of dequant_dot works, as gemv.cu's dot_form. */
+/* How a block of dequant_dot works, as matmul/cuda_gemv.cu's dot_form. */
 template <int WARPS, int ROWS, int LOADS> struct dot_form {
     static const int warps = WARPS, rows = ROWS, loads = LOADS;
 };

@@ -111,8 +111,8 @@ static __device__ __forceinline__ void multiply_load(float (&sums)[F::tiles][F::
 
 /*
  * 16 * tiles outputs of n for 8 * columns rows of x per block; its warps share k in turns and add up through shared
- * memory, in warp order. Tensor cores take numbers and x as gemv.cu's gemv_rows gives them: lane (g, t) has neighbours
- * of k of rows g and g + 8 of a tile, and of row g of x. Loads are under way for the whole of a turn.
+ * memory, in warp order. Tensor cores take numbers and x as matmul/cuda_gemv.cu's gemv_rows gives them: lane (g, t) has
+ * neighbours of k of rows g and g + 8 of a tile, and of row g of x. Loads are under way for the whole of a turn.
  */
 template <typename T, typename W, scale_mode MODE, bool ZERO, typename F>
 static __global__ void __launch_bounds__(F::warps * 32, F::blocks)

@@ -1,7 +1,7 @@
 /*
  * Products with quantized weights: a piece of a weight row at a time becomes f32 and meets the rows of x, which were
  * made f32 before. Threads take weight rows. A result depends on its row of x alone, not on how many there are. Where x
- * is bf16 and the processor has a matrix unit, that meets 16 rows of x at a time (tiles.h).
+ * is bf16 and the processor has a matrix unit, that meets 16 rows of x at a time (matmul/host_tiles.h).
  */
 #include <string.h>
 

@@ -15,12 +15,12 @@ bool trm_cuda_fused_available(char *why, size_t why_size);
 trm_status trm_cuda_fused_prepare(trm_device *device, const trm_fused_elementwise_params *params,
                                   const trm_dtype *inputs, int32_t n_inputs);
 
-/* fused_source.c: the kernels fused_vector, of runs of *vector elements, and fused_scalar as CUDA C++, to free(); NULL
+/* cuda_source.c: the kernels fused_vector, of runs of *vector elements, and fused_scalar as CUDA C++, to free(); NULL
  * without memory. */
 char *trm_cuda_fused_source(const trm_fused_elementwise_params *params, const trm_dtype *inputs, int32_t n_inputs,
                             int32_t *vector);
 
-/* nvrtc.c: compiles a source for GPUs of compute capability arch / 10.arch % 10, or reads what was compiled of it
+/* cuda_nvrtc.c: compiles a source for GPUs of compute capability arch / 10.arch % 10, or reads what was compiled of it
  * before from $XDG_CACHE_HOME/trireme/kernels. *image [*size] is to be freed. */
 trm_status trm_nvrtc_open(void);
 trm_status trm_nvrtc_compile(const char *source, int32_t arch, void **image, size_t *size);

@@ -1,5 +1,5 @@
 /*
- * What generated kernels (fused_source.c) are written in: conversions, offsets, loads and stores of runs. Compiled at
+ * What generated kernels (cuda_source.c) are written in: conversions, offsets, loads and stores of runs. Compiled at
  * run time only, with headers of ours alone.
  */
 #include "kernels/fused/cuda_args.h"

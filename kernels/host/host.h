@@ -35,7 +35,7 @@ const float *trm_host_load(trm_dtype dtype, const void *data, int64_t start, int
 /* Rounds `from` [n] to `dtype` into elements start .. of `data`. */
 void trm_host_store(trm_dtype dtype, void *data, int64_t start, int64_t n, const float *from);
 
-/* The same for integers and bool, as i64 (u64 by its bits); stores keep the low bits. cast.c. */
+/* The same for integers and bool, as i64 (u64 by its bits); stores keep the low bits. movement/host_cast.c. */
 void trm_host_load_i64(trm_dtype dtype, const void *data, int64_t start, int64_t n, int64_t *to);
 void trm_host_store_i64(trm_dtype dtype, void *data, int64_t start, int64_t n, const int64_t *from);
 
@@ -52,7 +52,7 @@ void trm_host_unary_block(const trm_kernel_call *call, int64_t n);
 void trm_host_cast_block(const trm_kernel_call *call, int64_t n);
 
 /* Calls fn(pool, to, from, count) in the order of a stream: with the device's pool, or without one on a stream beside
- * others. device.c. */
+ * others. device/host.c. */
 trm_status trm_host_stream_call(trm_stream *stream, void (*fn)(void *pool, void *to, const void *from, size_t count),
                                 void *to, const void *from, size_t count);
 

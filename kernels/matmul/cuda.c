@@ -1,7 +1,7 @@
 /*
  * The matrix product layer on CUDA: leading dimensions become a batch or a loop, bias and activation go into the
- * library's epilogue, our own small-row kernel, or a pass of their own. Products are cuBLASLt's or gemv.cu's, whichever
- * tuning found faster.
+ * library's epilogue, our own small-row kernel, or a pass of their own. Products are cuBLASLt's or cuda_gemv.cu's,
+ * whichever tuning found faster.
  */
 #include <stdio.h>
 #include <stdlib.h>

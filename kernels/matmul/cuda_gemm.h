@@ -26,8 +26,8 @@ typedef struct trm_gemm {
     const void *a, *b;
     const void *bias; /* [n] of type `in`, or NULL */
     void *c;
-    /* gemv.cu alone, of one row: a and `residual` (or NULL) are added and rounded, which goes into `sum`, and that is
-     * normalized (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
+    /* cuda_gemv.cu alone, of one row: a and `residual` (or NULL) are added and rounded, which goes into `sum`, and that
+     * is normalized (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
     bool normed;
     float norm_eps, norm_offset;
     const void *norm_weight, *residual;
@@ -38,7 +38,7 @@ typedef struct trm_gemm {
  * Takes 128 MiB of device memory meanwhile. */
 trm_status trm_cuda_time(cudaStream_t stream, trm_status (*run)(void *user), void *user, float *milliseconds);
 
-/* gemv.cu: m up to 8 rows against b transposed, 16-bit floats; bound by reading b once. */
+/* cuda_gemv.cu: m up to 8 rows against b transposed, 16-bit floats; bound by reading b once. */
 bool trm_cuda_gemv_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
 
@@ -47,12 +47,13 @@ trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
 bool trm_cuda_gemv_glu_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_glu_run(const trm_gemm *gemm, cudaStream_t stream);
 
-/* matmul_glu.cu: the GLU, by SiLU or GELU's tangent, of a product of some hundred rows, whose b has 2 * n rows, the
- * gate's first; 16-bit floats, no bias. On Hopper alone. */
+/* matmul_fused/cuda_glu.cu: the GLU, by SiLU or GELU's tangent, of a product of some hundred rows, whose b has 2 * n
+ * rows, the gate's first; 16-bit floats, no bias. On Hopper alone. */
 bool trm_cuda_glu_product_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_glu_product_run(const trm_gemm *gemm, cudaStream_t stream);
 
-/* invariant.cu: rows against b transposed, 16-bit floats, every element summed in an order that n and k alone decide.
+/* cuda_invariant.cu: rows against b transposed, 16-bit floats, every element summed in an order that n and k alone
+ * decide.
  */
 bool trm_cuda_invariant_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_invariant_run(const trm_gemm *gemm, cudaStream_t stream);
@@ -67,8 +68,8 @@ int32_t trm_cuda_invariant_forms(const trm_invariant_form **forms);
 trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t form, int32_t splits, cudaStream_t stream);
 int32_t trm_cuda_invariant_splits(int64_t n, int64_t k);
 
-/* epilogue.cu: to[i, j] = activation(from[i, j] + bias[j]) for `rows` rows of n. from is f32, or NULL for zeros; `to`
- * may be the same address where it is f32 too. */
+/* cuda_epilogue.cu: to[i, j] = activation(from[i, j] + bias[j]) for `rows` rows of n. from is f32, or NULL for zeros;
+ * `to` may be the same address where it is f32 too. */
 typedef struct trm_epilogue {
     int64_t rows, n;
     const float *from;

@@ -1,6 +1,6 @@
 /*
  * The matrix product layer where no row may depend on how many there are: tensor cores for weights as checkpoints have
- * them (invariant.cu), plain loops for the rest (matmul_wide.cu).
+ * them (cuda_invariant.cu), plain loops for the rest (cuda_wide.cu).
  */
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"

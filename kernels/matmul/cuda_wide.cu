@@ -1,8 +1,8 @@
 /*
  * Matrix products of f64 and of integers, which no library call covers alike, and those floats whose rows must not
- * depend on their number and that invariant.cu does not take: 32 x 32 tiles through shared memory, in f64, in f32 for
- * smaller floats, or in 64-bit integers whose low bits are stored; every sum in the order of k. Bound by shared memory
- * at best; for index arithmetic, small models and reference results, not for speed.
+ * depend on their number and that cuda_invariant.cu does not take: 32 x 32 tiles through shared memory, in f64, in f32
+ * for smaller floats, or in 64-bit integers whose low bits are stored; every sum in the order of k. Bound by shared
+ * memory at best; for index arithmetic, small models and reference results, not for speed.
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/kernel_list.h"

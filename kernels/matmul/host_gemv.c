@@ -1,7 +1,7 @@
 /*
  * Products of a few rows with a transposed weight, the shape of decoding: every weight is read once, at the speed of
  * memory. Threads take ranges of weight rows; a few weight rows at a time meet all rows of a. Where both are bf16 and
- * the processor has a matrix unit, that does it (tiles.h).
+ * the processor has a matrix unit, that does it (host_tiles.h).
  */
 #include <string.h>
 

@@ -11,7 +11,7 @@
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/kernel_list.h"
 
-/* Rows of x for which the kernel of matmul_glu.cu is tried, and up to which it is taken where nothing was timed. */
+/* Rows of x for which the kernel of cuda_glu.cu is tried, and up to which it is taken where nothing was timed. */
 #define LEAST_TRIED 9
 #define MOST_TRIED  256
 #define MOST_USUAL  128

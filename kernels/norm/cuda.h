@@ -1,4 +1,4 @@
-/* norm.cu beyond the layer: the norm of what several ranks have summands of. */
+/* cuda.cu beyond the layer: the norm of what several ranks have summands of. */
 #ifndef TRM_KERNELS_NORM_CUDA_H
 #define TRM_KERNELS_NORM_CUDA_H
 

@@ -1,5 +1,5 @@
 /*
- * The floating-point half of pointwise.h, which includes this once for f32 and once for f64: TRM_REAL is the type,
+ * The floating-point half of element.h, which includes this once for f32 and once for f64: TRM_REAL is the type,
  * TRM_REAL_NAME(n) and TRM_REAL_MATH(n) give the names of our and the C library's functions for it, TRM_REAL_VALUE(x)
  * a constant.
  */

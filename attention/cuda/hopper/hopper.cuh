@@ -1,7 +1,7 @@
 /*
- * The kernel of hopper.cu and hopper_f8.cu: attention of packed sequences with Hopper's warp group products (Shah et
- * al. 2024, "FlashAttention-3"), and its launch. What a block shares is in hopper_shape.cuh, its loading warps in
- * hopper_load.cuh, its computing ones in hopper_compute.cuh.
+ * The kernel of hopper.cu and f8.cu: attention of packed sequences with Hopper's warp group products (Shah et
+ * al. 2024, "FlashAttention-3"), and its launch. What a block shares is in shape.cuh, its loading warps in
+ * load.cuh, its computing ones in compute.cuh.
  */
 #ifndef TRM_ATTENTION_CUDA_HOPPER_HOPPER_CUH
 #define TRM_ATTENTION_CUDA_HOPPER_HOPPER_CUH
