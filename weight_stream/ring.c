@@ -270,7 +270,7 @@ static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, uns
     TRM_TRY(trm_stream_upload(copies, stage, from, size));
     TRM_TRY(trm_event_record(ring->staged[turn], copies));
     TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->staged[turn]));
-    TRM_TRY(trm_unpack(ring->unpacks, stage, to, bytes / sizeof(uint16_t), 0));
+    TRM_TRY(trm_bf16_decode(ring->unpacks, stage, to, bytes / sizeof(uint16_t), 0));
     return trm_event_record(ring->emptied[turn], ring->unpacks);
 }
 

@@ -41,7 +41,7 @@ static trm_status pack_pieces(trm_stored_weight *stored, size_t bytes, struct tr
         size_t size = trm_stored_piece_bytes(stored, bytes, i);
         TRM_TRY(read(user, (size_t)i * stored->piece_bytes, size, plain));
         size_t most = trm_stored_most_of_piece(size);
-        size_t took = trm_pack(pool, plain, size / sizeof(uint16_t), stored->memory + at, most);
+        size_t took = trm_bf16_encode(pool, plain, size / sizeof(uint16_t), stored->memory + at, most);
         stored->pieces[i] = at;
         stored->bytes += took;
         at = trm_align_up(at + took, TRM_PIECE_ALIGNMENT);
@@ -58,7 +58,7 @@ static trm_status fill_packed(trm_stored_weight *stored, size_t bytes, size_t pi
     size_t n = (bytes + piece - 1) / piece;
     void *plain = NULL;
     stored->n_pieces = (int32_t)n;
-    stored->piece_bytes = trm_align_up((bytes + n - 1) / n, TRM_PACK_BLOCK * sizeof(uint16_t));
+    stored->piece_bytes = trm_align_up((bytes + n - 1) / n, TRM_CODEC_BLOCK * sizeof(uint16_t));
     stored->pieces = calloc(n + 1, sizeof(*stored->pieces));
     trm_status status = stored->pieces == NULL
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu pieces", n)

@@ -2,7 +2,7 @@
  * bf16 without loss in fewer bytes: for weights on their way to a device, where a link is the bound and not memory.
  *
  * The sign and mantissa of a weight are as good as random, its exponent is one of a few. So sign and mantissa are kept
- * as a byte, and an exponent is a code of 2 bits for the three commonest of the elements packed together, of 3 more
+ * as a byte, and an exponent is a code of 2 bits for the three commonest of the elements encoded together, of 3 more
  * bits for the next six, and 8 bits more for any other. Normal and uniform numbers take 10.9 and 10.5 bits; what does
  * not gain takes 21 at most.
  *
@@ -29,41 +29,41 @@
 extern "C" {
 #endif
 
-#define TRM_PACK_BLOCK ((size_t)1024) /* elements */
-#define TRM_PACK_LANES 32
-#define TRM_PACK_FIRST 3  /* exponents with a code of 2 bits */
-#define TRM_PACK_OTHER 6  /* with one of 3 bits more, from 1 on */
-#define TRM_PACK_RAW   7  /* the second code of any other */
-#define TRM_PACK_SLACK 16 /* bytes behind the tails, which a decoder may look at */
+#define TRM_CODEC_BLOCK ((size_t)1024) /* elements */
+#define TRM_CODEC_LANES 32
+#define TRM_CODEC_FIRST 3  /* exponents with a code of 2 bits */
+#define TRM_CODEC_OTHER 6  /* with one of 3 bits more, from 1 on */
+#define TRM_CODEC_RAW   7  /* the second code of any other */
+#define TRM_CODEC_SLACK 16 /* bytes behind the tails, which a decoder may look at */
 
-typedef struct trm_pack_header {
+typedef struct trm_bf16_codec_header {
     uint8_t first[4], second[8]; /* exponents by code; 0 where it says of none */
     uint32_t blocks;
     uint64_t count; /* elements */
-    uint64_t size;  /* bytes of it all, TRM_PACK_SLACK included */
-} trm_pack_header;
+    uint64_t size;  /* bytes of it all, TRM_CODEC_SLACK included */
+} trm_bf16_codec_header;
 
 /* Where the arrays begin, in bytes from the header. */
-#define TRM_PACK_CODES_AT         sizeof(trm_pack_header)
-#define TRM_PACK_REST_AT(blocks)  (TRM_PACK_CODES_AT + (size_t)(blocks)*TRM_PACK_BLOCK / 4)
-#define TRM_PACK_TAILS_AT(blocks) (TRM_PACK_REST_AT(blocks) + (size_t)(blocks)*TRM_PACK_BLOCK)
-#define TRM_PACK_WORDS_AT(blocks) (TRM_PACK_TAILS_AT(blocks) + (size_t)(blocks)*4)
+#define TRM_CODEC_CODES_AT         sizeof(trm_bf16_codec_header)
+#define TRM_CODEC_REST_AT(blocks)  (TRM_CODEC_CODES_AT + (size_t)(blocks)*TRM_CODEC_BLOCK / 4)
+#define TRM_CODEC_TAILS_AT(blocks) (TRM_CODEC_REST_AT(blocks) + (size_t)(blocks)*TRM_CODEC_BLOCK)
+#define TRM_CODEC_WORDS_AT(blocks) (TRM_CODEC_TAILS_AT(blocks) + (size_t)(blocks)*4)
 
 struct trm_pool;
 
 /* The most bytes that `count` elements take. */
-size_t trm_pack_bound(size_t count);
+size_t trm_bf16_encode_bound(size_t count);
 
-/* Packs `from` [count] into `to`, aligned to 16 bytes, of which there are `room` bytes; on the threads of the pool (may
- * be NULL). Gives the bytes it took, or 0 if they are more than there are. At most 2^31 elements. */
-size_t trm_pack(struct trm_pool *pool, const uint16_t *from, size_t count, void *to, size_t room);
+/* Encodes `from` [count] into `to`, aligned to 16 bytes, of which there are `room` bytes; on the threads of the pool
+ * (may be NULL). Gives the bytes it took, or 0 if they are more than there are. At most 2^31 elements. */
+size_t trm_bf16_encode(struct trm_pool *pool, const uint16_t *from, size_t count, void *to, size_t room);
 
 /*
- * Unpacks in the order of the stream, also of one beside others: `from`, made by trm_pack and aligned to 16 bytes, to
- * `to` [count], aligned to 16, both memory of the device. On CUDA it keeps at most `multiprocessors` of the device's
- * busy (0: as many as keep up with any link), so that other streams' kernels run beside it.
+ * Decodes in the order of the stream, also of one beside others: `from`, made by trm_bf16_encode and aligned to 16
+ * bytes, to `to` [count], aligned to 16, both memory of the device. On CUDA it keeps at most `multiprocessors` of the
+ * device's busy (0: as many as keep up with any link), so that other streams' kernels run beside it.
  */
-trm_status trm_unpack(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors);
+trm_status trm_bf16_decode(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-/* Unpacking bf16 on the GPU: kernels/codec/codec.h says what the bytes are. */
+/* Decoding bf16 on the GPU: kernels/codec/codec.h says what the bytes are. */
 #include "kernels/cuda/common.cuh"
 #include "kernels/codec/codec_impl.h"
 
@@ -13,14 +13,14 @@ struct lane_block {
     uint32_t tail;
 };
 
-struct packed {
+struct encoded {
     const uint2 *codes;
     const uint2 *rest;
     const uint32_t *tails, *words;
     uint32_t first, second_low, second_high; /* exponents by code, a byte each */
 };
 
-static __device__ __forceinline__ lane_block load_block(const packed &p, uint32_t b, uint32_t lane)
+static __device__ __forceinline__ lane_block load_block(const encoded &p, uint32_t b, uint32_t lane)
 {
     lane_block loaded;
     loaded.codes = __ldcs(p.codes + (size_t)b * 32 + lane);
@@ -95,7 +95,7 @@ struct raw {
 };
 
 /* The 32 elements of a lane, 8 in each of four words of 16 bytes; raw ones, which are told, with an exponent of 0. */
-static __device__ __forceinline__ raw unpack_lane(const packed &p, const lane_block &block, uint32_t lane, uint4 *to)
+static __device__ __forceinline__ raw decode_lane(const encoded &p, const lane_block &block, uint32_t lane, uint4 *to)
 {
     uint32_t other = block.codes.x & block.codes.y, n = __popc(other);
     uint32_t sum = scan(n, lane), begin = sum - n, words = (__shfl_sync(~0u, sum, 31) + 31) / 32;
@@ -152,19 +152,19 @@ static __device__ __forceinline__ void store_raw(raw left, const uint8_t *rest, 
     }
 }
 
-/* A warp takes a block of 1024 elements at a time and loads the next before it unpacks one. Reads about 1.35 bytes and
+/* A warp takes a block of 1024 elements at a time and loads the next before it decodes one. Reads about 1.35 bytes and
  * writes 2 of an element. */
-static __global__ void __launch_bounds__(THREADS) unpack(const unsigned char *from, uint16_t *to, size_t count)
+static __global__ void __launch_bounds__(THREADS) decode(const unsigned char *from, uint16_t *to, size_t count)
 {
-    const trm_pack_header *header = (const trm_pack_header *)from;
+    const trm_bf16_codec_header *header = (const trm_bf16_codec_header *)from;
     const uint32_t lane = threadIdx.x % 32, blocks = header->blocks;
     const uint32_t step = gridDim.x * (THREADS / 32);
     uint32_t b = blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
-    packed p;
-    p.codes = (const uint2 *)(from + TRM_PACK_CODES_AT);
-    p.rest = (const uint2 *)(from + TRM_PACK_REST_AT(blocks));
-    p.tails = (const uint32_t *)(from + TRM_PACK_TAILS_AT(blocks));
-    p.words = (const uint32_t *)(from + TRM_PACK_WORDS_AT(blocks));
+    encoded p;
+    p.codes = (const uint2 *)(from + TRM_CODEC_CODES_AT);
+    p.rest = (const uint2 *)(from + TRM_CODEC_REST_AT(blocks));
+    p.tails = (const uint32_t *)(from + TRM_CODEC_TAILS_AT(blocks));
+    p.words = (const uint32_t *)(from + TRM_CODEC_WORDS_AT(blocks));
     p.first = *(const uint32_t *)header->first;
     p.second_low = *(const uint32_t *)header->second;
     p.second_high = *(const uint32_t *)(header->second + 4);
@@ -178,9 +178,9 @@ static __global__ void __launch_bounds__(THREADS) unpack(const unsigned char *fr
             next = load_block(p, b + step, lane);
         }
         uint4 made[4];
-        raw left = unpack_lane(p, block, lane, made);
-        size_t begin = (size_t)b * TRM_PACK_BLOCK;
-        if (count - begin < TRM_PACK_BLOCK) {
+        raw left = decode_lane(p, block, lane, made);
+        size_t begin = (size_t)b * TRM_CODEC_BLOCK;
+        if (count - begin < TRM_CODEC_BLOCK) {
             store_some(made, to + begin, count - begin, lane);
         } else {
             for (int i = 0; i < 4; i++) {
@@ -191,16 +191,16 @@ static __global__ void __launch_bounds__(THREADS) unpack(const unsigned char *fr
     }
 }
 
-trm_status trm_cuda_unpack(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors)
+trm_status trm_cuda_bf16_decode(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors)
 {
-    size_t blocks = (count + TRM_PACK_BLOCK - 1) / TRM_PACK_BLOCK, warps = THREADS / 32;
+    size_t blocks = (count + TRM_CODEC_BLOCK - 1) / TRM_CODEC_BLOCK, warps = THREADS / 32;
     size_t most = multiprocessors > 0 ? (size_t)multiprocessors : MULTIPROCESSORS;
     size_t grid = (blocks + warps - 1) / warps;
     if (grid == 0) {
         return TRM_OK;
     }
     cudaStream_t handle = trm_cuda_stream(stream);
-    unpack<<<(unsigned)(grid < most ? grid : most), THREADS, 0, handle>>>((const unsigned char *)from, (uint16_t *)to,
+    decode<<<(unsigned)(grid < most ? grid : most), THREADS, 0, handle>>>((const unsigned char *)from, (uint16_t *)to,
                                                                           count);
-    return trm_cuda_launched("cuda.unpack");
+    return trm_cuda_launched("cuda.bf16_decode");
 }

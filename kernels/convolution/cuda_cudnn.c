@@ -38,7 +38,7 @@ typedef struct engine {
 } engine;
 
 typedef struct cache_slot {
-    trm_problem_state state;
+    trm_tactic_state state;
     trm_cudnn_problem key;
     engine engine;
     trm_shortlist known; /* of a tuned one: its engine first */
@@ -339,7 +339,7 @@ static void slot_release(void *slot)
     engine_destroy(&((cache_slot *)slot)->engine);
 }
 
-static const trm_problems problems = {
+static const trm_tactic_cache tactic_cache = {
     .slots = state.cache,
     .n = CACHE_SLOTS,
     .size = sizeof(cache_slot),
@@ -351,15 +351,15 @@ static const trm_problems problems = {
 /* What was tuned takes the place of what was known of the problem; the engine comes to belong to its slot. */
 static void slot_tune(const trm_cudnn_problem *key, const engine *chosen, const trm_shortlist *known)
 {
-    cache_slot *slot = trm_problems_get(&problems, key, true);
+    cache_slot *slot = trm_tactic_cache_get(&tactic_cache, key, true);
     slot_release(slot);
-    *slot = (cache_slot){.state = TRM_PROBLEM_TUNED, .key = *key, .engine = *chosen, .known = *known};
+    *slot = (cache_slot){.state = TRM_TACTIC_TUNED, .key = *key, .engine = *chosen, .known = *known};
 }
 
-static trm_problem_state slot_state_of(const trm_cudnn_problem *key)
+static trm_tactic_state slot_state_of(const trm_cudnn_problem *key)
 {
-    const cache_slot *slot = trm_problems_find(&problems, key);
-    return slot != NULL ? slot->state : TRM_PROBLEM_FREE;
+    const cache_slot *slot = trm_tactic_cache_find(&tactic_cache, key);
+    return slot != NULL ? slot->state : TRM_TACTIC_FREE;
 }
 
 static bool has_epilogue(const trm_cudnn_problem *key)
@@ -383,7 +383,7 @@ static double batch_ratio(const void *theirs, const void *ours)
 /* What was tuned for the same problem with the nearest batch, or NULL. */
 static const cache_slot *find_relative(const trm_cudnn_problem *key)
 {
-    return trm_problems_nearest(&problems, key, MOST_RATIO, batch_ratio);
+    return trm_tactic_cache_nearest(&tactic_cache, key, MOST_RATIO, batch_ratio);
 }
 
 /* For a problem that was not tuned, in little time: the first of its relative's engines that needs no compiler, or
@@ -410,11 +410,11 @@ static bool choose_engine(const trm_cudnn_problem *key, const trm_cudnn_target *
  * plan without a handle: other threads plan other problems meanwhile. */
 static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_target *target)
 {
-    while (slot_state_of(key) == TRM_PROBLEM_ASKED) {
+    while (slot_state_of(key) == TRM_TACTIC_ASKED) {
         pthread_cond_wait(&state.planned, &state.mutex);
     }
-    cache_slot *slot = trm_problems_get(&problems, key, false);
-    if (slot->state != TRM_PROBLEM_FREE) {
+    cache_slot *slot = trm_tactic_cache_get(&tactic_cache, key, false);
+    if (slot->state != TRM_TACTIC_FREE) {
         return slot;
     }
     engine chosen = {.fused = false};
@@ -423,18 +423,19 @@ static cache_slot *slot_settle(const trm_cudnn_problem *key, const trm_cudnn_tar
     if (relative != NULL) { /* another kernel to load in its first run is 2 to 6 ms */
         trm_shortlist_order(&relative->known, trm_cudnn_picks_kernels, &tried);
     }
-    slot->state = TRM_PROBLEM_ASKED;
+    slot->state = TRM_TACTIC_ASKED;
     if (target->device != NULL) {
         pthread_mutex_unlock(&state.mutex);
     }
     const bool found = choose_engine(key, target, &tried, &chosen);
     if (target->device != NULL) {
         pthread_mutex_lock(&state.mutex);
-        slot = trm_problems_get(&problems, key, false); /* it may have given way to another problem, or been tuned */
+        slot = trm_tactic_cache_get(&tactic_cache, key,
+                                    false); /* it may have given way to another problem, or been tuned */
     }
-    if (slot->state == TRM_PROBLEM_ASKED || slot->state == TRM_PROBLEM_FREE) {
+    if (slot->state == TRM_TACTIC_ASKED || slot->state == TRM_TACTIC_FREE) {
         slot->engine = chosen;
-        slot->state = found ? TRM_PROBLEM_PROPOSED : TRM_PROBLEM_NONE;
+        slot->state = found ? TRM_TACTIC_PROPOSED : TRM_TACTIC_NONE;
     } else {
         engine_destroy(&chosen);
     }
@@ -454,15 +455,14 @@ static trm_status run_locked(const trm_convolution_args *args, void *workspace, 
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
     cache_slot *slot = slot_settle(&key, target);
-    if (slot->state == TRM_PROBLEM_NONE) {
+    if (slot->state == TRM_TACTIC_NONE) {
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN has no engine for the convolution");
     }
     engine_run run = {target->handle, &slot->engine, args, workspace, stream};
     trm_status status = engine_enqueue(&run);
-    if (status != TRM_OK &&
-        slot->state == TRM_PROBLEM_PROPOSED) { /* an engine that the library itself refuses to run */
+    if (status != TRM_OK && slot->state == TRM_TACTIC_PROPOSED) { /* an engine that the library itself refuses to run */
         engine_destroy(&slot->engine);
-        slot->state = TRM_PROBLEM_NONE;
+        slot->state = TRM_TACTIC_NONE;
         status = TRM_ERROR_UNSUPPORTED;
     }
     return status;
@@ -486,8 +486,8 @@ static trm_status prepare_locked(const trm_convolution_args *args, size_t worksp
     if (!key_fill(args, device, workspace_size, &key)) {
         return TRM_ERROR_UNSUPPORTED;
     }
-    const bool is_planned = slot_state_of(&key) == TRM_PROBLEM_ASKED; /* by a thread that need not be waited for */
-    return is_planned || slot_settle(&key, target)->state != TRM_PROBLEM_NONE ? TRM_OK : TRM_ERROR_UNSUPPORTED;
+    const bool is_planned = slot_state_of(&key) == TRM_TACTIC_ASKED; /* by a thread that need not be waited for */
+    return is_planned || slot_settle(&key, target)->state != TRM_TACTIC_NONE ? TRM_OK : TRM_ERROR_UNSUPPORTED;
 }
 
 trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size)
@@ -536,14 +536,14 @@ static trm_status use_locked(const trm_convolution_args *args, size_t workspace_
         return trm_fail(TRM_ERROR_UNSUPPORTED, "cuDNN does no convolutions of %s", trm_dtype_name(args->dtype));
     }
     if (engines == NULL) {
-        cache_slot *slot = trm_problems_get(&problems, &key, true);
+        cache_slot *slot = trm_tactic_cache_get(&tactic_cache, &key, true);
         engine_destroy(&slot->engine);
-        slot->state = TRM_PROBLEM_NONE;
+        slot->state = TRM_TACTIC_NONE;
         return TRM_OK;
     }
     const char *tactic = engines->tactics[0].name;
-    cache_slot *slot = trm_problems_find(&problems, &key);
-    if (slot != NULL && slot->state == TRM_PROBLEM_TUNED && strcmp(tactic, slot->known.tactics[0].name) == 0) {
+    cache_slot *slot = trm_tactic_cache_find(&tactic_cache, &key);
+    if (slot != NULL && slot->state == TRM_TACTIC_TUNED && strcmp(tactic, slot->known.tactics[0].name) == 0) {
         slot->known = *engines; /* another layer of the same problem, or other times of it */
         return TRM_OK;
     }
@@ -572,12 +572,12 @@ trm_status trm_cudnn_convolution_use(const trm_convolution_args *args, size_t wo
     return status;
 }
 
-static trm_problem_state state_of(const trm_convolution_args *args, size_t workspace_size)
+static trm_tactic_state state_of(const trm_convolution_args *args, size_t workspace_size)
 {
     int device;
     const trm_cudnn_target *target = NULL;
     trm_cudnn_problem key;
-    trm_problem_state now = TRM_PROBLEM_FREE;
+    trm_tactic_state now = TRM_TACTIC_FREE;
     pthread_mutex_lock(&state.mutex);
     if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
         now = slot_state_of(&key);
@@ -588,19 +588,19 @@ static trm_problem_state state_of(const trm_convolution_args *args, size_t works
 
 bool trm_cudnn_convolution_is_tuned(const trm_convolution_args *args, size_t workspace_size)
 {
-    const trm_problem_state now = state_of(args, workspace_size);
-    return now == TRM_PROBLEM_TUNED || now == TRM_PROBLEM_NONE;
+    const trm_tactic_state now = state_of(args, workspace_size);
+    return now == TRM_TACTIC_TUNED || now == TRM_TACTIC_NONE;
 }
 
 bool trm_cudnn_convolution_is_chosen(const trm_convolution_args *args, size_t workspace_size)
 {
-    return state_of(args, workspace_size) == TRM_PROBLEM_TUNED;
+    return state_of(args, workspace_size) == TRM_TACTIC_TUNED;
 }
 
 bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size)
 {
-    const trm_problem_state now = state_of(args, workspace_size);
-    return now != TRM_PROBLEM_FREE && now != TRM_PROBLEM_ASKED;
+    const trm_tactic_state now = state_of(args, workspace_size);
+    return now != TRM_TACTIC_FREE && now != TRM_TACTIC_ASKED;
 }
 
 bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t workspace_size)
@@ -611,8 +611,8 @@ bool trm_cudnn_convolution_is_likely(const trm_convolution_args *args, size_t wo
     bool likely = false;
     pthread_mutex_lock(&state.mutex);
     if (target_get(&device, &target) == TRM_OK && key_fill(args, device, workspace_size, &key)) {
-        const trm_problem_state now = slot_state_of(&key);
-        likely = now == TRM_PROBLEM_TUNED || (now != TRM_PROBLEM_NONE && find_relative(&key) != NULL);
+        const trm_tactic_state now = slot_state_of(&key);
+        likely = now == TRM_TACTIC_TUNED || (now != TRM_TACTIC_NONE && find_relative(&key) != NULL);
     }
     pthread_mutex_unlock(&state.mutex);
     return likely;

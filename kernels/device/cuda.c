@@ -515,7 +515,7 @@ static const trm_device_ops cuda_ops = {
     .logits_adjust = trm_cuda_logits_adjust,
     .logits_report = trm_cuda_logits_report,
     .random_fill = trm_cuda_random_fill,
-    .unpack = trm_cuda_unpack,
+    .bf16_decode = trm_cuda_bf16_decode,
     .graph_exec_launch = cuda_graph_exec_launch,
     .graph_exec_destroy = cuda_graph_exec_destroy,
 };

@@ -53,7 +53,7 @@ void trm_device_unpin(trm_device *device, void *memory);
 
 trm_status trm_stream_create(trm_device *device, trm_stream **stream);
 /* A stream of copies, fills and events beside the others: on the host a thread does them in order. On CUDA every stream
- * is such a one. No kernels on it but trm_unpack (kernels/codec/codec.h); it is not captured by itself. */
+ * is such a one. No kernels on it but trm_bf16_decode (kernels/codec/codec.h); it is not captured by itself. */
 trm_status trm_stream_create_beside(trm_device *device, trm_stream **stream);
 void trm_stream_destroy(trm_stream *stream);
 trm_device *trm_stream_device(const trm_stream *stream);

@@ -64,7 +64,7 @@ typedef struct trm_device_ops {
     trm_status (*logits_adjust)(trm_stream *stream, const struct trm_logits_adjust_args *args);
     trm_status (*logits_report)(trm_stream *stream, const struct trm_logits_report_args *args);
     trm_status (*random_fill)(trm_stream *stream, const struct trm_random_fill_args *args);
-    trm_status (*unpack)(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors);
+    trm_status (*bf16_decode)(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors);
 
     trm_status (*graph_exec_launch)(trm_graph_exec *exec, trm_stream *stream);
     void (*graph_exec_destroy)(trm_graph_exec *exec);

@@ -342,7 +342,7 @@ static const trm_device_ops host_ops = {
     .logits_adjust = trm_host_logits_adjust,
     .logits_report = trm_host_logits_report,
     .random_fill = trm_host_random_fill,
-    .unpack = trm_host_unpack,
+    .bf16_decode = trm_host_bf16_decode,
     .graph_exec_launch = graph_exec_launch,
     .graph_exec_destroy = graph_exec_destroy,
 };

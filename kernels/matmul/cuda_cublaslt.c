@@ -55,7 +55,7 @@ typedef struct problem_key {
 } problem_key;
 
 typedef struct cache_slot {
-    trm_problem_state state;
+    trm_tactic_state state;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
 } cache_slot;
@@ -69,7 +69,7 @@ static struct {
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* Used under the mutex. */
-static const trm_problems problems = {
+static const trm_tactic_cache tactic_cache = {
     .slots = state.cache,
     .n = CACHE_SLOTS,
     .size = sizeof(cache_slot),
@@ -256,12 +256,12 @@ static void key_fill(const trm_gemm *g, int device, size_t workspace_size, probl
 }
 
 /* What is known of a problem: PROPOSED and TUNED with its algorithm. */
-static trm_problem_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
+static trm_tactic_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
 {
     pthread_mutex_lock(&state.mutex);
-    const cache_slot *slot = trm_problems_find(&problems, key);
-    const trm_problem_state known = slot != NULL ? slot->state : TRM_PROBLEM_FREE;
-    if (known == TRM_PROBLEM_PROPOSED || known == TRM_PROBLEM_TUNED) {
+    const cache_slot *slot = trm_tactic_cache_find(&tactic_cache, key);
+    const trm_tactic_state known = slot != NULL ? slot->state : TRM_TACTIC_FREE;
+    if (known == TRM_TACTIC_PROPOSED || known == TRM_TACTIC_TUNED) {
         *algorithm = slot->algorithm;
     }
     pthread_mutex_unlock(&state.mutex);
@@ -269,12 +269,12 @@ static trm_problem_state cache_get(const problem_key *key, cublasLtMatmulAlgo_t 
 }
 
 /* PROPOSED and TUNED with an algorithm. What was tuned is only tuned again. */
-static void cache_put(const problem_key *key, trm_problem_state known, const cublasLtMatmulAlgo_t *algorithm)
+static void cache_put(const problem_key *key, trm_tactic_state known, const cublasLtMatmulAlgo_t *algorithm)
 {
-    const bool tuned = known == TRM_PROBLEM_TUNED;
+    const bool tuned = known == TRM_TACTIC_TUNED;
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = trm_problems_get(&problems, key, tuned);
-    if (tuned || slot->state != TRM_PROBLEM_TUNED) {
+    cache_slot *slot = trm_tactic_cache_get(&tactic_cache, key, tuned);
+    if (tuned || slot->state != TRM_TACTIC_TUNED) {
         slot->state = known;
         if (algorithm != NULL) {
             slot->algorithm = *algorithm;
@@ -285,25 +285,25 @@ static void cache_put(const problem_key *key, trm_problem_state known, const cub
 
 /* Whether the caller is the first to ask for a problem, and so does; others need not wait for that. *known: what was
  * known before. */
-static bool cache_claim(const problem_key *key, trm_problem_state *known)
+static bool cache_claim(const problem_key *key, trm_tactic_state *known)
 {
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = trm_problems_get(&problems, key, false);
+    cache_slot *slot = trm_tactic_cache_get(&tactic_cache, key, false);
     *known = slot->state;
-    if (*known == TRM_PROBLEM_FREE) {
-        slot->state = TRM_PROBLEM_ASKED;
+    if (*known == TRM_TACTIC_FREE) {
+        slot->state = TRM_TACTIC_ASKED;
     }
     pthread_mutex_unlock(&state.mutex);
-    return *known == TRM_PROBLEM_FREE;
+    return *known == TRM_TACTIC_FREE;
 }
 
 /* Nothing came of asking. */
 static void cache_give_up(const problem_key *key)
 {
     pthread_mutex_lock(&state.mutex);
-    cache_slot *slot = trm_problems_find(&problems, key);
-    if (slot != NULL && slot->state == TRM_PROBLEM_ASKED) {
-        slot->state = TRM_PROBLEM_FREE;
+    cache_slot *slot = trm_tactic_cache_find(&tactic_cache, key);
+    if (slot != NULL && slot->state == TRM_TACTIC_ASKED) {
+        slot->state = TRM_TACTIC_FREE;
     }
     pthread_mutex_unlock(&state.mutex);
 }
@@ -408,7 +408,7 @@ static double rows_ratio(const void *theirs, const void *ours)
 static bool find_relative(const problem_key *key, cublasLtMatmulAlgo_t *algorithm)
 {
     pthread_mutex_lock(&state.mutex);
-    const cache_slot *relative = trm_problems_nearest(&problems, key, MOST_RATIO, rows_ratio);
+    const cache_slot *relative = trm_tactic_cache_nearest(&tactic_cache, key, MOST_RATIO, rows_ratio);
     if (relative != NULL) {
         *algorithm = relative->algorithm;
     }
@@ -432,15 +432,15 @@ static trm_status choose_algorithm(cublasLtHandle_t handle, const trm_gemm *gemm
     int count;
     cublasLtMatmulHeuristicResult_t proposal;
     if (find_relative(key, algorithm) && takes(handle, d, algorithm, key->workspace)) {
-        cache_put(key, TRM_PROBLEM_PROPOSED, algorithm);
+        cache_put(key, TRM_TACTIC_PROPOSED, algorithm);
         return TRM_OK;
     }
     const trm_status status = proposals_get(handle, gemm, d, key, &proposal, 1, &count);
     if (status == TRM_OK) {
         *algorithm = proposal.algo;
-        cache_put(key, TRM_PROBLEM_PROPOSED, algorithm);
+        cache_put(key, TRM_TACTIC_PROPOSED, algorithm);
     } else if (status == TRM_ERROR_UNSUPPORTED) {
-        cache_put(key, TRM_PROBLEM_NONE, NULL);
+        cache_put(key, TRM_TACTIC_NONE, NULL);
     }
     return status;
 }
@@ -455,11 +455,11 @@ trm_status trm_cublaslt_run(const trm_gemm *gemm, void *workspace, size_t worksp
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
-    const trm_problem_state known = cache_get(&key, &algorithm);
-    if (known == TRM_PROBLEM_NONE) {
+    const trm_tactic_state known = cache_get(&key, &algorithm);
+    if (known == TRM_TACTIC_NONE) {
         return fail_without_algorithm(gemm);
     }
-    if (known != TRM_PROBLEM_PROPOSED && known != TRM_PROBLEM_TUNED) {
+    if (known != TRM_TACTIC_PROPOSED && known != TRM_TACTIC_TUNED) {
         TRM_TRY(choose_algorithm(handle, gemm, &d, &key, &algorithm));
     }
     matmul_run run = {handle, gemm, &d, &algorithm, workspace, workspace_size, stream};
@@ -473,12 +473,12 @@ trm_status trm_cublaslt_prepare(const trm_gemm *gemm, size_t workspace_size)
     description d;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
-    trm_problem_state known;
+    trm_tactic_state known;
     TRM_TRY(handle_get(&device, &handle));
     TRM_TRY(describe(gemm, &d));
     key_fill(gemm, device, workspace_size, &key);
     if (!cache_claim(&key, &known)) {
-        return known == TRM_PROBLEM_NONE ? fail_without_algorithm(gemm) : TRM_OK;
+        return known == TRM_TACTIC_NONE ? fail_without_algorithm(gemm) : TRM_OK;
     }
     trm_status status = choose_algorithm(handle, gemm, &d, &key, &algorithm);
     if (status != TRM_OK) {
@@ -566,17 +566,17 @@ trm_status trm_cublaslt_use(const trm_gemm *gemm, size_t workspace_size, const c
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cublasLt does not take algorithm %s for a product of m %lld, n %lld, k %lld",
                  tactic, (long long)gemm->m, (long long)gemm->n, (long long)gemm->k);
     }
-    cache_put(&key, TRM_PROBLEM_TUNED, &algorithm);
+    cache_put(&key, TRM_TACTIC_TUNED, &algorithm);
     return TRM_OK;
 }
 
-static trm_problem_state state_of(const trm_gemm *gemm, size_t workspace_size)
+static trm_tactic_state state_of(const trm_gemm *gemm, size_t workspace_size)
 {
     int device;
     problem_key key;
     cublasLtMatmulAlgo_t algorithm;
     if (cudaGetDevice(&device) != cudaSuccess) {
-        return TRM_PROBLEM_FREE;
+        return TRM_TACTIC_FREE;
     }
     key_fill(gemm, device, workspace_size, &key);
     return cache_get(&key, &algorithm);
@@ -584,11 +584,11 @@ static trm_problem_state state_of(const trm_gemm *gemm, size_t workspace_size)
 
 bool trm_cublaslt_is_tuned(const trm_gemm *gemm, size_t workspace_size)
 {
-    return state_of(gemm, workspace_size) == TRM_PROBLEM_TUNED;
+    return state_of(gemm, workspace_size) == TRM_TACTIC_TUNED;
 }
 
 bool trm_cublaslt_is_prepared(const trm_gemm *gemm, size_t workspace_size)
 {
-    const trm_problem_state known = state_of(gemm, workspace_size);
-    return known != TRM_PROBLEM_FREE && known != TRM_PROBLEM_ASKED;
+    const trm_tactic_state known = state_of(gemm, workspace_size);
+    return known != TRM_TACTIC_FREE && known != TRM_TACTIC_ASKED;
 }

@@ -7,85 +7,84 @@
 #define PROBES 8 /* places of a key */
 
 typedef struct slot {
-    trm_problem_state state;
+    trm_tactic_state state;
 } slot;
 
-static slot *slot_at(const trm_problems *problems, uint64_t i)
+static slot *slot_at(const trm_tactic_cache *cache, uint64_t i)
 {
-    return (slot *)((char *)problems->slots + i * problems->size);
+    return (slot *)((char *)cache->slots + i * cache->size);
 }
 
-static void *key_of(const trm_problems *problems, slot *s)
+static void *key_of(const trm_tactic_cache *cache, slot *s)
 {
-    return (char *)s + problems->key;
+    return (char *)s + cache->key;
 }
 
-static uint64_t home_of(const trm_problems *problems, const void *key)
+static uint64_t home_of(const trm_tactic_cache *cache, const void *key)
 {
-    const uint64_t hash = trm_hash_bytes(TRM_HASH_START, key, problems->key_size);
+    const uint64_t hash = trm_hash_bytes(TRM_HASH_START, key, cache->key_size);
     return hash ^ (hash >> 29);
 }
 
 /* Place number i of a key that is at home there; after the last comes the spare. */
-static slot *place_of(const trm_problems *problems, uint64_t home, uint64_t i)
+static slot *place_of(const trm_tactic_cache *cache, uint64_t home, uint64_t i)
 {
-    return slot_at(problems, i < PROBES ? (home + i) & (problems->n - 1) : problems->n);
+    return slot_at(cache, i < PROBES ? (home + i) & (cache->n - 1) : cache->n);
 }
 
-static void empty(const trm_problems *problems, slot *s)
+static void empty(const trm_tactic_cache *cache, slot *s)
 {
-    if (problems->release != NULL) {
-        problems->release(s);
+    if (cache->release != NULL) {
+        cache->release(s);
     }
-    memset(s, 0, problems->size);
+    memset(s, 0, cache->size);
 }
 
-void *trm_problems_find(const trm_problems *problems, const void *key)
+void *trm_tactic_cache_find(const trm_tactic_cache *cache, const void *key)
 {
-    const uint64_t home = home_of(problems, key);
+    const uint64_t home = home_of(cache, key);
     for (uint64_t i = 0; i <= PROBES; i++) {
-        slot *s = place_of(problems, home, i);
-        if (s->state != TRM_PROBLEM_FREE && memcmp(key_of(problems, s), key, problems->key_size) == 0) {
+        slot *s = place_of(cache, home, i);
+        if (s->state != TRM_TACTIC_FREE && memcmp(key_of(cache, s), key, cache->key_size) == 0) {
             return s;
         }
     }
     return NULL;
 }
 
-void *trm_problems_get(const trm_problems *problems, const void *key, bool tuned)
+void *trm_tactic_cache_get(const trm_tactic_cache *cache, const void *key, bool tuned)
 {
-    const uint64_t home = home_of(problems, key);
-    slot *spare = slot_at(problems, problems->n), *found = trm_problems_find(problems, key);
+    const uint64_t home = home_of(cache, key);
+    slot *spare = slot_at(cache, cache->n), *found = trm_tactic_cache_find(cache, key);
     if (found != NULL && (found != spare || !tuned)) {
         return found;
     }
     if (found != NULL) {
-        empty(problems, found);
+        empty(cache, found);
     }
-    static const trm_problem_state giving_way[] = {TRM_PROBLEM_FREE, TRM_PROBLEM_PROPOSED, TRM_PROBLEM_ASKED,
-                                                   TRM_PROBLEM_NONE, TRM_PROBLEM_TUNED};
+    static const trm_tactic_state giving_way[] = {TRM_TACTIC_FREE, TRM_TACTIC_PROPOSED, TRM_TACTIC_ASKED,
+                                                  TRM_TACTIC_NONE, TRM_TACTIC_TUNED};
     slot *place = NULL;
     for (int32_t state = 0; place == NULL && state < (tuned ? 5 : 2); state++) {
         for (uint64_t i = 0; place == NULL && i < PROBES; i++) {
-            slot *s = place_of(problems, home, i);
+            slot *s = place_of(cache, home, i);
             place = s->state == giving_way[state] ? s : NULL;
         }
     }
     place = place != NULL ? place : spare;
-    empty(problems, place);
-    memcpy(key_of(problems, place), key, problems->key_size);
+    empty(cache, place);
+    memcpy(key_of(cache, place), key, cache->key_size);
     return place;
 }
 
-void *trm_problems_nearest(const trm_problems *problems, const void *key, double most,
-                           double (*ratio)(const void *theirs, const void *key))
+void *trm_tactic_cache_nearest(const trm_tactic_cache *cache, const void *key, double most,
+                               double (*ratio)(const void *theirs, const void *key))
 {
     slot *nearest = NULL;
-    for (uint64_t i = 0; i < problems->n; i++) {
-        slot *s = slot_at(problems, i);
-        const double times = s->state == TRM_PROBLEM_TUNED ? ratio(key_of(problems, s), key) : most + 1;
-        const bool before =
-            nearest == NULL || memcmp(key_of(problems, s), key_of(problems, nearest), problems->key_size) < 0;
+    for (uint64_t i = 0; i < cache->n; i++) {
+        slot *s = slot_at(cache, i);
+        const double times = s->state == TRM_TACTIC_TUNED ? ratio(key_of(cache, s), key) : most + 1;
+        const bool before = nearest == NULL || memcmp(key_of(cache, s), key_of(cache, nearest), cache->key_size) < 0;
         if (times < most || (times <= most && before)) {
             nearest = s;
             most = times;

@@ -2,7 +2,7 @@
  * A table of the problems that a library was asked about, and of what was chosen for each. It has a fixed number of
  * places: what was tuned never gives way to what was not, so that it does not depend on which threads plan ahead first.
  *
- * The caller locks it, and defines its slots: a struct that begins with a trm_problem_state, has a key, which is
+ * The caller locks it, and defines its slots: a struct that begins with a trm_tactic_state, has a key, which is
  * compared as bytes, and what the choice is.
  */
 #ifndef TRM_KERNELS_TUNER_TACTIC_CACHE_H
@@ -12,31 +12,31 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum trm_problem_state {
-    TRM_PROBLEM_FREE = 0,
-    TRM_PROBLEM_ASKED,    /* about to be chosen, by a thread */
-    TRM_PROBLEM_PROPOSED, /* chosen without timing */
-    TRM_PROBLEM_TUNED,
-    TRM_PROBLEM_NONE /* the library does not do it, or slower than others */
-} trm_problem_state;
+typedef enum trm_tactic_state {
+    TRM_TACTIC_FREE = 0,
+    TRM_TACTIC_ASKED,    /* about to be chosen, by a thread */
+    TRM_TACTIC_PROPOSED, /* chosen without timing */
+    TRM_TACTIC_TUNED,
+    TRM_TACTIC_NONE /* the library does not do it, or slower than others */
+} trm_tactic_state;
 
-typedef struct trm_problems {
+typedef struct trm_tactic_cache {
     void *slots; /* [n + 1], zeros at first; the last is for what finds no place among the others */
     uint64_t n;  /* a power of two */
     size_t size; /* of a slot */
     size_t key;  /* where it is in a slot */
     size_t key_size;
     void (*release)(void *slot); /* what a slot owns, before it is emptied; or NULL */
-} trm_problems;
+} trm_tactic_cache;
 
 /* The slot of a problem that is not FREE, or NULL. */
-void *trm_problems_find(const trm_problems *problems, const void *key);
+void *trm_tactic_cache_find(const trm_tactic_cache *cache, const void *key);
 /* The same, else a FREE slot with the key: an empty one, or that of a problem that was only proposed, or, of what is
  * `tuned`, any, another tuned one's last. What is tuned moves out of the last slot with nothing but its key. */
-void *trm_problems_get(const trm_problems *problems, const void *key, bool tuned);
+void *trm_tactic_cache_get(const trm_tactic_cache *cache, const void *key, bool tuned);
 /* The TUNED slot with the smallest ratio to a key, `most` at most, of equals that with the first key, or NULL.
  * ratio(theirs, key): how many times as large one is as the other, or INFINITY where they are not of a kind. */
-void *trm_problems_nearest(const trm_problems *problems, const void *key, double most,
-                           double (*ratio)(const void *theirs, const void *key));
+void *trm_tactic_cache_nearest(const trm_tactic_cache *cache, const void *key, double most,
+                               double (*ratio)(const void *theirs, const void *key));
 
 #endif

@@ -330,7 +330,7 @@ static trm_status measure_unpacking(const trm_weight_residency *places, const tr
         if (i == 1) { /* the first one loads the kernel */
             TRM_TRY_GOTO(status, trm_bandwidth_probe_begin(&p), done);
         }
-        TRM_TRY_GOTO(status, trm_unpack(p.stream, from, to, bytes / sizeof(uint16_t), 0), done);
+        TRM_TRY_GOTO(status, trm_bf16_decode(p.stream, from, to, bytes / sizeof(uint16_t), 0), done);
     }
     status = find_rate(&p, PROBES * bytes, rate);
 done:
@@ -626,7 +626,7 @@ static trm_status unpack_to_device(const trm_stored_weight *stored, size_t bytes
         status = trm_stream_upload(stream, stage, stored->memory + stored->pieces[i],
                                    stored->pieces[i + 1] - stored->pieces[i]);
         status = status == TRM_OK
-                     ? trm_unpack(stream, stage, to + (size_t)i * stored->piece_bytes, size / sizeof(uint16_t), 0)
+                     ? trm_bf16_decode(stream, stage, to + (size_t)i * stored->piece_bytes, size / sizeof(uint16_t), 0)
                      : status;
     }
     (void)trm_stream_synchronize(stream);

@@ -1,4 +1,4 @@
-#include "kernels/pack_cases.h"
+#include "kernels/codec_cases.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,42 +12,42 @@
 #define GUARD  64
 #define FILLED 0xa5
 
-/* Packs, unpacks on the device, compares; gives the bits of an element. */
+/* Encodes, decodes on the device, compares; gives the bits of an element. */
 static double round_trip(const uint16_t *from, size_t count, int32_t multiprocessors)
 {
     trm_device *device = test_device;
     trm_stream *stream = test_stream;
-    size_t bound = trm_pack_bound(count), bytes = count * sizeof(*from);
-    unsigned char *packed = malloc(bound + GUARD), *found = malloc(bytes + GUARD);
-    assert_non_null(packed);
+    size_t bound = trm_bf16_encode_bound(count), bytes = count * sizeof(*from);
+    unsigned char *encoded = malloc(bound + GUARD), *found = malloc(bytes + GUARD);
+    assert_non_null(encoded);
     assert_non_null(found);
-    memset(packed, FILLED, bound + GUARD);
+    memset(encoded, FILLED, bound + GUARD);
     memset(found, FILLED, bytes + GUARD);
-    size_t size = trm_pack(NULL, from, count, packed, bound);
+    size_t size = trm_bf16_encode(NULL, from, count, encoded, bound);
     assert_true(size > 0 && size <= bound);
     for (size_t i = size; i < bound + GUARD; i++) {
-        assert_int_equal(packed[i], FILLED);
+        assert_int_equal(encoded[i], FILLED);
     }
-    void *packed_there, *there;
-    assert_ok(trm_device_alloc(device, size, &packed_there));
+    void *encoded_there, *there;
+    assert_ok(trm_device_alloc(device, size, &encoded_there));
     assert_ok(trm_device_alloc(device, bytes + GUARD, &there));
-    assert_ok(trm_stream_upload(stream, packed_there, packed, size));
+    assert_ok(trm_stream_upload(stream, encoded_there, encoded, size));
     assert_ok(trm_stream_upload(stream, there, found, bytes + GUARD));
-    assert_ok(trm_unpack(stream, packed_there, there, count, multiprocessors));
+    assert_ok(trm_bf16_decode(stream, encoded_there, there, count, multiprocessors));
     assert_ok(trm_stream_download(stream, found, there, bytes + GUARD));
     assert_ok(trm_stream_synchronize(stream));
     assert_memory_equal(found, from, bytes);
     for (size_t i = 0; i < GUARD; i++) {
         assert_int_equal(found[bytes + i], FILLED);
     }
-    trm_device_free(device, packed_there);
+    trm_device_free(device, encoded_there);
     trm_device_free(device, there);
-    free(packed);
+    free(encoded);
     free(found);
     return count == 0 ? 0 : (double)size * 8 / (double)count;
 }
 
-void pack_all_patterns(void **state)
+void all_patterns_come_back(void **state)
 {
     (void)state;
     static uint16_t all[65536];
@@ -68,7 +68,7 @@ static float normal(uint64_t *state)
     return (float)(sqrt(-2 * log(u)) * cos(3.14159265358979 * v));
 }
 
-void pack_any_count(void **state)
+void any_count_comes_back(void **state)
 {
     (void)state;
     static const size_t counts[] = {0, 1, 7, 8, 9, 31, 255, 256, 257, 1023, 1024, 1025, 2047, 40000, 300003};
@@ -106,7 +106,7 @@ static uint16_t number_of(int kind, size_t i, uint64_t *state)
     }
 }
 
-void pack_any_numbers(void **state)
+void any_numbers_come_back(void **state)
 {
     (void)state;
     static const double most_bits[KINDS] = {10.9, 10.5, 10.1, 10.1, 21.2, 11.2, 14};
@@ -125,20 +125,20 @@ void pack_any_numbers(void **state)
     free(numbers);
 }
 
-/* What CUDA graphs and streams order is ordered here: packed bytes arrive, are unpacked, and their place is used again.
+/* What CUDA graphs and streams order is ordered here: encoded bytes arrive, are decoded, and their place is used again.
  */
-void pack_on_a_stream_beside(void **state)
+void decodes_on_a_stream_beside(void **state)
 {
     (void)state;
     enum { COUNT = 5000, TIMES = 20 };
     trm_device *device = test_device;
     trm_stream *beside;
     uint64_t random = test_seed();
-    size_t bound = trm_pack_bound(COUNT) / 16 * 16 + 16, sizes[TIMES];
+    size_t bound = trm_bf16_encode_bound(COUNT) / 16 * 16 + 16, sizes[TIMES];
     uint16_t *numbers = malloc(TIMES * COUNT * sizeof(*numbers)), *found = malloc(TIMES * COUNT * sizeof(*numbers));
-    unsigned char *packed = malloc(TIMES * bound);
+    unsigned char *encoded = malloc(TIMES * bound);
     void *slot, *there;
-    assert_true(numbers != NULL && found != NULL && packed != NULL);
+    assert_true(numbers != NULL && found != NULL && encoded != NULL);
     assert_ok(trm_stream_create_beside(device, &beside));
     assert_ok(trm_device_alloc(device, bound, &slot));
     assert_ok(trm_device_alloc(device, TIMES * COUNT * sizeof(*numbers), &there));
@@ -146,9 +146,9 @@ void pack_on_a_stream_beside(void **state)
         numbers[i] = number_of((int)(i / COUNT % KINDS), i, &random);
     }
     for (size_t i = 0; i < TIMES; i++) {
-        sizes[i] = trm_pack(NULL, numbers + i * COUNT, COUNT, packed + i * bound, bound);
-        assert_ok(trm_stream_upload(beside, slot, packed + i * bound, sizes[i]));
-        assert_ok(trm_unpack(beside, slot, (uint16_t *)there + i * COUNT, COUNT, 1));
+        sizes[i] = trm_bf16_encode(NULL, numbers + i * COUNT, COUNT, encoded + i * bound, bound);
+        assert_ok(trm_stream_upload(beside, slot, encoded + i * bound, sizes[i]));
+        assert_ok(trm_bf16_decode(beside, slot, (uint16_t *)there + i * COUNT, COUNT, 1));
     }
     assert_ok(trm_stream_download(beside, found, there, TIMES * COUNT * sizeof(*numbers)));
     assert_ok(trm_stream_synchronize(beside));
@@ -158,5 +158,5 @@ void pack_on_a_stream_beside(void **state)
     trm_device_free(device, there);
     free(numbers);
     free(found);
-    free(packed);
+    free(encoded);
 }

@@ -1,10 +1,10 @@
 /*
- * Bytes per second of packing bf16 on the host and of unpacking it on a GPU.
+ * Bytes per second of encoding bf16 on the host and of decoding it on a GPU.
  *
- *   bench_pack [MiB of bf16] [THREADS]
+ *   bench_codec [MiB of bf16] [THREADS]
  *
- * Packs normal numbers of a spread of 0.02 in pieces of 32 MiB, and unpacks them on 4 to all multiprocessors, captured
- * into one graph. Rates are of the unpacked bytes.
+ * Encodes normal numbers of a spread of 0.02 in pieces of 32 MiB, and decodes them on 4 to all multiprocessors,
+ * captured into one graph. Rates are of the decoded bytes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ typedef struct bench {
     trm_stream *stream;
     size_t pieces;
     uint16_t *numbers;
-    unsigned char *packed, *packed_there, *there;
+    unsigned char *encoded, *encoded_there, *there;
     size_t sizes[1024], bound;
 } bench;
 
@@ -40,7 +40,7 @@ static void fill(void *user, int64_t begin, int64_t end)
     }
 }
 
-static void pack_all(bench *b, trm_pool *pool, int threads)
+static void encode_all(bench *b, trm_pool *pool, int threads)
 {
     size_t all = 0;
     double best = 0;
@@ -48,17 +48,17 @@ static void pack_all(bench *b, trm_pool *pool, int threads)
         double began = bench_now();
         all = 0;
         for (size_t k = 0; k < b->pieces; k++) {
-            b->sizes[k] = trm_pack(pool, b->numbers + k * PIECE, PIECE, b->packed + k * b->bound, b->bound);
+            b->sizes[k] = trm_bf16_encode(pool, b->numbers + k * PIECE, PIECE, b->encoded + k * b->bound, b->bound);
             all += b->sizes[k];
         }
         double rate = (double)(b->pieces * PIECE * 2) / (bench_now() - began);
         best = rate > best ? rate : best;
     }
-    printf("packing on %d threads: %.2f GB/s, %.3f bits of 16\n", threads, best / 1e9,
+    printf("encoding on %d threads: %.2f GB/s, %.3f bits of 16\n", threads, best / 1e9,
            (double)all * 8 / (double)(b->pieces * PIECE));
 }
 
-static double unpack_rate(bench *b, int multiprocessors)
+static double decode_rate(bench *b, int multiprocessors)
 {
     trm_graph_exec *graph;
     trm_event *start, *end;
@@ -67,9 +67,9 @@ static double unpack_rate(bench *b, int multiprocessors)
     bench_check(trm_event_create(b->device, &end), "event");
     bench_check(trm_stream_begin_capture(b->stream), "capture");
     for (size_t k = 0; k < b->pieces; k++) {
-        bench_check(
-            trm_unpack(b->stream, b->packed_there + k * b->bound, b->there + k * PIECE * 2, PIECE, multiprocessors),
-            "unpack");
+        bench_check(trm_bf16_decode(b->stream, b->encoded_there + k * b->bound, b->there + k * PIECE * 2, PIECE,
+                                    multiprocessors),
+                    "decode");
     }
     bench_check(trm_stream_end_capture(b->stream, &graph), "capture");
     for (int i = 0; i <= TIMES; i++) {
@@ -94,33 +94,33 @@ int main(int argc, char **argv)
     int threads = argc > 2 ? atoi(argv[2]) : 16;
     trm_pool *pool;
     b.pieces = ((size_t)(argc > 1 ? atoi(argv[1]) : 1024) << 20) / (PIECE * 2);
-    b.bound = trm_pack_bound(PIECE) / 256 * 256 + 256;
+    b.bound = trm_bf16_encode_bound(PIECE) / 256 * 256 + 256;
     bench_check(trm_pool_create(threads, &pool), "pool");
     b.numbers = malloc(b.pieces * PIECE * 2);
-    b.packed = malloc(b.pieces * b.bound);
-    if (b.numbers == NULL || b.packed == NULL || b.pieces == 0 || b.pieces > 1024) {
+    b.encoded = malloc(b.pieces * b.bound);
+    if (b.numbers == NULL || b.encoded == NULL || b.pieces == 0 || b.pieces > 1024) {
         return 1;
     }
     trm_pool_for(pool, (int64_t)(b.pieces * PIECE), 4096, fill, b.numbers);
-    pack_all(&b, pool, threads);
+    encode_all(&b, pool, threads);
     if (trm_device_cuda_count(NULL, 0) > 0) {
-        void *packed, *there;
+        void *encoded, *there;
         trm_device_info info;
         bench_check(trm_device_open(TRM_BACKEND_CUDA, 0, 0, &b.device), "device");
         bench_check(trm_device_get_info(b.device, &info), "info");
         bench_check(trm_stream_create(b.device, &b.stream), "stream");
-        bench_check(trm_device_alloc(b.device, b.pieces * b.bound, &packed), "memory");
+        bench_check(trm_device_alloc(b.device, b.pieces * b.bound, &encoded), "memory");
         bench_check(trm_device_alloc(b.device, b.pieces * PIECE * 2, &there), "memory");
-        b.packed_there = packed;
+        b.encoded_there = encoded;
         b.there = there;
-        bench_check(trm_stream_upload(b.stream, packed, b.packed, b.pieces * b.bound), "upload");
+        bench_check(trm_stream_upload(b.stream, encoded, b.encoded, b.pieces * b.bound), "upload");
         for (int n = 4; n <= info.multiprocessors;
              n = n * 2 > info.multiprocessors && n < info.multiprocessors ? info.multiprocessors : n * 2) {
-            printf("unpacking on %d multiprocessors: %.1f GB/s\n", n, unpack_rate(&b, n) / 1e9);
+            printf("decoding on %d multiprocessors: %.1f GB/s\n", n, decode_rate(&b, n) / 1e9);
         }
-        bench_check(trm_stream_download(b.stream, b.packed, there, PIECE * 2), "download");
+        bench_check(trm_stream_download(b.stream, b.encoded, there, PIECE * 2), "download");
         bench_check(trm_stream_synchronize(b.stream), "synchronize");
-        printf("the same: %s\n", memcmp(b.packed, b.numbers, PIECE * 2) == 0 ? "yes" : "NO");
+        printf("the same: %s\n", memcmp(b.encoded, b.numbers, PIECE * 2) == 0 ? "yes" : "NO");
     }
     return 0;
 }

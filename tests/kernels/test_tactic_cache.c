@@ -16,7 +16,7 @@ typedef struct test_key {
 } test_key;
 
 typedef struct test_slot {
-    trm_problem_state state;
+    trm_tactic_state state;
     test_key key;
     int32_t *released; /* counted up */
 } test_slot;
@@ -30,8 +30,8 @@ static void release(void *slot)
 }
 
 static test_slot slots[PLACES + 1];
-static const trm_problems table = {slots,  PLACES, sizeof(test_slot), offsetof(test_slot, key), sizeof(test_key),
-                                   release};
+static const trm_tactic_cache table = {slots,  PLACES, sizeof(test_slot), offsetof(test_slot, key), sizeof(test_key),
+                                       release};
 
 static test_key key_of(int64_t size)
 {
@@ -41,20 +41,20 @@ static test_key key_of(int64_t size)
 static test_slot *find(int64_t size)
 {
     const test_key key = key_of(size);
-    return trm_problems_find(&table, &key);
+    return trm_tactic_cache_find(&table, &key);
 }
 
 /* As a library does that knows an answer now. */
-static test_slot *put(int64_t size, trm_problem_state known)
+static test_slot *put(int64_t size, trm_tactic_state known)
 {
     const test_key key = key_of(size);
-    test_slot *slot = trm_problems_get(&table, &key, known == TRM_PROBLEM_TUNED);
+    test_slot *slot = trm_tactic_cache_get(&table, &key, known == TRM_TACTIC_TUNED);
     assert_memory_equal(&slot->key, &key, sizeof(key));
     slot->state = known;
     return slot;
 }
 
-static void fill(trm_problem_state known)
+static void fill(trm_tactic_state known)
 {
     memset(slots, 0, sizeof(slots));
     for (int64_t i = 0; i < PLACES; i++) {
@@ -62,7 +62,7 @@ static void fill(trm_problem_state known)
     }
 }
 
-static int32_t count(trm_problem_state known, int64_t below)
+static int32_t count(trm_tactic_state known, int64_t below)
 {
     int32_t n = 0;
     for (int64_t i = 0; i < below; i++) {
@@ -74,39 +74,39 @@ static int32_t count(trm_problem_state known, int64_t below)
 static void test_every_place_is_used(void **unused)
 {
     (void)unused;
-    fill(TRM_PROBLEM_PROPOSED);
-    assert_int_equal(count(TRM_PROBLEM_PROPOSED, PLACES), PLACES);
+    fill(TRM_TACTIC_PROPOSED);
+    assert_int_equal(count(TRM_TACTIC_PROPOSED, PLACES), PLACES);
     assert_null(find(PLACES));
-    assert_ptr_equal(put(3, TRM_PROBLEM_PROPOSED), find(3));
-    assert_int_equal(count(TRM_PROBLEM_PROPOSED, PLACES), PLACES);
-    find(3)->state = TRM_PROBLEM_FREE;
+    assert_ptr_equal(put(3, TRM_TACTIC_PROPOSED), find(3));
+    assert_int_equal(count(TRM_TACTIC_PROPOSED, PLACES), PLACES);
+    find(3)->state = TRM_TACTIC_FREE;
     assert_null(find(3));
 }
 
 static void test_proposals_give_way(void **unused)
 {
     (void)unused;
-    fill(TRM_PROBLEM_PROPOSED);
-    put(100, TRM_PROBLEM_PROPOSED);
-    put(101, TRM_PROBLEM_TUNED);
-    put(102, TRM_PROBLEM_PROPOSED);
-    assert_int_equal(find(101)->state, TRM_PROBLEM_TUNED);
+    fill(TRM_TACTIC_PROPOSED);
+    put(100, TRM_TACTIC_PROPOSED);
+    put(101, TRM_TACTIC_TUNED);
+    put(102, TRM_TACTIC_PROPOSED);
+    assert_int_equal(find(101)->state, TRM_TACTIC_TUNED);
     assert_non_null(find(102));
-    assert_in_range(count(TRM_PROBLEM_PROPOSED, PLACES), PLACES - 3, PLACES - 2);
+    assert_in_range(count(TRM_TACTIC_PROPOSED, PLACES), PLACES - 3, PLACES - 2);
 }
 
 static void test_what_was_tuned_stays(void **unused)
 {
     (void)unused;
-    static const trm_problem_state staying[] = {TRM_PROBLEM_TUNED, TRM_PROBLEM_NONE, TRM_PROBLEM_ASKED};
+    static const trm_tactic_state staying[] = {TRM_TACTIC_TUNED, TRM_TACTIC_NONE, TRM_TACTIC_ASKED};
     for (int32_t i = 0; i < 3; i++) {
         fill(staying[i]);
-        assert_ptr_equal(put(100, TRM_PROBLEM_PROPOSED), &slots[PLACES]);
-        assert_ptr_equal(put(101, TRM_PROBLEM_PROPOSED), &slots[PLACES]);
+        assert_ptr_equal(put(100, TRM_TACTIC_PROPOSED), &slots[PLACES]);
+        assert_ptr_equal(put(101, TRM_TACTIC_PROPOSED), &slots[PLACES]);
         assert_null(find(100));
         assert_int_equal(count(staying[i], PLACES), PLACES);
-        put(102, TRM_PROBLEM_TUNED);
-        assert_int_equal(find(102)->state, TRM_PROBLEM_TUNED);
+        put(102, TRM_TACTIC_TUNED);
+        assert_int_equal(find(102)->state, TRM_TACTIC_TUNED);
         assert_ptr_not_equal(find(102), &slots[PLACES]);
         assert_int_equal(count(staying[i], PLACES), PLACES - 1);
     }
@@ -115,41 +115,41 @@ static void test_what_was_tuned_stays(void **unused)
 static void test_what_was_tuned_goes_last(void **unused)
 {
     (void)unused;
-    static const trm_problem_state others[] = {TRM_PROBLEM_NONE, TRM_PROBLEM_ASKED, TRM_PROBLEM_PROPOSED};
+    static const trm_tactic_state others[] = {TRM_TACTIC_NONE, TRM_TACTIC_ASKED, TRM_TACTIC_PROPOSED};
     for (int64_t i = 0; i < 3 * PLACES; i++) {
-        fill(TRM_PROBLEM_TUNED);
+        fill(TRM_TACTIC_TUNED);
         find(i % PLACES)->state = others[i / PLACES];
-        put(100, TRM_PROBLEM_TUNED);
+        put(100, TRM_TACTIC_TUNED);
         assert_non_null(find(100));
-        assert_int_equal(count(TRM_PROBLEM_TUNED, PLACES), PLACES - 1);
+        assert_int_equal(count(TRM_TACTIC_TUNED, PLACES), PLACES - 1);
     }
 }
 
 static void test_what_is_tuned_leaves_the_spare(void **unused)
 {
     (void)unused;
-    fill(TRM_PROBLEM_TUNED);
-    put(100, TRM_PROBLEM_PROPOSED);
-    put(100, TRM_PROBLEM_TUNED);
+    fill(TRM_TACTIC_TUNED);
+    put(100, TRM_TACTIC_PROPOSED);
+    put(100, TRM_TACTIC_TUNED);
     assert_ptr_not_equal(find(100), &slots[PLACES]);
-    assert_int_equal(slots[PLACES].state, TRM_PROBLEM_FREE);
+    assert_int_equal(slots[PLACES].state, TRM_TACTIC_FREE);
 }
 
 static void test_what_gives_way_is_released_once(void **unused)
 {
     (void)unused;
     int32_t proposed = 0, spare = 0;
-    fill(TRM_PROBLEM_TUNED);
-    find(5)->state = TRM_PROBLEM_PROPOSED;
+    fill(TRM_TACTIC_TUNED);
+    find(5)->state = TRM_TACTIC_PROPOSED;
     find(5)->released = &proposed;
-    put(5, TRM_PROBLEM_TUNED)->state = TRM_PROBLEM_PROPOSED;
+    put(5, TRM_TACTIC_TUNED)->state = TRM_TACTIC_PROPOSED;
     assert_int_equal(proposed, 0);
-    put(100, TRM_PROBLEM_TUNED);
+    put(100, TRM_TACTIC_TUNED);
     assert_int_equal(proposed, 1);
-    put(101, TRM_PROBLEM_PROPOSED)->released = &spare;
-    put(101, TRM_PROBLEM_TUNED);
+    put(101, TRM_TACTIC_PROPOSED)->released = &spare;
+    put(101, TRM_TACTIC_TUNED);
     assert_int_equal(spare, 1);
-    put(102, TRM_PROBLEM_PROPOSED);
+    put(102, TRM_TACTIC_PROPOSED);
     assert_int_equal(spare, 1);
 }
 
@@ -163,7 +163,7 @@ static double size_ratio(const void *theirs, const void *ours)
 static int64_t nearest_to(int64_t size, double most)
 {
     const test_key key = key_of(size);
-    const test_slot *slot = trm_problems_nearest(&table, &key, most, size_ratio);
+    const test_slot *slot = trm_tactic_cache_nearest(&table, &key, most, size_ratio);
     return slot != NULL ? slot->key.size : -1;
 }
 
@@ -171,12 +171,12 @@ static void test_nearest(void **unused)
 {
     (void)unused;
     memset(slots, 0, sizeof(slots));
-    put(8, TRM_PROBLEM_TUNED);
-    put(32, TRM_PROBLEM_TUNED);
-    put(11, TRM_PROBLEM_PROPOSED);
-    put(13, TRM_PROBLEM_NONE);
+    put(8, TRM_TACTIC_TUNED);
+    put(32, TRM_TACTIC_TUNED);
+    put(11, TRM_TACTIC_PROPOSED);
+    put(13, TRM_TACTIC_NONE);
     const test_key other = {.size = 12, .kind = 2};
-    ((test_slot *)trm_problems_get(&table, &other, true))->state = TRM_PROBLEM_TUNED;
+    ((test_slot *)trm_tactic_cache_get(&table, &other, true))->state = TRM_TACTIC_TUNED;
     assert_int_equal(nearest_to(8, 1), 8);
     assert_int_equal(nearest_to(12, 4), 8);
     assert_int_equal(nearest_to(20, 4), 32);
@@ -187,8 +187,8 @@ static void test_nearest(void **unused)
     int64_t found[2];
     for (int32_t i = 0; i < 2; i++) { /* of equals, whichever was there first */
         memset(slots, 0, sizeof(slots));
-        put(i == 0 ? 4 : 16, TRM_PROBLEM_TUNED);
-        put(i == 0 ? 16 : 4, TRM_PROBLEM_TUNED);
+        put(i == 0 ? 4 : 16, TRM_TACTIC_TUNED);
+        put(i == 0 ? 16 : 4, TRM_TACTIC_TUNED);
         found[i] = nearest_to(8, 4);
     }
     assert_int_equal(found[0], found[1]);

@@ -1,10 +1,10 @@
-/* Packed bf16 on the host: the encoder, and the decoder that others are compared with. */
+/* Encoded bf16 on the host: the encoder, and the decoder that others are compared with. */
 #include "support/device.h"
 #include "support/support.h"
 
 #include "base/pool.h"
 #include "kernels/codec/codec.h"
-#include "kernels/pack_cases.h"
+#include "kernels/codec_cases.h"
 
 /* Threads do not change the bytes; with a byte less than they take there are none. */
 static void room_and_threads(void **state)
@@ -16,17 +16,17 @@ static void room_and_threads(void **state)
     for (size_t i = 0; i < COUNT; i++) {
         numbers[i] = (uint16_t)(0x3c00 + test_random_below(&random, 2000));
     }
-    size_t bound = trm_pack_bound(COUNT);
+    size_t bound = trm_bf16_encode_bound(COUNT);
     unsigned char *one = malloc(bound), *many = malloc(bound);
     assert_true(one != NULL && many != NULL);
     trm_pool *pool;
     assert_ok(trm_pool_create(4, &pool));
-    size_t size = trm_pack(NULL, numbers, COUNT, one, bound);
-    assert_true(trm_pack(pool, numbers, COUNT, many, bound) == size);
+    size_t size = trm_bf16_encode(NULL, numbers, COUNT, one, bound);
+    assert_true(trm_bf16_encode(pool, numbers, COUNT, many, bound) == size);
     assert_memory_equal(one, many, size);
-    assert_int_equal(trm_pack(pool, numbers, COUNT, many, size - 1), 0);
-    assert_int_equal(trm_pack(pool, numbers, COUNT, many, 100), 0);
-    assert_true(trm_pack(pool, numbers, COUNT, many, size) == size);
+    assert_int_equal(trm_bf16_encode(pool, numbers, COUNT, many, size - 1), 0);
+    assert_int_equal(trm_bf16_encode(pool, numbers, COUNT, many, 100), 0);
+    assert_true(trm_bf16_encode(pool, numbers, COUNT, many, size) == size);
     trm_pool_destroy(pool);
     free(one);
     free(many);
@@ -35,7 +35,7 @@ static void room_and_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PACK_CASES(PACK_LIST) cmocka_unit_test(room_and_threads),
+        CODEC_CASES(CODEC_LIST) cmocka_unit_test(room_and_threads),
     };
     return cmocka_run_group_tests(tests, test_open_host_pool, test_close_device);
 }
