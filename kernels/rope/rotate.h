@@ -1,6 +1,6 @@
 /* ROTATE: one element of the output, by its coordinates. */
-#ifndef TRM_KERNELS_MOVEMENT_ROTATE_H
-#define TRM_KERNELS_MOVEMENT_ROTATE_H
+#ifndef TRM_KERNELS_ROPE_ROTATE_H
+#define TRM_KERNELS_ROPE_ROTATE_H
 
 #include "kernels/element.h"
 
