@@ -1,0 +1,133 @@
+/* Attention of a block: projections to heads, norms of q and k, rope, the paged cache. */
+#include "graph/import/hf/parts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <trireme/model.h>
+
+#include "base/error.h"
+
+enum { QUERY = 0, KEY, VALUE };
+
+/* Projects x [T, hidden] to heads [T, heads, head_dim] of queries, keys or values. */
+static trm_status add_heads(trm_hf_decoder *d, int which, trm_tensor *x, trm_tensor **heads)
+{
+    static const char *const parts[3] = {".q", ".k", ".v"};
+    const trm_hf_config *c = d->config;
+    const trm_hf_names *names = d->names;
+    const int64_t dim = c->head_dim, n = which == QUERY ? c->heads : c->kv_heads;
+    const int64_t all = (c->heads + 2 * c->kv_heads) * dim;
+    const char *const separate[3] = {names->q, names->k, names->v};
+    trm_tensor *projected;
+    switch (c->qkv_layout) {
+    case TRM_HF_QKV_SEPARATE:
+        TRM_TRY(trm_hf_add_linear(d, separate[which], &trm_hf_whole, c->qkv_bias, n * dim, c->hidden, x, &projected));
+        return trm_hf_add_reshape(d, separate[which], ".heads", projected, trm_dims3(0, n, dim), heads);
+    case TRM_HF_QKV_STACKED: {
+        int64_t first = which == QUERY ? 0 : (c->heads + (which == VALUE ? c->kv_heads : 0)) * dim;
+        trm_hf_rows range = {parts[which], trm_dims1(all), 0, first, n * dim};
+        TRM_TRY(trm_hf_add_linear(d, names->qkv, &range, c->qkv_bias, all, c->hidden, x, &projected));
+        break;
+    }
+    case TRM_HF_QKV_PER_HEAD: {
+        trm_hf_rows range = {parts[which], trm_dims3(c->heads, 3, dim), 1, which, 1};
+        TRM_TRY(trm_hf_add_linear(d, names->qkv, &range, c->qkv_bias, all, c->hidden, x, &projected));
+        break;
+    }
+    }
+    char suffix[16];
+    snprintf(suffix, sizeof(suffix), "%s.heads", parts[which]);
+    return trm_hf_add_reshape(d, names->qkv, suffix, projected, trm_dims3(0, n, dim), heads);
+}
+
+static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, trm_tensor *x, trm_tensor **output)
+{
+    const int which = sliding && d->config->sliding_rope;
+    const trm_hf_rope *rope = &d->config->rope[which];
+    trm_layer_desc desc = {.kind = TRM_LAYER_ROPE,
+                           .rope = {.scaling = TRM_ROPE_PLAIN,
+                                    .rotary_dim = rope->dim,
+                                    .magnitude = (float)rope->attention_factor,
+                                    .base = (float)rope->theta,
+                                    .factor = (float)rope->factor,
+                                    .original_length = rope->original_length}};
+    if (rope->type == TRM_HF_ROPE_DYNAMIC) {
+        desc.rope.scaling = TRM_ROPE_DYNAMIC;
+    } else if (rope->type == TRM_HF_ROPE_LONGROPE) {
+        desc.rope.scaling = TRM_ROPE_LONG;
+    }
+    trm_tensor *inputs[4] = {x, d->positions, d->inv_freq[which], NULL};
+    if (desc.rope.scaling != TRM_ROPE_PLAIN) {
+        inputs[3] = d->rope_lengths;
+    }
+    return trm_hf_add_layer(d, part, "", &desc, inputs, 4, output);
+}
+
+static trm_status add_cache(trm_hf_decoder *d, int64_t layer, const char *which, trm_tensor **cache)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "layers.%lld.%s_cache", (long long)layer, which);
+    trm_dims dims = {4, {-1, TRM_KV_BLOCK_SIZE, d->config->kv_heads, d->config->head_dim}};
+    return trm_network_add_state(d->network, text, d->cache_dtype, dims, cache);
+}
+
+/* The scale of cached keys or values that the checkpoint gives, under one of the names in use; else 0, which means 1.
+ */
+static trm_status find_cache_scale(trm_hf_decoder *d, int which, float *scale)
+{
+    static const char *const names[][4] = {{".k_scale", ".k_proj.k_scale", ".attn.k_scale", ".kv_scale"},
+                                           {".v_scale", ".v_proj.v_scale", ".attn.v_scale", ".kv_scale"}};
+    const char *projection = d->names->k != NULL ? d->names->k : d->names->qkv;
+    char module[64];
+    *scale = 0.0f;
+    if (d->cache_dtype != TRM_F8E4M3 || d->checkpoint->stored == NULL) {
+        return TRM_OK;
+    }
+    snprintf(module, sizeof(module), "%.*s", (int)strcspn(projection, "."), projection); /* "self_attn" */
+    for (int i = 0; i < 4; i++) {
+        const char *full = trm_hf_name(d, module, names[which == VALUE][i]);
+        if (trm_hf_checkpoint_has(d->checkpoint, full)) {
+            return trm_hf_checkpoint_take_scale(d->checkpoint, full, scale);
+        }
+    }
+    return TRM_OK;
+}
+
+/* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
+trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    const trm_hf_names *names = d->names;
+    const bool sliding = c->sliding[layer];
+    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL};
+    for (int which = QUERY; which <= VALUE; which++) {
+        TRM_TRY(add_heads(d, which, x, &inputs[TRM_ATTENTION_Q + which]));
+    }
+    if (names->q_norm != NULL) {
+        TRM_TRY(trm_hf_add_norm(d, names->q_norm, c->head_dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
+        TRM_TRY(trm_hf_add_norm(d, names->k_norm, c->head_dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+    }
+    if (c->rotary) {
+        TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
+        TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+    }
+    inputs[TRM_ATTENTION_SEQUENCE_STARTS] = d->starts;
+    inputs[TRM_ATTENTION_SEQUENCE_LENGTHS] = d->lengths;
+    inputs[TRM_ATTENTION_BLOCK_TABLE] = d->block_table;
+    TRM_TRY(add_cache(d, layer, "key", &inputs[TRM_ATTENTION_KEY_CACHE]));
+    TRM_TRY(add_cache(d, layer, "value", &inputs[TRM_ATTENTION_VALUE_CACHE]));
+    double scale = c->scale_by_layer ? c->attention_scale / (double)(layer + 1) : c->attention_scale;
+    trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
+                           .attention = {.form = TRM_ATTENTION_PACKED_NHD,
+                                         .causal = TRM_CAUSAL_LOWER_RIGHT,
+                                         .window = sliding ? (int32_t)c->window : 0,
+                                         .scale = (float)scale,
+                                         .softcap = (float)c->attention_softcap,
+                                         .n_ranks = 1}};
+    TRM_TRY(find_cache_scale(d, KEY, &desc.attention.k_scale));
+    TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
+    trm_tensor *x1;
+    TRM_TRY(trm_hf_add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_VALUE_CACHE + 1, &x1));
+    return trm_hf_add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * c->head_dim), output);
+}

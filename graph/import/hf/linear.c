@@ -1,0 +1,146 @@
+/* Linear layers, plain and quantized, and the parts of fused ones. */
+#include "graph/import/hf/parts.h"
+
+#include <stdio.h>
+
+#include "base/error.h"
+
+const trm_hf_rows trm_hf_whole = {.suffix = ""};
+
+/* weight [rows, rest...] -> the rows of `range`, [n, rest...]. Takes the weight over. */
+static trm_status take_rows(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
+{
+    if (range->view.n == 0) {
+        *rows = weight;
+        return TRM_OK;
+    }
+    trm_dims stored = trm_weight_dims(weight);
+    trm_dims split = range->view, joined = stored;
+    joined.d[0] = 1;
+    for (int32_t i = 0; i < split.n; i++) {
+        joined.d[0] *= i == range->axis ? range->count : split.d[i];
+    }
+    for (int32_t i = 1; i < stored.n; i++) {
+        split.d[split.n++] = stored.d[i];
+    }
+    trm_weight *seen = NULL, *part = NULL;
+    trm_status status;
+    TRM_TRY_GOTO(status, trm_weight_reshape(weight, &split, &seen), done);
+    TRM_TRY_GOTO(status, trm_weight_slice(seen, range->axis, range->first, range->count, &part), done);
+    status = trm_weight_reshape(part, &joined, rows);
+done:
+    trm_weight_destroy(part);
+    trm_weight_destroy(seen);
+    trm_weight_destroy(weight);
+    return status;
+}
+
+/* Takes a linear weight, [out, in] however it is stored. */
+static trm_status take_matrix(trm_hf_decoder *d, const char *part, int64_t out, int64_t in, trm_weight **weight)
+{
+    trm_dims dims = d->config->transposed ? trm_dims2(in, out) : trm_dims2(out, in);
+    trm_weight *stored;
+    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, part, ".weight"), TRM_HF_MATRIX, &dims, &stored));
+    if (!d->config->transposed) {
+        *weight = stored;
+        return TRM_OK;
+    }
+    trm_status status = trm_weight_transpose(stored, (const int32_t[]){1, 0}, weight);
+    trm_weight_destroy(stored);
+    return status;
+}
+
+/* The rows of `range` among scales or zero points of blocks of `block` rows. */
+static trm_status block_rows(trm_hf_decoder *d, const trm_hf_rows *range, int64_t block, trm_hf_rows *blocks)
+{
+    *blocks = *range;
+    if (range->view.n == 0 || block == 1) {
+        return TRM_OK;
+    }
+    const int32_t last = range->view.n - 1;
+    const bool is_cut = range->axis == last;
+    if (range->view.d[last] % block != 0 || (is_cut && (range->first % block != 0 || range->count % block != 0))) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "weight %s: blocks of %lld rows with a scale each do not fit its parts, which begin at row %lld and "
+                 "have %lld",
+                 d->text, (long long)block, (long long)range->first, (long long)range->count);
+    }
+    blocks->view.d[last] /= block;
+    blocks->first /= is_cut ? block : 1;
+    blocks->count /= is_cut ? block : 1;
+    return TRM_OK;
+}
+
+/* Takes rows of a tensor of a quantized layer into the network; the weight over. */
+static trm_status add_quantized_part(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, const char *suffix,
+                                     trm_weight **weight, trm_tensor **tensor)
+{
+    char text[64];
+    trm_weight *taken = *weight, *rows = NULL;
+    *weight = NULL;
+    TRM_TRY(take_rows(taken, range, &rows));
+    snprintf(text, sizeof(text), "%s.%s", range->suffix, suffix);
+    return trm_network_add_weight(d->network, trm_hf_name(d, part, text), rows, trm_weight_dtype(rows), tensor);
+}
+
+/* The tensors of the quantized layer `part` [out, in], rows of `range`. */
+trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, int64_t out, int64_t in,
+                                trm_tensor **inputs, trm_layer_desc *desc)
+{
+    trm_hf_quantized taken;
+    trm_hf_rows blocks;
+    TRM_TRY(trm_hf_quantized_take(d->checkpoint, &d->config->quantization, trm_hf_name(d, part, ""), out, in, &taken));
+    trm_status status = block_rows(d, range, taken.block_n, &blocks);
+    if (status == TRM_OK) {
+        status = add_quantized_part(d, part, range, "weight", &taken.weight, &inputs[TRM_DEQUANT_MATMUL_WEIGHT]);
+    }
+    if (status == TRM_OK) {
+        status = add_quantized_part(d, part, &blocks, "scale", &taken.scale, &inputs[TRM_DEQUANT_MATMUL_SCALE]);
+    }
+    if (status == TRM_OK && taken.zero_point != NULL) {
+        status = add_quantized_part(d, part, &blocks, "zero_point", &taken.zero_point,
+                                    &inputs[TRM_DEQUANT_MATMUL_ZERO_POINT]);
+    }
+    if (status == TRM_OK && taken.order != NULL) {
+        status = trm_network_note_deciding(d->network, taken.order);
+    }
+    if (status == TRM_OK && taken.middle != NULL) {
+        status = trm_network_note_deciding(d->network, taken.middle);
+    }
+    *desc = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL,
+                             .dequant_matmul = {.block_n = taken.block_n, .block_k = taken.block_k}};
+    trm_hf_quantized_fini(&taken);
+    return status;
+}
+
+bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part)
+{
+    return trm_hf_is_quantized(d->checkpoint, &d->config->quantization, trm_hf_name(d, part, ""));
+}
+
+/* x [T, in] -> [T, rows of range]: those rows of the linear layer `part` [out, in]. */
+trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, bool bias, int64_t out,
+                             int64_t in, trm_tensor *x, trm_tensor **output)
+{
+    char suffix[32];
+    trm_weight *weight;
+    trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x}, **added = &inputs[2];
+    trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    if (trm_hf_part_is_quantized(d, part)) {
+        TRM_TRY(trm_hf_add_quantized(d, part, range, out, in, inputs, &desc));
+        added = &inputs[TRM_DEQUANT_MATMUL_BIAS];
+    } else {
+        TRM_TRY(take_matrix(d, part, out, in, &weight));
+        TRM_TRY(take_rows(weight, range, &weight));
+        snprintf(suffix, sizeof(suffix), "%s.weight", range->suffix);
+        TRM_TRY(trm_network_add_weight(d->network, trm_hf_name(d, part, suffix), weight, d->dtype, &inputs[1]));
+    }
+    if (bias) {
+        trm_dims dims = trm_dims1(out);
+        TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, part, ".bias"), TRM_HF_BIAS, &dims, &weight));
+        TRM_TRY(take_rows(weight, range, &weight));
+        snprintf(suffix, sizeof(suffix), "%s.bias", range->suffix);
+        TRM_TRY(trm_network_add_weight(d->network, trm_hf_name(d, part, suffix), weight, d->dtype, added));
+    }
+    return trm_hf_add_layer(d, part, range->suffix, &desc, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, output);
+}

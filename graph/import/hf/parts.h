@@ -1,0 +1,74 @@
+/*
+ * What the decoder is built of: decoder.c makes blocks and ends, linear.c linear layers, attention.c and mlp.c the two
+ * halves of a block. For these files alone.
+ *
+ * Every function adds layers to d->network under names that begin with d->prefix, as the checkpoint names its weights.
+ * T is tokens of a step.
+ */
+#ifndef TRM_GRAPH_IMPORT_HF_PARTS_H
+#define TRM_GRAPH_IMPORT_HF_PARTS_H
+
+#include "graph/import/hf/checkpoint.h"
+#include "graph/import/hf/config.h"
+#include "graph/network.h"
+
+typedef struct trm_hf_decoder {
+    const trm_hf_config *config;
+    const trm_hf_names *names;
+    trm_hf_checkpoint *checkpoint;
+    trm_network *network;
+    trm_dtype dtype, cache_dtype;
+    const char *root, *head;
+    char prefix[128]; /* "model.layers.3." */
+    char text[512];   /* the name made last */
+    trm_tensor *token_ids, *positions, *starts, *lengths, *block_table, *logit_rows, *rope_lengths;
+    trm_tensor *inv_freq[2]; /* of full and of sliding layers */
+    trm_tensor *embedding;   /* [vocab, hidden] */
+} trm_hf_decoder;
+
+/* ---- decoder.c: names, weights, layers ------------------------------------------------------------ */
+
+/* <prefix><part><suffix>, valid until the next call. */
+const char *trm_hf_name(trm_hf_decoder *d, const char *part, const char *suffix);
+/* Takes the whole weight <prefix><part><suffix> into the network. */
+trm_status trm_hf_add_weight(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
+                             trm_dims dims, trm_tensor **tensor);
+/* The layer <prefix><part><suffix> with one output. */
+trm_status trm_hf_add_layer(trm_hf_decoder *d, const char *part, const char *suffix, const trm_layer_desc *desc,
+                            trm_tensor *const *inputs, int32_t n_inputs, trm_tensor **output);
+trm_status trm_hf_add_sum(trm_hf_decoder *d, const char *part, trm_tensor *a, trm_tensor *b, trm_tensor **sum);
+trm_status trm_hf_add_reshape(trm_hf_decoder *d, const char *part, const char *suffix, trm_tensor *x, trm_dims dims,
+                              trm_tensor **output);
+/* The family's norm over the last axis of x, `width` elements. */
+trm_status trm_hf_add_norm(trm_hf_decoder *d, const char *part, int64_t width, trm_tensor *x, trm_tensor **output);
+
+/* ---- linear.c ---------------------------------------------------------------------------------------- */
+
+/* Which rows of a stored linear layer to use. A weight [rows, in] is seen as [outer, parts, inner, in]; rows
+ * first .. first + count - 1 of axis `axis` are taken. */
+typedef struct trm_hf_rows {
+    const char *suffix; /* of the part's name; "" for the whole */
+    trm_dims view;      /* dims of the rows, n == 0: the whole */
+    int32_t axis;
+    int64_t first, count;
+} trm_hf_rows;
+
+extern const trm_hf_rows trm_hf_whole;
+
+/* x [T, in] -> [T, rows of `rows`]: those rows of the linear layer `part` [out, in]. */
+trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, bool bias, int64_t out,
+                             int64_t in, trm_tensor *x, trm_tensor **output);
+bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part);
+/* The weights of the quantized layer `part` [out, in], in their places among the inputs of the DEQUANT_MATMUL `desc`.
+ */
+trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, int64_t out, int64_t in,
+                                trm_tensor **inputs, trm_layer_desc *desc);
+
+/* ---- attention.c, mlp.c ---------------------------------------------------------------------------- */
+
+/* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
+trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+/* x [T, hidden], normalized -> [T, hidden] */
+trm_status trm_hf_add_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output);
+
+#endif
