@@ -3,68 +3,26 @@
 
 #include "support/support.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 
 /* ---- reading ---------------------------------------------------------------------------------------------- */
 
+static int is_golden(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.' && strchr(entry->d_name, '.') == NULL; /* the other entries are scripts */
+}
+
 const char *test_golden_name(int32_t index)
 {
-    static const char *const names[] = {
-        "llama",
-        "llama-v4",
-        "llama-linear",
-        "llama-dynamic",
-        "llama-llama3",
-        "llama-llama3-v4",
-        "llama-yarn",
-        "llama-yarn-mscale",
-        "llama-tied-head",
-        "llama-bias",
-        "llama-head-dim",
-        "llama-bf16",
-        "llama-f16",
-        "llama-sharded",
-        "mistral",
-        "mistral-full",
-        "mistral-layer-types",
-        "qwen2",
-        "qwen2-window",
-        "qwen2-window-v4",
-        "qwen3",
-        "phi3",
-        "phi3-longrope",
-        "phi3-longrope-v4",
-        "phi3-longrope-yarn",
-        "phi3-partial",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3-softcap",
-        "gemma3-v4",
-        "gemma3-images",
-        "gemma-bf16",
-        "gpt2",
-        "gpt2-scaled",
-        "gpt-neox",
-        "gpt-neox-v4",
-        "gpt-neox-serial",
-        "quant-fp8",
-        "quant-fp8-tensor",
-        "quant-fbgemm",
-        "quant-float",
-        "quant-int8",
-        "quant-int4",
-        "quant-int4-zeros",
-        "quant-packed8",
-        "quant-gptq",
-        "quant-gptq-phi3",
-        "quant-gptq8",
-        "quant-awq",
-        "quant-fp8-rest",
-        "quant-fp8-phi3",
-    };
-    return index >= 0 && (size_t)index < sizeof(names) / sizeof(names[0]) ? names[index] : NULL;
+    static struct dirent **entries;
+    static int count;
+    if (entries == NULL) {
+        count = scandir(TRM_SOURCE_DIR "/tests/goldens/hf", &entries, is_golden, alphasort);
+        assert_true(count > 0);
+    }
+    return index >= 0 && index < count ? entries[index]->d_name : NULL;
 }
 
 const char *test_golden_folder(const char *name)

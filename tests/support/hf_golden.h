@@ -35,7 +35,7 @@ typedef struct test_golden {
     test_golden_prompt prompts[TEST_GOLDEN_PROMPTS];
 } test_golden;
 
-/* Names of all goldens; NULL past the end. */
+/* Names of all goldens, the folders of tests/goldens/hf in order; NULL past the end. */
 const char *test_golden_name(int32_t index);
 /* Path of a golden's model folder; valid until the next call. */
 const char *test_golden_folder(const char *name);

@@ -263,37 +263,93 @@ trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_
 
 static const trm_hf_family *find_family(const char *architecture)
 {
-    for (const trm_hf_family *family = trm_hf_families; family->architecture != NULL; family++) {
-        if (strcmp(family->architecture, architecture) == 0) {
-            return family;
+    for (const trm_hf_family *const *family = trm_hf_families; *family != NULL; family++) {
+        if (strcmp((*family)->architecture, architecture) == 0) {
+            return *family;
+        }
+    }
+    return NULL;
+}
+
+static const trm_hf_wrapper *find_wrapper(const char *architecture)
+{
+    for (const trm_hf_wrapper *wrapper = trm_hf_wrappers; wrapper->architecture != NULL; wrapper++) {
+        if (strcmp(wrapper->architecture, architecture) == 0) {
+            return wrapper;
+        }
+    }
+    return NULL;
+}
+
+/* The family of a model_type, which one architecture has. */
+static const trm_hf_family *find_model_type(const char *model_type)
+{
+    for (const trm_hf_family *const *family = trm_hf_families; *family != NULL; family++) {
+        if (strcmp((*family)->model_type, model_type) == 0) {
+            return *family;
         }
     }
     return NULL;
 }
 
 /* transformers chooses the model by model_type, we by architecture: they must mean the same. */
-static trm_status check_model_type(const trm_hf_family *family, const char *model_type)
+static trm_status check_model_type(const char *architecture, const char *expected, const char *model_type)
 {
-    for (const trm_hf_family *other = trm_hf_families; other->architecture != NULL; other++) {
-        if (strcmp(other->model_type, model_type) == 0 && strcmp(other->model_type, family->model_type) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                     "config.json: model_type is \"%s\", which does not go with architecture %s, expected \"%s\"",
-                     model_type, family->architecture, family->model_type);
-        }
+    bool known = find_model_type(model_type) != NULL;
+    for (const trm_hf_wrapper *wrapper = trm_hf_wrappers; wrapper->architecture != NULL; wrapper++) {
+        known = known || strcmp(wrapper->model_type, model_type) == 0;
+    }
+    if (known && strcmp(expected, model_type) != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: model_type is \"%s\", which does not go with architecture %s, expected \"%s\"",
+                 model_type, architecture, expected);
     }
     return TRM_OK;
 }
 
 static trm_status unknown_architecture(const char *architecture)
 {
-    char known[1024] = "";
+    char known[2048] = "";
     size_t used = 0;
-    for (const trm_hf_family *family = trm_hf_families; family->architecture != NULL; family++) {
+    for (const trm_hf_family *const *family = trm_hf_families; *family != NULL && used < sizeof(known); family++) {
         used +=
-            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used > 0 ? ", " : "", family->architecture);
+            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", used > 0 ? ", " : "", (*family)->architecture);
+    }
+    for (const trm_hf_wrapper *wrapper = trm_hf_wrappers; wrapper->architecture != NULL && used < sizeof(known);
+         wrapper++) {
+        used += (size_t)snprintf(known + used, sizeof(known) - used, ", %s", wrapper->architecture);
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: architecture %s is not supported, expected one of %s", architecture,
              known);
+}
+
+/* Sets what decides the reading: the family and the object that holds its keys. */
+static trm_status choose_family(trm_hf_reader *reader, const char *architecture, trm_hf_config *config)
+{
+    const trm_hf_family *family = find_family(architecture);
+    const trm_hf_wrapper *wrapper = find_wrapper(architecture);
+    config->architecture = architecture;
+    if (family == NULL && wrapper == NULL) {
+        return unknown_architecture(architecture);
+    }
+    TRM_TRY(trm_json_member_string(reader->document, reader->root, "model_type", true, &config->model_type));
+    TRM_TRY(
+        check_model_type(architecture, family != NULL ? family->model_type : wrapper->model_type, config->model_type));
+    if (family == NULL) {
+        const char *text_type = NULL;
+        reader->object = trm_json_get(reader->root, "text_config");
+        if (!trm_json_is_object(reader->object)) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: text_config is not an object");
+        }
+        TRM_TRY(trm_json_member_string(reader->document, reader->object, "model_type", true, &text_type));
+        family = find_model_type(text_type);
+        if (family == NULL) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: model_type of text_config, \"%s\", is not supported",
+                     text_type);
+        }
+    }
+    config->family = family;
+    return TRM_OK;
 }
 
 static trm_status check_causal(const trm_hf_reader *reader)
@@ -319,23 +375,12 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
                  "config.json: architectures is missing, expected a list with the name of the architecture");
     }
     trm_hf_config found = {0};
-    found.family = find_family(architecture);
-    if (found.family == NULL) {
-        return unknown_architecture(architecture);
-    }
-    const trm_json *text = trm_json_get(root, "text_config");
-    if (text != NULL && !trm_json_is_object(text)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: text_config is not an object");
-    }
-    trm_hf_reader reader = {document, root, text != NULL ? text : root, arena, layers};
+    trm_hf_reader reader = {document, root, root, arena, layers};
+    TRM_TRY(choose_family(&reader, architecture, &found));
     TRM_TRY(trm_hf_quantization_read(document, root, &found.quantization));
     if (reader.object != root) {
         TRM_TRY(trm_hf_quantization_read(document, reader.object, &found.quantization));
     }
-
-    found.architecture = architecture;
-    TRM_TRY(trm_json_member_string(document, root, "model_type", true, &found.model_type));
-    TRM_TRY(check_model_type(found.family, found.model_type));
     TRM_TRY(check_causal(&reader));
     found.bos_token = -1;
     found.norm_eps = 1e-6;
@@ -343,11 +388,15 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
     found.rope[0].theta = 10000.0;
     found.rope[0].partial = 1.0;
     TRM_TRY(found.family->read(&reader, &found));
+    if (reader.object != root) { /* with images the file's own key decides, and true where it is absent */
+        found.tied = true;
+        TRM_TRY(trm_json_member_bool(document, root, "tie_word_embeddings", false, &found.tied));
+    }
     if (!(found.norm_eps > 0.0)) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: the epsilon of norms is %g, expected a positive number",
                  found.norm_eps);
     }
-    if (found.quantization.format != TRM_HF_QUANT_NONE && found.transposed) {
+    if (found.quantization.format != TRM_HF_QUANT_NONE && found.family->names.transposed) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: quantized weights of %s are not supported", architecture);
     }
     TRM_TRY(read_tokens("config.json", reader.object, &found));

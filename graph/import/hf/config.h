@@ -1,7 +1,7 @@
 /*
  * What a Hugging Face config.json says about a decoder, in one struct for all families.
  *
- * A family (llama.c, gemma.c, ...) reads its own keys into the switches of trm_hf_config; decoder.c builds
+ * A family (families/) reads its own keys into the switches of trm_hf_config; decoder.c builds
  * the network from the switches and the family's weight names and knows no family. Key spellings of
  * transformers 4 and 5 are both read.
  */
@@ -47,7 +47,7 @@ typedef enum trm_hf_qkv_layout {
 
 /* Names of weights, without ".weight" and ".bias". NULL: the family has no such weight. */
 typedef struct trm_hf_names {
-    const char *roots[4];  /* what the decoder's names begin with; the first one found in the files */
+    const char *roots[6];  /* what the decoder's names begin with; the first one found in the files */
     const char *embedding; /* after the root */
     const char *positions; /* learned positions */
     const char *layers;    /* followed by ".<n>." */
@@ -62,6 +62,7 @@ typedef struct trm_hf_names {
     const char *mlp_norm, *mlp_post_norm;
     const char *final_norm; /* after the root */
     const char *heads[2];   /* whole name of the output projection; the first one found */
+    bool transposed;        /* linear weights are stored [in, out] */
 } trm_hf_names;
 
 typedef struct trm_hf_family trm_hf_family;
@@ -82,7 +83,6 @@ typedef struct trm_hf_config {
     bool norm_bias;
 
     trm_hf_qkv_layout qkv_layout;
-    bool transposed; /* linear weights are stored [in, out] */
     bool qkv_bias, o_bias, mlp_bias;
 
     bool rotary;         /* rotary positions; else learned ones */
@@ -115,11 +115,19 @@ typedef struct trm_hf_reader {
 
 struct trm_hf_family {
     const char *architecture, *model_type;
+    const char *models, *details; /* for docs/reference/support-matrix.md: published ones; what sets it apart */
     trm_status (*read)(const trm_hf_reader *reader, trm_hf_config *config);
-    const trm_hf_names *names;
+    trm_hf_names names;
 };
 
-extern const trm_hf_family trm_hf_families[]; /* ends with architecture NULL */
+extern const trm_hf_family *const trm_hf_families[]; /* ends with NULL */
+
+/* A model with images: its text part, of the family that text_config's model_type names, is opened. */
+typedef struct trm_hf_wrapper {
+    const char *architecture, *model_type, *models;
+} trm_hf_wrapper;
+
+extern const trm_hf_wrapper trm_hf_wrappers[]; /* ends with architecture NULL */
 
 /*
  * Reads a parsed config.json; what the config points to lives in `arena` and the document.

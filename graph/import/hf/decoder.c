@@ -265,7 +265,7 @@ static bool has_head(const trm_hf_checkpoint *checkpoint, const char *head)
 trm_status trm_hf_decoder_find(const trm_hf_config *config, const trm_hf_checkpoint *checkpoint, const char **root,
                                const char **head)
 {
-    const trm_hf_names *names = config->family->names;
+    const trm_hf_names *names = &config->family->names;
     const int n_roots = sizeof(names->roots) / sizeof(names->roots[0]);
     const int n_heads = sizeof(names->heads) / sizeof(names->heads[0]);
     char text[256];
@@ -305,7 +305,7 @@ trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *
                                 trm_dtype cache_dtype, trm_network **network)
 {
     trm_hf_decoder d = {.config = config,
-                        .names = config->family->names,
+                        .names = &config->family->names,
                         .checkpoint = checkpoint,
                         .dtype = dtype,
                         .cache_dtype = cache_dtype};

@@ -1,18 +1,29 @@
-/* Which architecture is read by whom. A new family is a row here, a reader and a table of names. */
+/* The list of families, and of models with images whose text part is one of them. */
 #include "graph/import/hf/families.h"
 
-const trm_hf_family trm_hf_families[] = {
-    {"LlamaForCausalLM", "llama", trm_hf_read_llama, &trm_hf_llama_names},
-    {"MistralForCausalLM", "mistral", trm_hf_read_mistral, &trm_hf_llama_names},
-    {"MinistralForCausalLM", "ministral", trm_hf_read_mistral, &trm_hf_llama_names},
-    {"Qwen2ForCausalLM", "qwen2", trm_hf_read_qwen2, &trm_hf_llama_names},
-    {"Qwen3ForCausalLM", "qwen3", trm_hf_read_qwen3, &trm_hf_qwen3_names},
-    {"Phi3ForCausalLM", "phi3", trm_hf_read_phi3, &trm_hf_phi3_names},
-    {"GemmaForCausalLM", "gemma", trm_hf_read_gemma, &trm_hf_gemma_names},
-    {"Gemma2ForCausalLM", "gemma2", trm_hf_read_gemma2, &trm_hf_gemma2_names},
-    {"Gemma3ForCausalLM", "gemma3_text", trm_hf_read_gemma3, &trm_hf_gemma3_names},
-    {"Gemma3ForConditionalGeneration", "gemma3", trm_hf_read_gemma3, &trm_hf_gemma3_names}, /* its text part */
-    {"GPT2LMHeadModel", "gpt2", trm_hf_read_gpt2, &trm_hf_gpt2_names},
-    {"GPTNeoXForCausalLM", "gpt_neox", trm_hf_read_gpt_neox, &trm_hf_gpt_neox_names},
-    {NULL, NULL, NULL, NULL},
+#include "base/error.h"
+
+#define ROW(row) &trm_hf_##row,
+const trm_hf_family *const trm_hf_families[] = {TRM_HF_FAMILIES(ROW) NULL};
+#undef ROW
+
+const trm_hf_wrapper trm_hf_wrappers[] = {
+    {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B"},
+    {NULL, NULL, NULL},
 };
+
+trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    config->activation = TRM_ACTIVATION_SILU;
+    TRM_TRY(trm_hf_read_sizes(reader, config));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
+    TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
+    return trm_hf_read_rope(reader, config);
+}
+
+trm_status trm_hf_read_attention_bias(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    TRM_TRY(trm_hf_read_bool(reader, "attention_bias", &config->qkv_bias));
+    config->o_bias = config->qkv_bias;
+    return TRM_OK;
+}

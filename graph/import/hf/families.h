@@ -1,32 +1,48 @@
-/* The families, one block per file; families.c lists them by architecture. */
+/*
+ * The families: each is a file of families/ with a row for every architecture in it, trm_hf_<row>.
+ *
+ * A new family is a file, its rows in the list below and goldens (tests/goldens/hf/make_goldens.py).
+ */
 #ifndef TRM_GRAPH_IMPORT_HF_FAMILIES_H
 #define TRM_GRAPH_IMPORT_HF_FAMILIES_H
 
 #include "graph/import/hf/config.h"
 
-/* llama.c */
-extern const trm_hf_names trm_hf_llama_names;
-trm_status trm_hf_read_llama(const trm_hf_reader *reader, trm_hf_config *config);
-trm_status trm_hf_read_mistral(const trm_hf_reader *reader, trm_hf_config *config);
+#define TRM_HF_FAMILIES(X)                                                                                             \
+    X(llama)                                                                                                           \
+    X(mistral)                                                                                                         \
+    X(ministral)                                                                                                       \
+    X(qwen2)                                                                                                           \
+    X(qwen3)                                                                                                           \
+    X(phi3)                                                                                                            \
+    X(gemma)                                                                                                           \
+    X(gemma2)                                                                                                          \
+    X(gemma3)                                                                                                          \
+    X(gpt2)                                                                                                            \
+    X(gpt_neox)
 
-/* qwen.c */
-extern const trm_hf_names trm_hf_qwen3_names;
-trm_status trm_hf_read_qwen2(const trm_hf_reader *reader, trm_hf_config *config);
-trm_status trm_hf_read_qwen3(const trm_hf_reader *reader, trm_hf_config *config);
+#define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
+TRM_HF_FAMILIES(TRM_HF_DECLARE)
+#undef TRM_HF_DECLARE
 
-/* phi.c */
-extern const trm_hf_names trm_hf_phi3_names;
-trm_status trm_hf_read_phi3(const trm_hf_reader *reader, trm_hf_config *config);
+/* Names that many families share. */
+#define TRM_HF_MODEL_NAMES                                                                                             \
+    .roots = TRM_HF_TEXT_ROOTS, .embedding = "embed_tokens", .layers = "layers", .final_norm = "norm",                 \
+    .heads = {"lm_head", "language_model.lm_head"}
+/* Text models, and those of models with images. */
+#define TRM_HF_TEXT_ROOTS                                                                                              \
+    {                                                                                                                  \
+        "model.", "model.language_model.", "language_model.model.", "model.text_model.", ""                            \
+    }
+#define TRM_HF_ATTENTION_NAMES                                                                                         \
+    .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj"
+#define TRM_HF_QK_NORM_NAMES .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
+#define TRM_HF_MLP_NAMES     .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
+#define TRM_HF_NORM_NAMES    .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
 
-/* gemma.c */
-extern const trm_hf_names trm_hf_gemma_names, trm_hf_gemma2_names, trm_hf_gemma3_names;
-trm_status trm_hf_read_gemma(const trm_hf_reader *reader, trm_hf_config *config);
-trm_status trm_hf_read_gemma2(const trm_hf_reader *reader, trm_hf_config *config);
-trm_status trm_hf_read_gemma3(const trm_hf_reader *reader, trm_hf_config *config);
-
-/* gpt.c */
-extern const trm_hf_names trm_hf_gpt2_names, trm_hf_gpt_neox_names;
-trm_status trm_hf_read_gpt2(const trm_hf_reader *reader, trm_hf_config *config);
-trm_status trm_hf_read_gpt_neox(const trm_hf_reader *reader, trm_hf_config *config);
+/* What Llama and many others read: sizes, hidden_act (silu), rms_norm_eps, rope. */
+trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config);
+/* attention_bias, for all four projections. */
+trm_status trm_hf_read_attention_bias(const trm_hf_reader *reader, trm_hf_config *config);
 
 #endif

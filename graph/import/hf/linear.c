@@ -38,10 +38,10 @@ done:
 /* Takes a linear weight, [out, in] however it is stored. */
 static trm_status take_matrix(trm_hf_decoder *d, const char *part, int64_t out, int64_t in, trm_weight **weight)
 {
-    trm_dims dims = d->config->transposed ? trm_dims2(in, out) : trm_dims2(out, in);
+    trm_dims dims = d->names->transposed ? trm_dims2(in, out) : trm_dims2(out, in);
     trm_weight *stored;
     TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, part, ".weight"), TRM_HF_MATRIX, &dims, &stored));
-    if (!d->config->transposed) {
+    if (!d->names->transposed) {
         *weight = stored;
         return TRM_OK;
     }

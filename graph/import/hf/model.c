@@ -135,7 +135,7 @@ static trm_status find_dtype(trm_model *model)
     char name[256];
     trm_dims dims = {0};
     TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
-    snprintf(name, sizeof(name), "%s%s.weight", root, model->config.family->names->embedding);
+    snprintf(name, sizeof(name), "%s%s.weight", root, model->config.family->names.embedding);
     trm_safetensors_describe(model->checkpoint.stored, name, &model->dtype, &dims);
     if (model->dtype != TRM_F32 && model->dtype != TRM_F16 && model->dtype != TRM_BF16) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected f32, f16 or bf16", name,
@@ -148,7 +148,7 @@ static trm_status find_dtype(trm_model *model)
  * equals the embedding. */
 static trm_status settle_tie(trm_model *model)
 {
-    const trm_hf_names *names = model->config.family->names;
+    const trm_hf_names *names = &model->config.family->names;
     const char *root, *head;
     char embedding[256], name[256];
     trm_dtype dtype;
@@ -253,7 +253,7 @@ static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, con
     TRM_TRY(trm_hf_config_read(model->document, &model->arena, layers, &model->config));
     if (weights != NULL && strcmp(weights, "bf16") != 0) {
         TRM_TRY(trm_hf_quantization_named(weights, &model->config.quantization));
-        if (model->config.transposed) {
+        if (model->config.family->names.transposed) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED, "quantized weights of %s are not supported", model->config.architecture);
         }
     }

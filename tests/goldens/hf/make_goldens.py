@@ -248,6 +248,13 @@ def goldens():
             share="mistral",
             spell4=dict(rope_theta=10000.0, model_type="mistral", architectures=["MistralForCausalLM"]),
         ),
+        Golden(
+            "ministral",
+            t.MinistralForCausalLM,
+            t.MinistralConfig,
+            {**mistral, "sliding_window": 9, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
+            share="mistral",
+        ),
         Golden("qwen2", t.Qwen2ForCausalLM, t.Qwen2Config, {**BASE, "tie_word_embeddings": True}),
         Golden("qwen2-window", t.Qwen2ForCausalLM, t.Qwen2Config, qwen2_window),
         Golden(

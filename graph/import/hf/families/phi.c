@@ -3,21 +3,7 @@
 
 #include "base/error.h"
 
-const trm_hf_names trm_hf_phi3_names = {
-    .roots = {"model.", ""},
-    .embedding = "embed_tokens",
-    .layers = "layers",
-    .qkv = "self_attn.qkv_proj",
-    .o = "self_attn.o_proj",
-    .gate_up = "mlp.gate_up_proj",
-    .down = "mlp.down_proj",
-    .attention_norm = "input_layernorm",
-    .mlp_norm = "post_attention_layernorm",
-    .final_norm = "norm",
-    .heads = {"lm_head"},
-};
-
-trm_status trm_hf_read_phi3(const trm_hf_reader *reader, trm_hf_config *config)
+static trm_status read_phi3(const trm_hf_reader *reader, trm_hf_config *config)
 {
     static const trm_hf_rope_keys rope_keys = {
         .theta = "rope_theta", .partial = "partial_rotary_factor", .is_longrope = true};
@@ -31,3 +17,20 @@ trm_status trm_hf_read_phi3(const trm_hf_reader *reader, trm_hf_config *config)
     TRM_TRY(trm_hf_read_rope_keys(reader, &rope_keys, config));
     return trm_hf_read_windows(reader, config, 0);
 }
+
+const trm_hf_family trm_hf_phi3 = {
+    .architecture = "Phi3ForCausalLM",
+    .model_type = "phi3",
+    .models = "Phi-3, Phi-3.5, Phi-4, Phi-4-mini",
+    .details = "fused weights, longrope, partial rotary heads, `sliding_window`",
+    .read = read_phi3,
+    .names =
+        {
+            TRM_HF_MODEL_NAMES,
+            TRM_HF_NORM_NAMES,
+            .qkv = "self_attn.qkv_proj",
+            .o = "self_attn.o_proj",
+            .gate_up = "mlp.gate_up_proj",
+            .down = "mlp.down_proj",
+        },
+};

@@ -9,42 +9,20 @@
 
 #include "base/error.h"
 
-#define GEMMA_NAMES                                                                                                    \
-    .embedding = "embed_tokens", .layers = "layers", .q = "self_attn.q_proj", .k = "self_attn.k_proj",                 \
-    .v = "self_attn.v_proj", .o = "self_attn.o_proj", .gate = "mlp.gate_proj", .up = "mlp.up_proj",                    \
-    .down = "mlp.down_proj", .attention_norm = "input_layernorm", .final_norm = "norm"
-#define GEMMA2_NORMS                                                                                                   \
-    .attention_post_norm = "post_attention_layernorm", .mlp_norm = "pre_feedforward_layernorm",                        \
-    .mlp_post_norm = "post_feedforward_layernorm"
+#define GEMMA2_NORM_NAMES                                                                                              \
+    .attention_norm = "input_layernorm", .attention_post_norm = "post_attention_layernorm",                            \
+    .mlp_norm = "pre_feedforward_layernorm", .mlp_post_norm = "post_feedforward_layernorm"
 
-const trm_hf_names trm_hf_gemma_names = {
-    .roots = {"model.", ""}, GEMMA_NAMES, .mlp_norm = "post_attention_layernorm", .heads = {"lm_head"}};
-
-const trm_hf_names trm_hf_gemma2_names = {.roots = {"model.", ""}, GEMMA_NAMES, GEMMA2_NORMS, .heads = {"lm_head"}};
-
-const trm_hf_names trm_hf_gemma3_names = {
-    .roots = {"model.", "language_model.model.", "model.language_model.", ""}, /* the middle ones with images */
-    GEMMA_NAMES,
-    GEMMA2_NORMS,
-    .q_norm = "self_attn.q_norm",
-    .k_norm = "self_attn.k_norm",
-    .heads = {"lm_head", "language_model.lm_head"}};
-
-static trm_status read_common(const trm_hf_reader *reader, trm_hf_config *config)
+static trm_status read_gemmas(const trm_hf_reader *reader, trm_hf_config *config)
 {
     config->activation = TRM_ACTIVATION_GELU_TANH;
     config->head_dim = 256;
     config->tied = true;
     config->norm_offset = 1.0f;
     TRM_TRY(trm_hf_read_sizes(reader, config));
-    if (reader->object != reader->root) { /* with images the file's own key decides, and true where it is absent */
-        config->tied = true;
-        TRM_TRY(trm_json_member_bool(reader->document, reader->root, "tie_word_embeddings", false, &config->tied));
-    }
     config->embedding_scale = sqrt((double)config->hidden);
     TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
-    TRM_TRY(trm_hf_read_bool(reader, "attention_bias", &config->qkv_bias));
-    config->o_bias = config->qkv_bias;
+    TRM_TRY(trm_hf_read_attention_bias(reader, config));
     return trm_hf_refuse(reader, "use_bidirectional_attention");
 }
 
@@ -72,9 +50,9 @@ static trm_status read_softcaps(const trm_hf_reader *reader, trm_hf_config *conf
     return TRM_OK;
 }
 
-trm_status trm_hf_read_gemma(const trm_hf_reader *reader, trm_hf_config *config)
+static trm_status read_gemma(const trm_hf_reader *reader, trm_hf_config *config)
 {
-    TRM_TRY(read_common(reader, config));
+    TRM_TRY(read_gemmas(reader, config));
     /* The first releases say hidden_act "gelu" and mean the tanh form; transformers reads no hidden_activation. */
     TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
     if (config->activation == TRM_ACTIVATION_GELU) {
@@ -83,12 +61,21 @@ trm_status trm_hf_read_gemma(const trm_hf_reader *reader, trm_hf_config *config)
     return trm_hf_read_rope(reader, config);
 }
 
-trm_status trm_hf_read_gemma2(const trm_hf_reader *reader, trm_hf_config *config)
+const trm_hf_family trm_hf_gemma = {
+    .architecture = "GemmaForCausalLM",
+    .model_type = "gemma",
+    .models = "Gemma 1",
+    .details = "scaled embeddings",
+    .read = read_gemma,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES},
+};
+
+static trm_status read_gemma2(const trm_hf_reader *reader, trm_hf_config *config)
 {
     config->window = 4096;
     config->attention_softcap = 50.0;
     config->logit_softcap = 30.0;
-    TRM_TRY(read_common(reader, config));
+    TRM_TRY(read_gemmas(reader, config));
     TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", &config->activation));
     TRM_TRY(read_attention_scale(reader, config));
     TRM_TRY(read_softcaps(reader, config));
@@ -97,7 +84,16 @@ trm_status trm_hf_read_gemma2(const trm_hf_reader *reader, trm_hf_config *config
     return trm_hf_read_rope(reader, config);
 }
 
-trm_status trm_hf_read_gemma3(const trm_hf_reader *reader, trm_hf_config *config)
+const trm_hf_family trm_hf_gemma2 = {
+    .architecture = "Gemma2ForCausalLM",
+    .model_type = "gemma2",
+    .models = "Gemma 2",
+    .details = "four norms a layer, soft caps, windows by layer",
+    .read = read_gemma2,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_MLP_NAMES, GEMMA2_NORM_NAMES},
+};
+
+static trm_status read_gemma3(const trm_hf_reader *reader, trm_hf_config *config)
 {
     static const trm_hf_rope_keys rope_keys = {.theta = "rope_theta", .sliding_theta = "rope_local_base_freq"};
     int64_t pattern = 6;
@@ -109,7 +105,7 @@ trm_status trm_hf_read_gemma3(const trm_hf_reader *reader, trm_hf_config *config
     config->window = 4096;
     config->rope[0].theta = 1e6;
     config->rope[1].theta = 1e4;
-    TRM_TRY(read_common(reader, config));
+    TRM_TRY(read_gemmas(reader, config));
     TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", &config->activation));
     TRM_TRY(read_attention_scale(reader, config));
     TRM_TRY(read_softcaps(reader, config));
@@ -119,3 +115,12 @@ trm_status trm_hf_read_gemma3(const trm_hf_reader *reader, trm_hf_config *config
     TRM_TRY(trm_hf_read_layer_types(reader, config));
     return trm_hf_read_rope_keys(reader, &rope_keys, config);
 }
+
+const trm_hf_family trm_hf_gemma3 = {
+    .architecture = "Gemma3ForCausalLM",
+    .model_type = "gemma3_text",
+    .models = "Gemma 3",
+    .details = "four norms a layer, norms on q and k, windows by layer with a rope of their own",
+    .read = read_gemma3,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, GEMMA2_NORM_NAMES},
+};

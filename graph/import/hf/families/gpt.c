@@ -8,36 +8,7 @@
 
 #include "base/error.h"
 
-const trm_hf_names trm_hf_gpt2_names = {
-    .roots = {"transformer.", ""},
-    .embedding = "wte",
-    .positions = "wpe",
-    .layers = "h",
-    .qkv = "attn.c_attn",
-    .o = "attn.c_proj",
-    .up = "mlp.c_fc",
-    .down = "mlp.c_proj",
-    .attention_norm = "ln_1",
-    .mlp_norm = "ln_2",
-    .final_norm = "ln_f",
-    .heads = {"lm_head"},
-};
-
-const trm_hf_names trm_hf_gpt_neox_names = {
-    .roots = {"gpt_neox.", ""},
-    .embedding = "embed_in",
-    .layers = "layers",
-    .qkv = "attention.query_key_value",
-    .o = "attention.dense",
-    .up = "mlp.dense_h_to_4h",
-    .down = "mlp.dense_4h_to_h",
-    .attention_norm = "input_layernorm",
-    .mlp_norm = "post_attention_layernorm",
-    .final_norm = "final_layer_norm",
-    .heads = {"embed_out", "lm_head"},
-};
-
-trm_status trm_hf_read_gpt2(const trm_hf_reader *reader, trm_hf_config *config)
+static trm_status read_gpt2(const trm_hf_reader *reader, trm_hf_config *config)
 {
     bool scale_weights = true;
     config->activation = TRM_ACTIVATION_GELU_TANH;
@@ -45,7 +16,6 @@ trm_status trm_hf_read_gpt2(const trm_hf_reader *reader, trm_hf_config *config)
     config->norm_eps = 1e-5;
     config->norm_bias = config->qkv_bias = config->o_bias = config->mlp_bias = true;
     config->qkv_layout = TRM_HF_QKV_STACKED;
-    config->transposed = true;
     config->rotary = false;
     config->tied = true;
     TRM_TRY(trm_hf_read_size(reader, "n_embd", &config->hidden));
@@ -65,7 +35,31 @@ trm_status trm_hf_read_gpt2(const trm_hf_reader *reader, trm_hf_config *config)
     return trm_hf_refuse(reader, "add_cross_attention");
 }
 
-trm_status trm_hf_read_gpt_neox(const trm_hf_reader *reader, trm_hf_config *config)
+const trm_hf_family trm_hf_gpt2 = {
+    .architecture = "GPT2LMHeadModel",
+    .model_type = "gpt2",
+    .models = "GPT-2",
+    .details = "learned positions, `scale_attn_by_inverse_layer_idx`; no quantized weights",
+    .read = read_gpt2,
+    .names =
+        {
+            .roots = {"transformer.", ""},
+            .embedding = "wte",
+            .positions = "wpe",
+            .layers = "h",
+            .qkv = "attn.c_attn",
+            .o = "attn.c_proj",
+            .up = "mlp.c_fc",
+            .down = "mlp.c_proj",
+            .attention_norm = "ln_1",
+            .mlp_norm = "ln_2",
+            .final_norm = "ln_f",
+            .heads = {"lm_head"},
+            .transposed = true,
+        },
+};
+
+static trm_status read_gpt_neox(const trm_hf_reader *reader, trm_hf_config *config)
 {
     static const trm_hf_rope_keys rope_keys = {.theta = "rotary_emb_base", .partial = "rotary_pct"};
     config->activation = TRM_ACTIVATION_GELU;
@@ -87,3 +81,25 @@ trm_status trm_hf_read_gpt_neox(const trm_hf_reader *reader, trm_hf_config *conf
     TRM_TRY(trm_hf_read_bool(reader, "use_parallel_residual", &config->parallel_residual));
     return trm_hf_read_rope_keys(reader, &rope_keys, config);
 }
+
+const trm_hf_family trm_hf_gpt_neox = {
+    .architecture = "GPTNeoXForCausalLM",
+    .model_type = "gpt_neox",
+    .models = "GPT-NeoX, Pythia",
+    .details = "interleaved q, k, v, parallel residual or not, partial rotary heads",
+    .read = read_gpt_neox,
+    .names =
+        {
+            .roots = {"gpt_neox.", ""},
+            .embedding = "embed_in",
+            .layers = "layers",
+            .qkv = "attention.query_key_value",
+            .o = "attention.dense",
+            .up = "mlp.dense_h_to_4h",
+            .down = "mlp.dense_4h_to_h",
+            .attention_norm = "input_layernorm",
+            .mlp_norm = "post_attention_layernorm",
+            .final_norm = "final_layer_norm",
+            .heads = {"embed_out", "lm_head"},
+        },
+};
