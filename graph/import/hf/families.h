@@ -19,7 +19,9 @@
     X(gemma2)                                                                                                          \
     X(gemma3)                                                                                                          \
     X(gpt2)                                                                                                            \
-    X(gpt_neox)
+    X(gpt_neox)                                                                                                        \
+    X(seed_oss)                                                                                                        \
+    X(starcoder2)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

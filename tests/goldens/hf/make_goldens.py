@@ -324,6 +324,8 @@ def goldens():
             dict(text_config=gemma3, vision_config=vision, mm_tokens_per_image=4, bos_token_id=1, eos_token_id=[2, 7]),
         ),
         Golden("gemma-bf16", t.GemmaForCausalLM, t.GemmaConfig, {**gemma, "num_hidden_layers": 2}, dtype=torch.bfloat16),
+        Golden("seed-oss", t.SeedOssForCausalLM, t.SeedOssConfig, {**BASE, "head_dim": 16}),
+        Golden("starcoder2", t.Starcoder2ForCausalLM, t.Starcoder2Config, {**BASE, "sliding_window": 7}),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
