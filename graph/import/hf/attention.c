@@ -108,7 +108,7 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
         TRM_TRY(trm_hf_add_norm(d, names->q_norm, c->head_dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
         TRM_TRY(trm_hf_add_norm(d, names->k_norm, c->head_dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
     }
-    if (c->rotary) {
+    if (c->rotary && !c->unrotated[layer]) {
         TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
         TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
     }

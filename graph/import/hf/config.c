@@ -130,7 +130,8 @@ trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config
                  (long long)config->layers, (long long)config->head_dim, MAX_LAYERS, (long long)MAX_HEAD_DIM);
     }
     config->sliding = trm_arena_array(reader->arena, (size_t)config->layers, sizeof(bool));
-    return config->sliding != NULL ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
+    config->unrotated = trm_arena_array(reader->arena, (size_t)config->layers, sizeof(bool));
+    return config->sliding != NULL && config->unrotated != NULL ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
 }
 
 /* A size that may stay 0, to be derived. */

@@ -88,6 +88,7 @@ typedef struct trm_hf_config {
     bool rotary;         /* rotary positions; else learned ones */
     trm_hf_rope rope[2]; /* of full and of sliding layers */
     bool sliding_rope;   /* rope[1] differs from rope[0] */
+    bool *unrotated;     /* [layers]: without positions, though others are rotary */
 
     double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
     bool scale_by_layer;                     /* the scale is divided by layer number + 1 */

@@ -21,7 +21,8 @@
     X(gpt2)                                                                                                            \
     X(gpt_neox)                                                                                                        \
     X(seed_oss)                                                                                                        \
-    X(starcoder2)
+    X(starcoder2)                                                                                                      \
+    X(smollm3)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
