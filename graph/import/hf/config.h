@@ -75,7 +75,9 @@ typedef struct trm_hf_config {
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
 
     bool tied;              /* the output projection is the embedding */
-    double embedding_scale; /* 0: none */
+    double embedding_scale; /* 0: none, as of the next two; rounded to the compute type */
+    double residual_scale;  /* multiplies what attention and MLP add */
+    double logit_scale;     /* multiplies logits */
 
     trm_norm_op norm;
     double norm_eps;

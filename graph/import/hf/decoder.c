@@ -48,6 +48,13 @@ trm_status trm_hf_add_sum(trm_hf_decoder *d, const char *part, trm_tensor *a, tr
     return trm_hf_add_layer(d, part, "", &desc, (trm_tensor *[]){a, b}, 2, sum);
 }
 
+trm_status trm_hf_add_scale(trm_hf_decoder *d, const char *part, const char *suffix, double factor, trm_tensor *x,
+                            trm_tensor **output)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_LINEAR, .alpha = (float)factor}};
+    return trm_hf_add_layer(d, part, suffix, &desc, &x, 1, output);
+}
+
 trm_status trm_hf_add_reshape(trm_hf_decoder *d, const char *part, const char *suffix, trm_tensor *x, trm_dims dims,
                               trm_tensor **output)
 {
@@ -77,6 +84,15 @@ static trm_status add_wanted(trm_hf_decoder *d, const char *part, trm_tensor *x,
     return trm_hf_add_layer(d, part, "", &gather, (trm_tensor *[]){x, d->logit_rows}, 2, output);
 }
 
+/* x + branch, which may be scaled before. */
+static trm_status add_residual(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor *branch, trm_tensor **sum)
+{
+    if (d->config->residual_scale != 0.0) {
+        TRM_TRY(trm_hf_add_scale(d, part, ".scaled", d->config->residual_scale, branch, &branch));
+    }
+    return trm_hf_add_sum(d, part, x, branch, sum);
+}
+
 /* x [T, hidden] -> [T, hidden], through one block. The last one goes on with the tokens that are wanted behind its
  * attention, [R, hidden]: of the others only keys and values are needed. */
 static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
@@ -102,13 +118,13 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
         TRM_TRY(trm_hf_add_sum(d, "branches", mixed, attended, &mixed));
         return trm_hf_add_sum(d, "residual", x, mixed, output);
     }
-    TRM_TRY(trm_hf_add_sum(d, "attention_residual", x, attended, &x));
+    TRM_TRY(add_residual(d, "attention_residual", x, attended, &x));
     TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
     TRM_TRY(trm_hf_add_mlp(d, normed, &mixed));
     if (names->mlp_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->mlp_post_norm, c->hidden, mixed, &mixed));
     }
-    return trm_hf_add_sum(d, "mlp_residual", x, mixed, output);
+    return add_residual(d, "mlp_residual", x, mixed, output);
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------------- */
@@ -185,9 +201,7 @@ static trm_status add_embedding(trm_hf_decoder *d, trm_tensor **x)
     TRM_TRY(
         trm_hf_add_layer(d, d->names->embedding, "", &embedding, (trm_tensor *[]){d->embedding, d->token_ids}, 2, x));
     if (c->embedding_scale != 0.0) {
-        trm_layer_desc scale = {.kind = TRM_LAYER_UNARY,
-                                .unary = {.op = TRM_UNARY_LINEAR, .alpha = round_to(d->dtype, c->embedding_scale)}};
-        TRM_TRY(trm_hf_add_layer(d, d->names->embedding, ".scaled", &scale, x, 1, x));
+        TRM_TRY(trm_hf_add_scale(d, d->names->embedding, ".scaled", round_to(d->dtype, c->embedding_scale), *x, x));
     }
     if (d->names->positions != NULL) {
         trm_tensor *table, *rows;
@@ -223,7 +237,7 @@ static trm_status note_tied_head(trm_hf_decoder *d)
 static trm_status add_output(trm_hf_decoder *d, trm_tensor *x)
 {
     const trm_hf_config *c = d->config;
-    const bool capped = c->logit_softcap != 0.0;
+    const bool capped = c->logit_softcap != 0.0, scaled = c->logit_scale != 0.0;
     snprintf(d->prefix, sizeof(d->prefix), "%s", d->root);
     TRM_TRY(trm_hf_add_norm(d, d->names->final_norm, c->hidden, x, &x));
     trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x, d->embedding};
@@ -237,8 +251,11 @@ static trm_status add_output(trm_hf_decoder *d, trm_tensor *x)
     } else {
         TRM_TRY(note_tied_head(d));
     }
-    TRM_TRY(trm_hf_add_layer(d, capped ? "raw_logits" : "logits", "", &product, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT,
-                             &x));
+    TRM_TRY(trm_hf_add_layer(d, capped || scaled ? "raw_logits" : "logits", "", &product, inputs,
+                             TRM_DEQUANT_MATMUL_INPUT_COUNT, &x));
+    if (scaled) {
+        TRM_TRY(trm_hf_add_scale(d, capped ? "scaled_logits" : "logits", "", c->logit_scale, x, &x));
+    }
     if (capped) {
         trm_layer_desc cap = {.kind = TRM_LAYER_UNARY,
                               .unary = {.op = TRM_UNARY_SOFTCAP, .alpha = (float)c->logit_softcap}};

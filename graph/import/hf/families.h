@@ -22,7 +22,8 @@
     X(gpt_neox)                                                                                                        \
     X(seed_oss)                                                                                                        \
     X(starcoder2)                                                                                                      \
-    X(smollm3)
+    X(smollm3)                                                                                                         \
+    X(granite)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

@@ -177,6 +177,13 @@ def goldens():
             "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
         },
     }
+    granite = {
+        **BASE,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 2.5,
+    }
     vision = dict(
         hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
     )
@@ -334,6 +341,8 @@ def goldens():
             {**BASE, "no_rope_layers": [0, 1], "use_sliding_window": True, "sliding_window": 7},
             share="smollm3",
         ),
+        Golden("granite", t.GraniteForCausalLM, t.GraniteConfig, granite),
+        Golden("granite-bf16", t.GraniteForCausalLM, t.GraniteConfig, {**granite, "tie_word_embeddings": True}, dtype=torch.bfloat16),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
