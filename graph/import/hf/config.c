@@ -59,27 +59,29 @@ trm_status trm_hf_refuse(const trm_hf_reader *reader, const char *key)
     return TRM_OK;
 }
 
-trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, trm_activation *activation)
+trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, trm_hf_config *config)
 {
     static const struct {
         const char *name;
         trm_activation activation;
+        bool squared;
     } known[] = {
-        {"silu", TRM_ACTIVATION_SILU},
-        {"swish", TRM_ACTIVATION_SILU},
-        {"gelu", TRM_ACTIVATION_GELU},
-        {"gelu_new", TRM_ACTIVATION_GELU_TANH},
-        {"gelu_fast", TRM_ACTIVATION_GELU_TANH},
-        {"gelu_pytorch_tanh", TRM_ACTIVATION_GELU_TANH},
-        {"relu", TRM_ACTIVATION_RELU},
-        {"quick_gelu", TRM_ACTIVATION_QUICK_GELU},
-        {"gelu_python", TRM_ACTIVATION_GELU},
-        {"gelu_python_tanh", TRM_ACTIVATION_GELU_TANH},
-        {"gelu_accurate", TRM_ACTIVATION_GELU_TANH},
-        {"tanh", TRM_ACTIVATION_TANH},
-        {"sigmoid", TRM_ACTIVATION_SIGMOID},
-        {"mish", TRM_ACTIVATION_MISH},
-        {"hardswish", TRM_ACTIVATION_HARD_SWISH},
+        {"silu", TRM_ACTIVATION_SILU, false},
+        {"swish", TRM_ACTIVATION_SILU, false},
+        {"gelu", TRM_ACTIVATION_GELU, false},
+        {"gelu_new", TRM_ACTIVATION_GELU_TANH, false},
+        {"gelu_fast", TRM_ACTIVATION_GELU_TANH, false},
+        {"gelu_pytorch_tanh", TRM_ACTIVATION_GELU_TANH, false},
+        {"relu", TRM_ACTIVATION_RELU, false},
+        {"relu2", TRM_ACTIVATION_RELU, true},
+        {"quick_gelu", TRM_ACTIVATION_QUICK_GELU, false},
+        {"gelu_python", TRM_ACTIVATION_GELU, false},
+        {"gelu_python_tanh", TRM_ACTIVATION_GELU_TANH, false},
+        {"gelu_accurate", TRM_ACTIVATION_GELU_TANH, false},
+        {"tanh", TRM_ACTIVATION_TANH, false},
+        {"sigmoid", TRM_ACTIVATION_SIGMOID, false},
+        {"mish", TRM_ACTIVATION_MISH, false},
+        {"hardswish", TRM_ACTIVATION_HARD_SWISH, false},
     };
     const char *name = NULL;
     TRM_TRY(trm_json_member_string(reader->document, reader->object, key, false, &name));
@@ -88,13 +90,14 @@ trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, 
     }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i].name, name) == 0) {
-            *activation = known[i].activation;
+            config->activation = known[i].activation;
+            config->squared = known[i].squared;
             return TRM_OK;
         }
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED,
              "config.json: %s is \"%s\", expected one of silu, gelu, gelu_new, gelu_fast, gelu_pytorch_tanh, relu, "
-             "quick_gelu, tanh, sigmoid, mish, hardswish",
+             "relu2, quick_gelu, tanh, sigmoid, mish, hardswish",
              key, name);
 }
 

@@ -99,6 +99,7 @@ typedef struct trm_hf_config {
     bool *sliding;                           /* [layers] */
 
     trm_activation activation;
+    bool squared;           /* what the activation gives is squared */
     bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
 
     trm_hf_quantization quantization; /* of linear layers */
@@ -151,7 +152,8 @@ trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_
 trm_status trm_hf_read_size(const trm_hf_reader *reader, const char *key, int64_t *value);
 trm_status trm_hf_read_real(const trm_hf_reader *reader, const char *key, double *value);
 trm_status trm_hf_read_bool(const trm_hf_reader *reader, const char *key, bool *value);
-trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, trm_activation *activation);
+/* Sets activation and squared. */
+trm_status trm_hf_read_activation(const trm_hf_reader *reader, const char *key, trm_hf_config *config);
 
 /* The keys that all families but GPT-2 spell alike: sizes, vocabulary, context, tie_word_embeddings. Sizes that are
  * not 0 beforehand are defaults. num_key_value_heads and head_dim follow from the heads where absent. */

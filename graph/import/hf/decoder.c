@@ -48,6 +48,12 @@ trm_status trm_hf_add_sum(trm_hf_decoder *d, const char *part, trm_tensor *a, tr
     return trm_hf_add_layer(d, part, "", &desc, (trm_tensor *[]){a, b}, 2, sum);
 }
 
+trm_status trm_hf_add_product(trm_hf_decoder *d, const char *part, trm_tensor *a, trm_tensor *b, trm_tensor **product)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_MUL}};
+    return trm_hf_add_layer(d, part, "", &desc, (trm_tensor *[]){a, b}, 2, product);
+}
+
 trm_status trm_hf_add_scale(trm_hf_decoder *d, const char *part, const char *suffix, double factor, trm_tensor *x,
                             trm_tensor **output)
 {

@@ -16,7 +16,7 @@ trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config
 {
     config->activation = TRM_ACTIVATION_SILU;
     TRM_TRY(trm_hf_read_sizes(reader, config));
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
     TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
     return trm_hf_read_rope(reader, config);
 }

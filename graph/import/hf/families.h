@@ -23,7 +23,9 @@
     X(seed_oss)                                                                                                        \
     X(starcoder2)                                                                                                      \
     X(smollm3)                                                                                                         \
-    X(granite)
+    X(granite)                                                                                                         \
+    X(arcee)                                                                                                           \
+    X(nemotron)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

@@ -3,7 +3,14 @@
 
 #include "base/error.h"
 
-/* x [T, hidden], normalized -> [T, hidden] */
+static trm_status add_activation(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    trm_layer_desc unary = {.kind = TRM_LAYER_UNARY, .unary = {TRM_UNARY_ACTIVATION, c->activation, 0.0f, 0.0f}};
+    TRM_TRY(trm_hf_add_layer(d, "mlp.activation", "", &unary, &x, 1, output));
+    return c->squared ? trm_hf_add_product(d, "mlp.squared", *output, *output, output) : TRM_OK;
+}
+
 trm_status trm_hf_add_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
@@ -22,12 +29,14 @@ trm_status trm_hf_add_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
         }
         TRM_TRY(trm_hf_add_linear(d, names->up, &trm_hf_whole, c->mlp_bias, c->intermediate, c->hidden, x, &up));
     }
-    if (gate != NULL) {
+    if (gate != NULL && !c->squared) {
         trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {c->activation}};
         TRM_TRY(trm_hf_add_layer(d, "mlp.activation", "", &glu, (trm_tensor *[]){gate, up}, 2, &inner));
     } else {
-        trm_layer_desc unary = {.kind = TRM_LAYER_UNARY, .unary = {TRM_UNARY_ACTIVATION, c->activation, 0.0f, 0.0f}};
-        TRM_TRY(trm_hf_add_layer(d, "mlp.activation", "", &unary, &up, 1, &inner));
+        TRM_TRY(add_activation(d, gate != NULL ? gate : up, &inner));
+        if (gate != NULL) {
+            TRM_TRY(trm_hf_add_product(d, "mlp.gated", inner, up, &inner));
+        }
     }
     return trm_hf_add_linear(d, names->down, &trm_hf_whole, c->mlp_bias, c->hidden, c->intermediate, inner, output);
 }

@@ -54,7 +54,7 @@ static trm_status read_gemma(const trm_hf_reader *reader, trm_hf_config *config)
 {
     TRM_TRY(read_gemmas(reader, config));
     /* The first releases say hidden_act "gelu" and mean the tanh form; transformers reads no hidden_activation. */
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
     if (config->activation == TRM_ACTIVATION_GELU) {
         config->activation = TRM_ACTIVATION_GELU_TANH;
     }
@@ -76,7 +76,7 @@ static trm_status read_gemma2(const trm_hf_reader *reader, trm_hf_config *config
     config->attention_softcap = 50.0;
     config->logit_softcap = 30.0;
     TRM_TRY(read_gemmas(reader, config));
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", config));
     TRM_TRY(read_attention_scale(reader, config));
     TRM_TRY(read_softcaps(reader, config));
     TRM_TRY(trm_hf_read_windows(reader, config, 2));
@@ -106,7 +106,7 @@ static trm_status read_gemma3(const trm_hf_reader *reader, trm_hf_config *config
     config->rope[0].theta = 1e6;
     config->rope[1].theta = 1e4;
     TRM_TRY(read_gemmas(reader, config));
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", config));
     TRM_TRY(read_attention_scale(reader, config));
     TRM_TRY(read_softcaps(reader, config));
     config->attention_softcap = 0.0; /* transformers has the key, and norms of q and k in its place */

@@ -27,7 +27,7 @@ static trm_status read_gpt2(const trm_hf_reader *reader, trm_hf_config *config)
     TRM_TRY(trm_hf_read_size(reader, "n_inner", &config->intermediate));
     TRM_TRY(trm_hf_read_bool(reader, "tie_word_embeddings", &config->tied));
     TRM_TRY(trm_hf_check_sizes(reader, config));
-    TRM_TRY(trm_hf_read_activation(reader, "activation_function", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "activation_function", config));
     TRM_TRY(trm_hf_read_real(reader, "layer_norm_epsilon", &config->norm_eps));
     TRM_TRY(trm_hf_read_bool(reader, "scale_attn_weights", &scale_weights));
     TRM_TRY(trm_hf_read_bool(reader, "scale_attn_by_inverse_layer_idx", &config->scale_by_layer));
@@ -74,7 +74,7 @@ static trm_status read_gpt_neox(const trm_hf_reader *reader, trm_hf_config *conf
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: GPT-NeoX with %lld key-value heads, expected all %lld",
                  (long long)config->kv_heads, (long long)config->heads);
     }
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
     TRM_TRY(trm_hf_read_real(reader, "layer_norm_eps", &config->norm_eps));
     TRM_TRY(trm_hf_read_bool(reader, "attention_bias", &config->qkv_bias));
     config->o_bias = config->qkv_bias;

@@ -12,7 +12,7 @@ static trm_status read_phi3(const trm_hf_reader *reader, trm_hf_config *config)
     config->norm_eps = 1e-5;
     config->qkv_layout = TRM_HF_QKV_STACKED;
     TRM_TRY(trm_hf_read_sizes(reader, config));
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
     TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
     TRM_TRY(trm_hf_read_rope_keys(reader, &rope_keys, config));
     return trm_hf_read_windows(reader, config, 0);

@@ -12,7 +12,7 @@ static trm_status read_starcoder2(const trm_hf_reader *reader, trm_hf_config *co
     config->norm_bias = true;
     config->tied = true;
     TRM_TRY(trm_hf_read_sizes(reader, config));
-    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", &config->activation));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
     TRM_TRY(trm_hf_read_real(reader, "norm_epsilon", &config->norm_eps));
     TRM_TRY(trm_hf_read_bool(reader, "use_bias", &bias));
     config->qkv_bias = config->o_bias = config->mlp_bias = bias;
