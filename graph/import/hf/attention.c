@@ -23,6 +23,10 @@ static trm_status add_heads(trm_hf_decoder *d, int which, trm_tensor *x, trm_ten
     switch (c->qkv_layout) {
     case TRM_HF_QKV_SEPARATE:
         TRM_TRY(trm_hf_add_linear(d, separate[which], &trm_hf_whole, c->qkv_bias, n * dim, c->hidden, x, &projected));
+        if (c->norm_all_heads && which != VALUE) {
+            const char *norm = which == QUERY ? names->q_norm : names->k_norm;
+            TRM_TRY(trm_hf_add_norm(d, norm, n * dim, projected, &projected));
+        }
         return trm_hf_add_reshape(d, separate[which], ".heads", projected, trm_dims3(0, n, dim), heads);
     case TRM_HF_QKV_STACKED: {
         int64_t first = which == QUERY ? 0 : (c->heads + (which == VALUE ? c->kv_heads : 0)) * dim;
@@ -104,7 +108,7 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     for (int which = QUERY; which <= VALUE; which++) {
         TRM_TRY(add_heads(d, which, x, &inputs[TRM_ATTENTION_Q + which]));
     }
-    if (names->q_norm != NULL) {
+    if (names->q_norm != NULL && !c->norm_all_heads) {
         TRM_TRY(trm_hf_add_norm(d, names->q_norm, c->head_dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
         TRM_TRY(trm_hf_add_norm(d, names->k_norm, c->head_dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
     }

@@ -58,7 +58,7 @@ typedef struct trm_hf_names {
     const char *gate_up;   /* fused, gate first; then gate and up are NULL */
     const char *gate, *up; /* without a gate only `up` */
     const char *down;
-    const char *attention_norm, *attention_post_norm; /* before attention; on its output (Gemma 2, 3) */
+    const char *attention_norm, *attention_post_norm; /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
     const char *final_norm; /* after the root */
     const char *heads[2];   /* whole name of the output projection; the first one found */
@@ -86,6 +86,7 @@ typedef struct trm_hf_config {
 
     trm_hf_qkv_layout qkv_layout;
     bool qkv_bias, o_bias, mlp_bias;
+    bool norm_all_heads; /* q_norm and k_norm are over all heads at once */
 
     bool rotary;         /* rotary positions; else learned ones */
     trm_hf_rope rope[2]; /* of full and of sliding layers */

@@ -106,8 +106,10 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     const trm_hf_config *c = d->config;
     const trm_hf_names *names = d->names;
     snprintf(d->prefix, sizeof(d->prefix), "%s%s.%lld.", d->root, names->layers, (long long)layer);
-    trm_tensor *normed, *attended, *mixed;
-    TRM_TRY(trm_hf_add_norm(d, names->attention_norm, c->hidden, x, &normed));
+    trm_tensor *normed = x, *attended, *mixed;
+    if (names->attention_norm != NULL) {
+        TRM_TRY(trm_hf_add_norm(d, names->attention_norm, c->hidden, x, &normed));
+    }
     TRM_TRY(trm_hf_add_attention(d, layer, normed, &attended));
     if (layer == c->layers - 1) {
         TRM_TRY(add_wanted(d, "wanted", x, &x));
@@ -125,7 +127,10 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
         return trm_hf_add_sum(d, "residual", x, mixed, output);
     }
     TRM_TRY(add_residual(d, "attention_residual", x, attended, &x));
-    TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
+    normed = x;
+    if (names->mlp_norm != NULL) {
+        TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
+    }
     TRM_TRY(trm_hf_add_mlp(d, normed, &mixed));
     if (names->mlp_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->mlp_post_norm, c->hidden, mixed, &mixed));

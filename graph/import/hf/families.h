@@ -25,7 +25,10 @@
     X(smollm3)                                                                                                         \
     X(granite)                                                                                                         \
     X(arcee)                                                                                                           \
-    X(nemotron)
+    X(nemotron)                                                                                                        \
+    X(olmo2)                                                                                                           \
+    X(olmo3)                                                                                                           \
+    X(exaone4)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
@@ -45,6 +48,8 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
 #define TRM_HF_QK_NORM_NAMES .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
 #define TRM_HF_MLP_NAMES     .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
 #define TRM_HF_NORM_NAMES    .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
+#define TRM_HF_POST_NORM_NAMES                                                                                         \
+    .attention_post_norm = "post_attention_layernorm", .mlp_post_norm = "post_feedforward_layernorm"
 
 /* What Llama and many others read: sizes, hidden_act (silu), rms_norm_eps, rope. */
 trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config);

@@ -184,6 +184,24 @@ def goldens():
         "attention_multiplier": 0.2,
         "logits_scaling": 2.5,
     }
+    windows = ["sliding_attention", "sliding_attention", "full_attention"]
+    olmo3 = {
+        **BASE,
+        "num_hidden_layers": 3,
+        "sliding_window": 7,
+        "layer_types": windows,
+        "rope_parameters": {
+            "full_attention": {
+                "rope_type": "yarn",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "original_max_position_embeddings": 16,
+                "attention_factor": 1.2,
+            },
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    }
+    exaone4 = {**BASE, "num_hidden_layers": 3}
     vision = dict(
         hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
     )
@@ -346,6 +364,36 @@ def goldens():
         Golden("granite-bf16", t.GraniteForCausalLM, t.GraniteConfig, {**granite, "tie_word_embeddings": True}, dtype=torch.bfloat16),
         Golden("arcee", t.ArceeForCausalLM, t.ArceeConfig, BASE),
         Golden("nemotron", t.NemotronForCausalLM, t.NemotronConfig, {**BASE, "head_dim": 16}),
+        Golden("olmo2", t.Olmo2ForCausalLM, t.Olmo2Config, BASE),
+        Golden("olmo2-bf16", t.Olmo2ForCausalLM, t.Olmo2Config, BASE, dtype=torch.bfloat16),
+        Golden("olmo3", t.Olmo3ForCausalLM, t.Olmo3Config, olmo3),
+        Golden(
+            "olmo3-v4",
+            t.Olmo3ForCausalLM,
+            t.Olmo3Config,
+            {
+                **olmo3,
+                "rope_parameters": {
+                    "full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0},
+                    "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+                },
+            },
+            share="olmo3",
+            spell4=dict(rope_theta=500000.0, rope_scaling=dict(rope_type="linear", factor=4.0)),
+        ),
+        Golden(
+            "exaone4",
+            t.Exaone4ForCausalLM,
+            t.Exaone4Config,
+            {**exaone4, "sliding_window": 7, "sliding_window_pattern": 3, **rope(**llama3)},
+        ),
+        Golden(
+            "exaone4-full",
+            t.Exaone4ForCausalLM,
+            t.Exaone4Config,
+            {**exaone4, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+            share="exaone4",
+        ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
