@@ -257,6 +257,8 @@ static void quantized_weights_are_checked(void **state)
     assert_fails(renamed("quant-int4", "weight_shape", "weight_g_idx"), unsupported, "order of activations (actorder)");
     assert_fails(quantized("quant-fp8", "weight_block_size", "[8, 32]"), invalid,
                  "weight_scale_inv has shape [2, 2], expected [4, 1]");
+    assert_fails(quantized("quant-fp8-glm4", "weight_block_size", "[20, 16]"), unsupported,
+                 "blocks of 20 rows with a scale each do not fit heads of 16 rows with interleaved rope");
     assert_fails(quantized("quant-fp8-phi3", "weight_block_size", "[24, 16]"), invalid, "weight_scale_inv has shape");
     assert_fails(quantized("quant-gptq", "group_size", "32"), unsupported, "column 16 is in group 1, expected 0");
     assert_fails(quantized("quant-awq", "group_size", "32"), invalid, "scales has shape [2, 32], expected [1, 32]");

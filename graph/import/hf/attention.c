@@ -11,7 +11,7 @@
 enum { QUERY = 0, KEY, VALUE };
 
 /* Projects x [T, hidden] to heads [T, heads, head_dim] of queries, keys or values. */
-static trm_status add_heads(trm_hf_decoder *d, int which, trm_tensor *x, trm_tensor **heads)
+static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_tensor *x, trm_tensor **heads)
 {
     static const char *const parts[3] = {".q", ".k", ".v"};
     const trm_hf_config *c = d->config;
@@ -21,21 +21,28 @@ static trm_status add_heads(trm_hf_decoder *d, int which, trm_tensor *x, trm_ten
     const char *const separate[3] = {names->q, names->k, names->v};
     trm_tensor *projected;
     switch (c->qkv_layout) {
-    case TRM_HF_QKV_SEPARATE:
-        TRM_TRY(trm_hf_add_linear(d, separate[which], &trm_hf_whole, c->qkv_bias, n * dim, c->hidden, x, &projected));
+    case TRM_HF_QKV_SEPARATE: {
+        trm_hf_rows range = trm_hf_whole;
+        if (c->interleaved_rope && which != VALUE && !c->unrotated[layer]) {
+            range.head_dim = dim;
+            range.pairs = c->rope[c->sliding_rope && c->sliding[layer]].dim / 2;
+        }
+        TRM_TRY(trm_hf_add_linear(d, separate[which], &range, c->qkv_bias, n * dim, c->hidden, x, &projected));
         if (c->norm_all_heads && which != VALUE) {
             const char *norm = which == QUERY ? names->q_norm : names->k_norm;
             TRM_TRY(trm_hf_add_norm(d, norm, n * dim, projected, &projected));
         }
         return trm_hf_add_reshape(d, separate[which], ".heads", projected, trm_dims3(0, n, dim), heads);
+    }
     case TRM_HF_QKV_STACKED: {
         int64_t first = which == QUERY ? 0 : (c->heads + (which == VALUE ? c->kv_heads : 0)) * dim;
-        trm_hf_rows range = {parts[which], trm_dims1(all), 0, first, n * dim};
+        trm_hf_rows range = {.suffix = parts[which], .view = trm_dims1(all), .first = first, .count = n * dim};
         TRM_TRY(trm_hf_add_linear(d, names->qkv, &range, c->qkv_bias, all, c->hidden, x, &projected));
         break;
     }
     case TRM_HF_QKV_PER_HEAD: {
-        trm_hf_rows range = {parts[which], trm_dims3(c->heads, 3, dim), 1, which, 1};
+        trm_hf_rows range = {
+            .suffix = parts[which], .view = trm_dims3(c->heads, 3, dim), .axis = 1, .first = which, .count = 1};
         TRM_TRY(trm_hf_add_linear(d, names->qkv, &range, c->qkv_bias, all, c->hidden, x, &projected));
         break;
     }
@@ -106,7 +113,7 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     const bool sliding = c->sliding[layer];
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL};
     for (int which = QUERY; which <= VALUE; which++) {
-        TRM_TRY(add_heads(d, which, x, &inputs[TRM_ATTENTION_Q + which]));
+        TRM_TRY(add_heads(d, layer, which, x, &inputs[TRM_ATTENTION_Q + which]));
     }
     if (names->q_norm != NULL && !c->norm_all_heads) {
         TRM_TRY(trm_hf_add_norm(d, names->q_norm, c->head_dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));

@@ -88,10 +88,11 @@ typedef struct trm_hf_config {
     bool qkv_bias, o_bias, mlp_bias;
     bool norm_all_heads; /* q_norm and k_norm are over all heads at once */
 
-    bool rotary;         /* rotary positions; else learned ones */
-    trm_hf_rope rope[2]; /* of full and of sliding layers */
-    bool sliding_rope;   /* rope[1] differs from rope[0] */
-    bool *unrotated;     /* [layers]: without positions, though others are rotary */
+    bool rotary;           /* rotary positions; else learned ones */
+    trm_hf_rope rope[2];   /* of full and of sliding layers */
+    bool interleaved_rope; /* pairs that turn are (0, 1), (2, 3), ...; without norms of q and k */
+    bool sliding_rope;     /* rope[1] differs from rope[0] */
+    bool *unrotated;       /* [layers]: without positions, though others are rotary */
 
     double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
     bool scale_by_layer;                     /* the scale is divided by layer number + 1 */

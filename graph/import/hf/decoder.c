@@ -114,14 +114,19 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     if (layer == c->layers - 1) {
         TRM_TRY(add_wanted(d, "wanted", x, &x));
         TRM_TRY(add_wanted(d, "attention.wanted", attended, &attended));
+        if (c->parallel_residual && names->mlp_norm == NULL) {
+            TRM_TRY(add_wanted(d, "mlp.wanted", normed, &normed));
+        }
     }
     TRM_TRY(trm_hf_add_linear(d, names->o, &trm_hf_whole, c->o_bias, c->hidden, c->heads * c->head_dim, attended,
                               &attended));
     if (names->attention_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_post_norm, c->hidden, attended, &attended));
     }
-    if (c->parallel_residual) {
-        TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
+    if (c->parallel_residual) { /* one norm for both branches, or two */
+        if (names->mlp_norm != NULL) {
+            TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
+        }
         TRM_TRY(trm_hf_add_mlp(d, normed, &mixed));
         TRM_TRY(trm_hf_add_sum(d, "branches", mixed, attended, &mixed));
         return trm_hf_add_sum(d, "residual", x, mixed, output);

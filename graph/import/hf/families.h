@@ -28,7 +28,11 @@
     X(nemotron)                                                                                                        \
     X(olmo2)                                                                                                           \
     X(olmo3)                                                                                                           \
-    X(exaone4)
+    X(exaone4)                                                                                                         \
+    X(cohere2)                                                                                                         \
+    X(glm)                                                                                                             \
+    X(glm4)                                                                                                            \
+    X(ernie4_5)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

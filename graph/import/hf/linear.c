@@ -8,7 +8,7 @@
 const trm_hf_rows trm_hf_whole = {.suffix = ""};
 
 /* weight [rows, rest...] -> the rows of `range`, [n, rest...]. Takes the weight over. */
-static trm_status take_rows(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
+static trm_status cut_rows(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
 {
     if (range->view.n == 0) {
         *rows = weight;
@@ -35,6 +35,47 @@ done:
     return status;
 }
 
+/* weight [heads * head_dim, rest...]: see trm_hf_rows. Takes the weight over. */
+static trm_status part_pairs(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
+{
+    const trm_dims stored = trm_weight_dims(weight);
+    const int64_t rotated = 2 * range->pairs, heads = stored.d[0] / range->head_dim;
+    trm_dims by_head = {stored.n + 1, {heads, range->head_dim}}, by_pair = {stored.n + 2, {heads, range->pairs, 2}};
+    for (int32_t i = 1; i < stored.n; i++) {
+        by_head.d[i + 1] = by_pair.d[i + 2] = stored.d[i];
+    }
+    trm_dims halves = by_head;
+    halves.d[1] = rotated;
+    trm_weight *views[5] = {NULL}, *parts[2] = {NULL}, *joined = NULL;
+    trm_status status;
+    TRM_TRY_GOTO(status, trm_weight_reshape(weight, &by_head, &views[0]), done);
+    TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, 0, rotated, &views[1]), done);
+    TRM_TRY_GOTO(status, trm_weight_reshape(views[1], &by_pair, &views[2]), done);
+    TRM_TRY_GOTO(status, trm_weight_transpose(views[2], (const int32_t[]){0, 2, 1, 3}, &views[3]), done);
+    TRM_TRY_GOTO(status, trm_weight_reshape(views[3], &halves, &parts[0]), done);
+    if (rotated < range->head_dim) {
+        TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, rotated, range->head_dim - rotated, &parts[1]), done);
+        TRM_TRY_GOTO(status, trm_weight_concat((const trm_weight *const *)parts, 2, 1, &joined), done);
+    }
+    status = trm_weight_reshape(joined != NULL ? joined : parts[0], &stored, rows);
+done:
+    trm_weight_destroy(joined);
+    for (int i = 0; i < 5; i++) {
+        trm_weight_destroy(views[i]);
+    }
+    trm_weight_destroy(parts[0]);
+    trm_weight_destroy(parts[1]);
+    trm_weight_destroy(weight);
+    return status;
+}
+
+/* The rows of `range` in the order that it says. Takes the weight over. */
+static trm_status take_rows(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
+{
+    TRM_TRY(cut_rows(weight, range, rows));
+    return range->pairs > 0 ? part_pairs(*rows, range, rows) : TRM_OK;
+}
+
 /* Takes a linear weight, [out, in] however it is stored. */
 static trm_status take_matrix(trm_hf_decoder *d, const char *part, int64_t out, int64_t in, trm_weight **weight)
 {
@@ -54,7 +95,17 @@ static trm_status take_matrix(trm_hf_decoder *d, const char *part, int64_t out, 
 static trm_status block_rows(trm_hf_decoder *d, const trm_hf_rows *range, int64_t block, trm_hf_rows *blocks)
 {
     *blocks = *range;
-    if (range->view.n == 0 || block == 1) {
+    if (block == 1) {
+        return TRM_OK;
+    }
+    if (range->pairs > 0 && block % range->head_dim != 0 &&
+        (range->head_dim % block != 0 || 2 * range->pairs > block)) { /* rows would change their block */
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "weight %s: blocks of %lld rows with a scale each do not fit heads of %lld rows with interleaved rope",
+                 d->text, (long long)block, (long long)range->head_dim);
+    }
+    blocks->pairs = 0;
+    if (range->view.n == 0) {
         return TRM_OK;
     }
     const int32_t last = range->view.n - 1;

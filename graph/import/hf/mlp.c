@@ -17,7 +17,7 @@ trm_status trm_hf_add_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
     const trm_hf_names *names = d->names;
     trm_tensor *gate = NULL, *up, *inner;
     if (names->gate_up != NULL) {
-        trm_hf_rows range = {".gate", trm_dims1(2 * c->intermediate), 0, 0, c->intermediate};
+        trm_hf_rows range = {.suffix = ".gate", .view = trm_dims1(2 * c->intermediate), .count = c->intermediate};
         TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * c->intermediate, c->hidden, x, &gate));
         range.suffix = ".up";
         range.first = c->intermediate;

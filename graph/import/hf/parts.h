@@ -56,6 +56,9 @@ typedef struct trm_hf_rows {
     trm_dims view;      /* dims of the rows, n == 0: the whole */
     int32_t axis;
     int64_t first, count;
+    /* pairs > 0: of each head, `head_dim` of those rows, the first 2 * pairs are stored as (0, 1), (2, 3), ... and
+     * taken as 0, 2, ..., 1, 3, ...: so one kind of rope is for all. */
+    int64_t head_dim, pairs;
 } trm_hf_rows;
 
 extern const trm_hf_rows trm_hf_whole;

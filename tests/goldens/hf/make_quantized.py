@@ -137,6 +137,7 @@ t = transformers
 LLAMA = (t.LlamaForCausalLM, t.LlamaConfig, BASE)
 QWEN2 = (t.Qwen2ForCausalLM, t.Qwen2Config, BASE)
 PHI3 = (t.Phi3ForCausalLM, t.Phi3Config, BASE)
+GLM4 = (t.Glm4ForCausalLM, t.Glm4Config, {**BASE, "head_dim": 16})
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 # name: model, type, quantize, its type of scales, quantization_config
 GOLDENS = {
@@ -152,6 +153,11 @@ GOLDENS = {
     ),
     # Parts of one weight, in whole blocks.
     "quant-fp8-phi3": (PHI3, F32, fp8_block, F32, dict(quant_method="fp8", weight_block_size=[16, 16])),
+    # Interleaved rope: rows of q and k are reordered, with a block for each head, and with scales of rows.
+    "quant-fp8-glm4": (GLM4, F32, fp8_block, F32, dict(quant_method="fp8", weight_block_size=[16, 16])),
+    "quant-gptq-glm4": (
+        GLM4, F32, gptq, F16, dict(quant_method="gptq", bits=4, group_size=16, sym=False, desc_act=False),
+    ),
     "quant-fp8-tensor": (LLAMA, F32, fp8_tensor, F32, dict(quant_method="fp8", activation_scheme="static")),
     "quant-fbgemm": (QWEN2, F32, fp8_row, F32, dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0)),
     "quant-float": (

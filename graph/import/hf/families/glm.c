@@ -1,0 +1,43 @@
+/* GLM-4 (9B and 32B): interleaved rope on half of each head, gate and up fused; the releases of 2025 have norms on what
+ * attention and MLP give, too. */
+#include "graph/import/hf/families.h"
+
+#include "base/error.h"
+
+#define GLM_NAMES                                                                                                      \
+    TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_NORM_NAMES, .gate_up = "mlp.gate_up_proj",                      \
+                                                                   .down = "mlp.down_proj"
+
+static trm_status read_glm(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    static const trm_hf_rope_keys rope_keys = {.theta = "rope_theta", .partial = "partial_rotary_factor"};
+    config->activation = TRM_ACTIVATION_SILU;
+    config->norm_eps = 1.5625e-7;
+    config->head_dim = 128;
+    config->qkv_bias = true;
+    config->interleaved_rope = true;
+    config->rope[0].partial = 0.5;
+    TRM_TRY(trm_hf_read_sizes(reader, config));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
+    TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
+    TRM_TRY(trm_hf_read_bool(reader, "attention_bias", &config->qkv_bias));
+    return trm_hf_read_rope_keys(reader, &rope_keys, config);
+}
+
+const trm_hf_family trm_hf_glm = {
+    .architecture = "GlmForCausalLM",
+    .model_type = "glm",
+    .models = "GLM-4 9B of 2024, GLM-Edge",
+    .details = "interleaved rope on half of each head, fused gate and up",
+    .read = read_glm,
+    .names = {GLM_NAMES},
+};
+
+const trm_hf_family trm_hf_glm4 = {
+    .architecture = "Glm4ForCausalLM",
+    .model_type = "glm4",
+    .models = "GLM-4-0414, GLM-Z1",
+    .details = "as GLM, four norms a layer",
+    .read = read_glm,
+    .names = {GLM_NAMES, .attention_post_norm = "post_self_attn_layernorm", .mlp_post_norm = "post_mlp_layernorm"},
+};
