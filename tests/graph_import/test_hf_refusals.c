@@ -111,6 +111,8 @@ static void unknown_things_are_named(void **state)
     assert_fails(open_with("gpt-neox", "rope_parameters.partial_rotary_factor", "0.4"), unsupported,
                  "of 8 elements of a head are rotated");
     assert_fails(open_with("gpt-neox", "num_key_value_heads", "2"), unsupported, "2 key-value heads, expected all 4");
+    assert_fails(open_with("gemma3-images", "text_config.model_type", "\"mamba\""), unsupported,
+                 "model_type of text_config, \"mamba\", is not supported");
     assert_fails(open_with("llama", "eos_token_id", "[1,2,3,4,5,6,7,8,9]"), unsupported, "lists 9 tokens");
 }
 
@@ -314,6 +316,16 @@ static void keys_are_required_and_typed(void **state)
     assert_fails(open_with("gemma2", "layer_types", "[1, 2, 3, 4]"), invalid, "layer_types[0] is not a string");
     assert_fails(open_with("llama", "eos_token_id", "\"</s>\""), invalid, "eos_token_id is not a token");
     assert_fails(open_with("llama", "bos_token_id", "-1"), invalid, "bos_token_id is not a token");
+    assert_fails(open_with("gemma3-images", "text_config.model_type", NULL), invalid, "model_type");
+    assert_fails(open_with("smollm3", "no_rope_layers", "[1]"), invalid, "no_rope_layers has 1 elements");
+    assert_fails(open_with("smollm3", "no_rope_layers", "[1, true]"), invalid, "no_rope_layers[1] is not an integer");
+    assert_fails(open_with("granite", "logits_scaling", "0"), invalid, "logits_scaling 0, expected positive numbers");
+    assert_fails(open_with("exaone4", "sliding_window_pattern", "0"), invalid, "sliding_window_pattern is 0");
+    assert_fails(open_with("ministral3", "rope_parameters", NULL), invalid, "rope_parameters is missing");
+    assert_fails(open_with("ministral3", "rope_parameters.llama_4_scaling_beta", NULL), invalid,
+                 "llama_4_scaling_beta");
+    assert_fails(open_with("ministral3", "rope_parameters.original_max_position_embeddings", "0"), invalid,
+                 "original_max_position_embeddings is 0");
 }
 
 static void sizes_must_fit_together(void **state)

@@ -75,6 +75,36 @@ static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, tr
     return trm_hf_add_layer(d, part, "", &desc, inputs, 4, output);
 }
 
+/* positions -> 1 + query_scale * log(1 + position / length), division as of integers, [T, 1, 1]; once for all layers.
+ */
+static trm_status add_query_scale(trm_hf_decoder *d, trm_tensor **scale)
+{
+    const trm_hf_config *c = d->config;
+    const int32_t length = (int32_t)c->query_scale_length;
+    trm_tensor *divisor, *x;
+    TRM_TRY(trm_network_add_constant(d->network, "query_scale.length", TRM_I32, trm_dims1(1), &length, &divisor));
+    const struct {
+        const char *name;
+        trm_layer_desc desc;
+    } steps[] = {
+        {"query_scale.rounds", {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_DIV}}},
+        {"query_scale.real", {.kind = TRM_LAYER_CAST, .cast = {.to = TRM_F32}}},
+        {"query_scale.more", {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_LINEAR, .alpha = 1.0f, .beta = 1.0f}}},
+        {"query_scale.log", {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_LOG}}},
+        {"query_scale.factor",
+         {.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_LINEAR, .alpha = (float)c->query_scale, .beta = 1.0f}}},
+        {"query_scale.rounded", {.kind = TRM_LAYER_CAST, .cast = {.to = d->dtype}}},
+        {"query_scale", {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims3(0, 1, 1)}}},
+    };
+    x = d->positions;
+    for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
+        trm_tensor *inputs[2] = {x, divisor};
+        TRM_TRY(trm_network_add_layer(d->network, steps[i].name, &steps[i].desc, inputs, i == 0 ? 2 : 1, &x));
+    }
+    *scale = x;
+    return TRM_OK;
+}
+
 static trm_status add_cache(trm_hf_decoder *d, int64_t layer, const char *which, trm_tensor **cache)
 {
     char text[64];
@@ -122,6 +152,13 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     if (c->rotary && !c->unrotated[layer]) {
         TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
         TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+    }
+    if (c->query_scale != 0.0) {
+        if (d->query_scale == NULL) {
+            TRM_TRY(add_query_scale(d, &d->query_scale));
+        }
+        TRM_TRY(trm_hf_add_product(d, "attention.q_scaled", inputs[TRM_ATTENTION_Q], d->query_scale,
+                                   &inputs[TRM_ATTENTION_Q]));
     }
     inputs[TRM_ATTENTION_SEQUENCE_STARTS] = d->starts;
     inputs[TRM_ATTENTION_SEQUENCE_LENGTHS] = d->lengths;

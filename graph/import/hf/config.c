@@ -392,8 +392,8 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
     found.rope[0].theta = 10000.0;
     found.rope[0].partial = 1.0;
     TRM_TRY(found.family->read(&reader, &found));
-    if (reader.object != root) { /* with images the file's own key decides, and true where it is absent */
-        found.tied = true;
+    if (reader.object != root) { /* with images the file's own key decides, not that of text_config */
+        found.tied = find_wrapper(architecture)->tied;
         TRM_TRY(trm_json_member_bool(document, root, "tie_word_embeddings", false, &found.tied));
     }
     if (!(found.norm_eps > 0.0)) {

@@ -97,8 +97,10 @@ typedef struct trm_hf_config {
     double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
     bool scale_by_layer;                     /* the scale is divided by layer number + 1 */
     double attention_softcap, logit_softcap; /* 0: off */
-    int64_t window;                          /* of sliding layers */
-    bool *sliding;                           /* [layers] */
+    double query_scale; /* queries are multiplied by 1 + this * log(1 + position / length); 0: off */
+    int64_t query_scale_length;
+    int64_t window; /* of sliding layers */
+    bool *sliding;  /* [layers] */
 
     trm_activation activation;
     bool squared;           /* what the activation gives is squared */
@@ -131,6 +133,7 @@ extern const trm_hf_family *const trm_hf_families[]; /* ends with NULL */
 /* A model with images: its text part, of the family that text_config's model_type names, is opened. */
 typedef struct trm_hf_wrapper {
     const char *architecture, *model_type, *models;
+    bool tied; /* where the file does not have tie_word_embeddings */
 } trm_hf_wrapper;
 
 extern const trm_hf_wrapper trm_hf_wrappers[]; /* ends with architecture NULL */

@@ -8,8 +8,8 @@ const trm_hf_family *const trm_hf_families[] = {TRM_HF_FAMILIES(ROW) NULL};
 #undef ROW
 
 const trm_hf_wrapper trm_hf_wrappers[] = {
-    {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B"},
-    {NULL, NULL, NULL},
+    {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B", true},
+    {NULL, NULL, NULL, false},
 };
 
 trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config)

@@ -12,6 +12,7 @@
     X(llama)                                                                                                           \
     X(mistral)                                                                                                         \
     X(ministral)                                                                                                       \
+    X(ministral3)                                                                                                      \
     X(qwen2)                                                                                                           \
     X(qwen3)                                                                                                           \
     X(phi3)                                                                                                            \

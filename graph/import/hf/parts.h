@@ -23,6 +23,7 @@ typedef struct trm_hf_decoder {
     char text[512];   /* the name made last */
     trm_tensor *token_ids, *positions, *starts, *lengths, *block_table, *logit_rows, *rope_lengths;
     trm_tensor *inv_freq[2]; /* of full and of sliding layers */
+    trm_tensor *query_scale; /* [T, 1, 1] */
     trm_tensor *embedding;   /* [vocab, hidden] */
 } trm_hf_decoder;
 

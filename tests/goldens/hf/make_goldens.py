@@ -163,6 +163,19 @@ def rope(**parameters):
 def goldens():
     t = transformers
     mistral = {**BASE, "rms_norm_eps": 1e-5}
+    ministral3 = {
+        **mistral,
+        "head_dim": 16,
+        **rope(
+            rope_type="yarn",
+            rope_theta=1000.0,
+            factor=4.0,
+            original_max_position_embeddings=12,
+            mscale=1.0,
+            mscale_all_dim=1.0,
+            llama_4_scaling_beta=0.4,
+        ),
+    }
     phi = {**BASE, "original_max_position_embeddings": 16}
     gemma = {**BASE, "num_hidden_layers": 4, "head_dim": 16}
     wide = dict(head_dim=16, num_key_value_heads=4)
@@ -205,6 +218,14 @@ def goldens():
     vision = dict(
         hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4
     )
+    # Text parts of models with images, small: only how they are wrapped matters.
+    small = {**BASE, "hidden_size": 16, "intermediate_size": 24}
+    pixtral = {**vision, "model_type": "pixtral", "head_dim": 4}
+
+    def images(name, kind, text, **options):
+        model_class, config_class = getattr(t, f"{kind}ForConditionalGeneration"), getattr(t, f"{kind}Config")
+        return Golden(name, model_class, config_class, dict(text_config=text, bos_token_id=1, eos_token_id=2, **options))
+
     neox = {k: v for k, v in BASE.items() if k != "num_key_value_heads"}
     gpt2 = dict(
         vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2, pad_token_id=0
@@ -281,6 +302,8 @@ def goldens():
             {**mistral, "sliding_window": 9, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
             share="mistral",
         ),
+        Golden("ministral3", t.Ministral3ForCausalLM, t.Ministral3Config, ministral3),
+        Golden("ministral3-bf16", t.Ministral3ForCausalLM, t.Ministral3Config, ministral3, dtype=torch.bfloat16),
         Golden("qwen2", t.Qwen2ForCausalLM, t.Qwen2Config, {**BASE, "tie_word_embeddings": True}),
         Golden("qwen2-window", t.Qwen2ForCausalLM, t.Qwen2Config, qwen2_window),
         Golden(
@@ -410,6 +433,28 @@ def goldens():
         Golden("glm", t.GlmForCausalLM, t.GlmConfig, {**BASE, "head_dim": 16}),
         Golden("glm4", t.Glm4ForCausalLM, t.Glm4Config, {**BASE, "head_dim": 16}),
         Golden("ernie4-5", t.Ernie4_5ForCausalLM, t.Ernie4_5Config, {**BASE, "head_dim": 16, "use_bias": True}),
+        images(
+            "mistral3-images",
+            "Mistral3",
+            {**small, **ministral3, "hidden_size": 16, "model_type": "ministral3"},
+            vision_config=pixtral,
+            tie_word_embeddings=False,
+        ),
+        images(
+            "llava-images",
+            "Llava",
+            {**small, "model_type": "llama"},
+            vision_config={**vision, "model_type": "clip_vision_model", "projection_dim": 8},
+        ),
+        images(
+            "internvl-images",
+            "InternVL",
+            {**small, "model_type": "qwen3", "head_dim": 4},
+            vision_config={**vision, "image_size": [8, 8], "patch_size": [4, 4], "model_type": "internvl_vision"},
+            tie_word_embeddings=False,
+        ),
+        images("idefics3-images", "Idefics3", {**small, "model_type": "llama"}, vision_config=vision),
+        images("smolvlm-images", "SmolVLM", {**small, "model_type": "llama"}, vision_config=vision),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
