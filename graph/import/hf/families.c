@@ -7,8 +7,14 @@
 const trm_hf_family *const trm_hf_families[] = {TRM_HF_FAMILIES(ROW) NULL};
 #undef ROW
 
+/* Aya Vision and Command A Vision are not here: transformers leaves out the scale of logits that Cohere 2 has. */
 const trm_hf_wrapper trm_hf_wrappers[] = {
     {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B", true},
+    {"Mistral3ForConditionalGeneration", "mistral3", "Mistral Small 3.1 and 3.2, Ministral 3, Devstral Small 2", true},
+    {"LlavaForConditionalGeneration", "llava", "LLaVA 1.5, Pixtral", false},
+    {"InternVLForConditionalGeneration", "internvl", "InternVL 2.5 to 3.5", true},
+    {"Idefics3ForConditionalGeneration", "idefics3", "Idefics3, SmolVLM of 2024", false},
+    {"SmolVLMForConditionalGeneration", "smolvlm", "SmolVLM2", false},
     {NULL, NULL, NULL, false},
 };
 
