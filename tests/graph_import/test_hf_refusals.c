@@ -103,6 +103,7 @@ static void unknown_things_are_named(void **state)
     assert_fails(open_with("llama", "rope_scaling", "{\"type\": \"mrope\"}"), unsupported, "rope_type is \"mrope\"");
     assert_fails(open_with("llama", "hidden_act", "\"laplace\""), unsupported,
                  "hidden_act is \"laplace\", expected one of");
+    assert_fails(open_with("apertus", "hidden_act", "\"silu\""), unsupported, "hidden_act is \"silu\", expected xielu");
     assert_fails(open_with("gemma2", "use_bidirectional_attention", "true"), unsupported,
                  "use_bidirectional_attention");
     assert_fails(open_with("gpt2", "add_cross_attention", "true"), unsupported, "add_cross_attention");

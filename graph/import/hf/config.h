@@ -58,6 +58,7 @@ typedef struct trm_hf_names {
     const char *gate_up;   /* fused, gate first; then gate and up are NULL */
     const char *gate, *up; /* without a gate only `up` */
     const char *down;
+    const char *xielu; /* module of the parameters of xIELU, which is the activation then */
     const char *attention_norm, *attention_post_norm; /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
     const char *final_norm; /* after the root */

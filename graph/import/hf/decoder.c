@@ -42,6 +42,18 @@ trm_status trm_hf_add_layer(trm_hf_decoder *d, const char *part, const char *suf
     return trm_network_add_layer(d->network, trm_hf_name(d, part, suffix), desc, inputs, n_inputs, output);
 }
 
+float trm_hf_round(trm_dtype dtype, double value)
+{
+    switch (dtype) {
+    case TRM_BF16:
+        return trm_bf16_to_f32(trm_f32_to_bf16((float)value));
+    case TRM_F16:
+        return trm_f16_to_f32(trm_f32_to_f16((float)value));
+    default:
+        return (float)value;
+    }
+}
+
 trm_status trm_hf_add_sum(trm_hf_decoder *d, const char *part, trm_tensor *a, trm_tensor *b, trm_tensor **sum)
 {
     trm_layer_desc desc = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_ADD}};
@@ -193,19 +205,6 @@ static trm_status add_inputs(trm_hf_decoder *d)
     return TRM_OK;
 }
 
-/* `value` as the compute type holds it: transformers multiplies by a scalar of the model's type. */
-static float round_to(trm_dtype dtype, double value)
-{
-    switch (dtype) {
-    case TRM_BF16:
-        return trm_bf16_to_f32(trm_f32_to_bf16((float)value));
-    case TRM_F16:
-        return trm_f16_to_f32(trm_f32_to_f16((float)value));
-    default:
-        return (float)value;
-    }
-}
-
 /* token_ids -> [T, hidden] */
 static trm_status add_embedding(trm_hf_decoder *d, trm_tensor **x)
 {
@@ -217,7 +216,7 @@ static trm_status add_embedding(trm_hf_decoder *d, trm_tensor **x)
     TRM_TRY(
         trm_hf_add_layer(d, d->names->embedding, "", &embedding, (trm_tensor *[]){d->embedding, d->token_ids}, 2, x));
     if (c->embedding_scale != 0.0) {
-        TRM_TRY(trm_hf_add_scale(d, d->names->embedding, ".scaled", round_to(d->dtype, c->embedding_scale), *x, x));
+        TRM_TRY(trm_hf_add_scale(d, d->names->embedding, ".scaled", trm_hf_round(d->dtype, c->embedding_scale), *x, x));
     }
     if (d->names->positions != NULL) {
         trm_tensor *table, *rows;

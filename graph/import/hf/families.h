@@ -33,7 +33,8 @@
     X(cohere2)                                                                                                         \
     X(glm)                                                                                                             \
     X(glm4)                                                                                                            \
-    X(ernie4_5)
+    X(ernie4_5)                                                                                                        \
+    X(apertus)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

@@ -37,6 +37,8 @@ trm_status trm_hf_add_weight(trm_hf_decoder *d, const char *part, const char *su
 /* The layer <prefix><part><suffix> with one output. */
 trm_status trm_hf_add_layer(trm_hf_decoder *d, const char *part, const char *suffix, const trm_layer_desc *desc,
                             trm_tensor *const *inputs, int32_t n_inputs, trm_tensor **output);
+/* `value` as the compute type holds it, where transformers has scalars of the model's type. */
+float trm_hf_round(trm_dtype dtype, double value);
 trm_status trm_hf_add_sum(trm_hf_decoder *d, const char *part, trm_tensor *a, trm_tensor *b, trm_tensor **sum);
 /* Element by element. */
 trm_status trm_hf_add_product(trm_hf_decoder *d, const char *part, trm_tensor *a, trm_tensor *b, trm_tensor **product);

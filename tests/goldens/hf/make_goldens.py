@@ -342,6 +342,24 @@ def goldens():
             },
             share="phi3",
         ),
+        # Phi-4-mini: three quarters of each head are rotated, and the output projection is tied.
+        Golden(
+            "phi4-mini",
+            t.Phi3ForCausalLM,
+            t.Phi3Config,
+            {
+                **phi,
+                "hidden_size": 64,
+                "num_hidden_layers": 1,
+                "tie_word_embeddings": True,
+                **rope(
+                    rope_type="longrope",
+                    partial_rotary_factor=0.75,
+                    short_factor=[round(1.0 + 0.11 * i, 3) for i in range(6)],
+                    long_factor=[round(1.2 + 0.57 * i, 3) for i in range(6)],
+                ),
+            },
+        ),
         Golden("gemma", t.GemmaForCausalLM, t.GemmaConfig, {**gemma, "num_hidden_layers": 2, "num_key_value_heads": 1}),
         Golden(
             "gemma2",
@@ -455,6 +473,8 @@ def goldens():
         ),
         images("idefics3-images", "Idefics3", {**small, "model_type": "llama"}, vision_config=vision),
         images("smolvlm-images", "SmolVLM", {**small, "model_type": "llama"}, vision_config=vision),
+        Golden("apertus", t.ApertusForCausalLM, t.ApertusConfig, {**BASE, **rope(**llama3)}),
+        Golden("apertus-bf16", t.ApertusForCausalLM, t.ApertusConfig, {**BASE, **rope(**llama3)}, dtype=torch.bfloat16),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
