@@ -321,6 +321,7 @@ static void keys_are_required_and_typed(void **state)
     assert_fails(open_with("smollm3", "no_rope_layers", "[1]"), invalid, "no_rope_layers has 1 elements");
     assert_fails(open_with("smollm3", "no_rope_layers", "[1, true]"), invalid, "no_rope_layers[1] is not an integer");
     assert_fails(open_with("granite", "logits_scaling", "0"), invalid, "logits_scaling 0, expected positive numbers");
+    assert_fails(open_with("hunyuan-alpha", "rope_parameters.alpha", "-1"), invalid, "alpha is -1");
     assert_fails(open_with("exaone4", "sliding_window_pattern", "0"), invalid, "sliding_window_pattern is 0");
     assert_fails(open_with("ministral3", "rope_parameters", NULL), invalid, "rope_parameters is missing");
     assert_fails(open_with("ministral3", "rope_parameters.llama_4_scaling_beta", NULL), invalid,
@@ -482,9 +483,10 @@ static void try_values(const char *golden, const char *key)
 static void no_value_is_worse_than_an_error(void **state)
 {
     (void)state;
-    static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope",
-                                          "gemma3-v4",         "gpt-neox-v4",     "quant-fp8",
-                                          "quant-int4",        "quant-gptq",      "quant-awq"};
+    static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope", "gemma3-v4",
+                                          "gpt-neox-v4",       "quant-fp8",       "quant-int4",    "quant-gptq",
+                                          "quant-awq",         "ministral3",      "smollm3",       "granite",
+                                          "exaone4",           "apertus",         "hunyuan-alpha"};
     for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
         cJSON *config = read_config(goldens[g]);
         for (cJSON *member = config->child; member != NULL; member = member->next) {

@@ -52,6 +52,14 @@ static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_ten
     return trm_hf_add_reshape(d, names->qkv, suffix, projected, trm_dims3(0, n, dim), heads);
 }
 
+/* Of the heads of q and k among attention's inputs. */
+static trm_status add_head_norms(trm_hf_decoder *d, trm_tensor **inputs)
+{
+    const int64_t dim = d->config->head_dim;
+    TRM_TRY(trm_hf_add_norm(d, d->names->q_norm, dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
+    return trm_hf_add_norm(d, d->names->k_norm, dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]);
+}
+
 static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, trm_tensor *x, trm_tensor **output)
 {
     const int which = sliding && d->config->sliding_rope;
@@ -145,13 +153,16 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     for (int which = QUERY; which <= VALUE; which++) {
         TRM_TRY(add_heads(d, layer, which, x, &inputs[TRM_ATTENTION_Q + which]));
     }
-    if (names->q_norm != NULL && !c->norm_all_heads) {
-        TRM_TRY(trm_hf_add_norm(d, names->q_norm, c->head_dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
-        TRM_TRY(trm_hf_add_norm(d, names->k_norm, c->head_dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+    const bool normed = names->q_norm != NULL && !c->norm_all_heads;
+    if (normed && !c->norm_after_rope) {
+        TRM_TRY(add_head_norms(d, inputs));
     }
     if (c->rotary && !c->unrotated[layer]) {
         TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
         TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+    }
+    if (normed && c->norm_after_rope) {
+        TRM_TRY(add_head_norms(d, inputs));
     }
     if (c->query_scale != 0.0) {
         if (d->query_scale == NULL) {

@@ -87,7 +87,8 @@ typedef struct trm_hf_config {
 
     trm_hf_qkv_layout qkv_layout;
     bool qkv_bias, o_bias, mlp_bias;
-    bool norm_all_heads; /* q_norm and k_norm are over all heads at once */
+    bool norm_all_heads;  /* q_norm and k_norm are over all heads at once */
+    bool norm_after_rope; /* q_norm and k_norm */
 
     bool rotary;           /* rotary positions; else learned ones */
     trm_hf_rope rope[2];   /* of full and of sliding layers */

@@ -34,7 +34,8 @@
     X(glm)                                                                                                             \
     X(glm4)                                                                                                            \
     X(ernie4_5)                                                                                                        \
-    X(apertus)
+    X(apertus)                                                                                                         \
+    X(hunyuan_v1_dense)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

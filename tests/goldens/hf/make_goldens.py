@@ -69,7 +69,9 @@ class Golden:
 
     def make_model(self):
         if self.share:
-            weights = transformers.AutoModelForCausalLM.from_pretrained(os.path.join(HERE, self.share)).state_dict()
+            has_images = self.model_class.__name__.endswith("ForConditionalGeneration")
+            shared_class = self.model_class if has_images else transformers.AutoModelForCausalLM
+            weights = shared_class.from_pretrained(os.path.join(HERE, self.share)).state_dict()
             model = self.model_class(self.config())
             model.load_state_dict(weights)
         else:
@@ -222,9 +224,22 @@ def goldens():
     small = {**BASE, "hidden_size": 16, "intermediate_size": 24}
     pixtral = {**vision, "model_type": "pixtral", "head_dim": 4}
 
-    def images(name, kind, text, **options):
+    qwen_vision = dict(
+        depth=1,
+        hidden_size=8,
+        intermediate_size=8,
+        num_heads=2,
+        patch_size=2,
+        out_hidden_size=16,
+        num_position_embeddings=16,
+        deepstack_visual_indexes=[0],
+    )
+    qwen2_5_vl = {**small, "model_type": "qwen2_5_vl_text", "rms_norm_eps": 1e-6, **rope(rope_type="default", mrope_section=[1, 1, 0])}
+
+    def images(name, kind, text, share=None, spell4=None, **options):
         model_class, config_class = getattr(t, f"{kind}ForConditionalGeneration"), getattr(t, f"{kind}Config")
-        return Golden(name, model_class, config_class, dict(text_config=text, bos_token_id=1, eos_token_id=2, **options))
+        options = dict(text_config=text, bos_token_id=1, eos_token_id=2, **options)
+        return Golden(name, model_class, config_class, options, share=share, spell4=spell4)
 
     neox = {k: v for k, v in BASE.items() if k != "num_key_value_heads"}
     gpt2 = dict(
@@ -475,6 +490,47 @@ def goldens():
         images("smolvlm-images", "SmolVLM", {**small, "model_type": "llama"}, vision_config=vision),
         Golden("apertus", t.ApertusForCausalLM, t.ApertusConfig, {**BASE, **rope(**llama3)}),
         Golden("apertus-bf16", t.ApertusForCausalLM, t.ApertusConfig, {**BASE, **rope(**llama3)}, dtype=torch.bfloat16),
+        images(
+            "qwen3-vl-images",
+            "Qwen3VL",
+            {
+                **small,
+                "model_type": "qwen3_vl_text",
+                "head_dim": 8,
+                **rope(rope_type="default", mrope_section=[2, 1, 1], mrope_interleaved=True),
+            },
+            vision_config=qwen_vision,
+        ),
+        images(
+            "qwen2-5-vl-images",
+            "Qwen2_5_VL",
+            qwen2_5_vl,
+            vision_config={**qwen_vision, "fullatt_block_indexes": [0], "window_size": 8},
+            tie_word_embeddings=True,
+        ),
+        # Its files keep the text's keys beside the others.
+        images(
+            "qwen2-5-vl-images-v4",
+            "Qwen2_5_VL",
+            qwen2_5_vl,
+            vision_config={**qwen_vision, "fullatt_block_indexes": [0], "window_size": 8},
+            share="qwen2-5-vl-images",
+            tie_word_embeddings=True,
+            spell4=dict(
+                {key: value for key, value in qwen2_5_vl.items() if key not in ("model_type", "rope_parameters")},
+                text_config=ABSENT,
+                rope_theta=10000.0,
+                rope_scaling=dict(type="mrope", mrope_section=[1, 1, 0]),
+            ),
+        ),
+        Golden("hunyuan", t.HunYuanDenseV1ForCausalLM, t.HunYuanDenseV1Config, {**BASE, "head_dim": 16}),
+        Golden(
+            "hunyuan-alpha",
+            t.HunYuanDenseV1ForCausalLM,
+            t.HunYuanDenseV1Config,
+            {**BASE, "head_dim": 16, **rope(rope_type="dynamic", factor=1.0, alpha=50.0)},
+            share="hunyuan",
+        ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
