@@ -289,7 +289,9 @@ static const trm_hf_wrapper *find_wrapper(const char *architecture)
 static const trm_hf_family *find_model_type(const char *model_type)
 {
     for (const trm_hf_family *const *family = trm_hf_families; *family != NULL; family++) {
-        if (strcmp((*family)->model_type, model_type) == 0) {
+        const char *text_type = (*family)->text_type;
+        if (strcmp((*family)->model_type, model_type) == 0 ||
+            (text_type != NULL && strcmp(text_type, model_type) == 0)) {
             return *family;
         }
     }
@@ -327,6 +329,25 @@ static trm_status unknown_architecture(const char *architecture)
              known);
 }
 
+/* The family of a model with images, and where its keys are. */
+static trm_status choose_text_family(trm_hf_reader *reader, const trm_hf_wrapper *wrapper, trm_hf_config *config)
+{
+    const char *text_type = wrapper->flat_type;
+    const trm_json *text = trm_json_get(reader->root, "text_config");
+    if (text != NULL || text_type == NULL) {
+        if (!trm_json_is_object(text)) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: text_config is not an object");
+        }
+        reader->object = text;
+        TRM_TRY(trm_json_member_string(reader->document, text, "model_type", true, &text_type));
+    }
+    config->family = find_model_type(text_type);
+    if (config->family == NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: model_type of text_config, \"%s\", is not supported", text_type);
+    }
+    return TRM_OK;
+}
+
 /* Sets what decides the reading: the family and the object that holds its keys. */
 static trm_status choose_family(trm_hf_reader *reader, const char *architecture, trm_hf_config *config)
 {
@@ -339,21 +360,8 @@ static trm_status choose_family(trm_hf_reader *reader, const char *architecture,
     TRM_TRY(trm_json_member_string(reader->document, reader->root, "model_type", true, &config->model_type));
     TRM_TRY(
         check_model_type(architecture, family != NULL ? family->model_type : wrapper->model_type, config->model_type));
-    if (family == NULL) {
-        const char *text_type = NULL;
-        reader->object = trm_json_get(reader->root, "text_config");
-        if (!trm_json_is_object(reader->object)) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: text_config is not an object");
-        }
-        TRM_TRY(trm_json_member_string(reader->document, reader->object, "model_type", true, &text_type));
-        family = find_model_type(text_type);
-        if (family == NULL) {
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: model_type of text_config, \"%s\", is not supported",
-                     text_type);
-        }
-    }
     config->family = family;
-    return TRM_OK;
+    return family != NULL ? TRM_OK : choose_text_family(reader, wrapper, config);
 }
 
 static trm_status check_causal(const trm_hf_reader *reader)
@@ -392,8 +400,8 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
     found.rope[0].theta = 10000.0;
     found.rope[0].partial = 1.0;
     TRM_TRY(found.family->read(&reader, &found));
-    if (reader.object != root) { /* with images the file's own key decides, not that of text_config */
-        found.tied = find_wrapper(architecture)->tied;
+    if (reader.object != root) { /* with images the file's own key goes before that of text_config */
+        found.tied = found.tied || find_wrapper(architecture)->tied;
         TRM_TRY(trm_json_member_bool(document, root, "tie_word_embeddings", false, &found.tied));
     }
     if (!(found.norm_eps > 0.0)) {

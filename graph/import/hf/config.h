@@ -125,6 +125,7 @@ typedef struct trm_hf_reader {
 
 struct trm_hf_family {
     const char *architecture, *model_type;
+    const char *text_type;        /* what its text models in wrappers are called, if not model_type; or NULL */
     const char *models, *details; /* for docs/reference/support-matrix.md: published ones; what sets it apart */
     trm_status (*read)(const trm_hf_reader *reader, trm_hf_config *config);
     trm_hf_names names;
@@ -135,7 +136,8 @@ extern const trm_hf_family *const trm_hf_families[]; /* ends with NULL */
 /* A model with images: its text part, of the family that text_config's model_type names, is opened. */
 typedef struct trm_hf_wrapper {
     const char *architecture, *model_type, *models;
-    bool tied; /* where the file does not have tie_word_embeddings */
+    bool tied;             /* where the file does not have tie_word_embeddings */
+    const char *flat_type; /* of the text part, where its keys stand beside the others and there is no text_config */
 } trm_hf_wrapper;
 
 extern const trm_hf_wrapper trm_hf_wrappers[]; /* ends with architecture NULL */
@@ -186,6 +188,7 @@ typedef struct trm_hf_rope_keys {
     const char *theta;
     const char *partial;       /* NULL: heads are rotated whole */
     const char *sliding_theta; /* NULL: one rope for all layers */
+    bool is_mrope;             /* mrope is known: one position a token, as text has, is the default rope */
     bool is_longrope;          /* so is all that is scaled, whatever its type is called */
 } trm_hf_rope_keys;
 trm_status trm_hf_read_rope_keys(const trm_hf_reader *reader, const trm_hf_rope_keys *keys, trm_hf_config *config);

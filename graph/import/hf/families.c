@@ -9,13 +9,16 @@ const trm_hf_family *const trm_hf_families[] = {TRM_HF_FAMILIES(ROW) NULL};
 
 /* Aya Vision and Command A Vision are not here: transformers leaves out the scale of logits that Cohere 2 has. */
 const trm_hf_wrapper trm_hf_wrappers[] = {
-    {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B", true},
-    {"Mistral3ForConditionalGeneration", "mistral3", "Mistral Small 3.1 and 3.2, Ministral 3, Devstral Small 2", true},
-    {"LlavaForConditionalGeneration", "llava", "LLaVA 1.5, Pixtral", false},
-    {"InternVLForConditionalGeneration", "internvl", "InternVL 2.5 to 3.5", true},
-    {"Idefics3ForConditionalGeneration", "idefics3", "Idefics3, SmolVLM of 2024", false},
-    {"SmolVLMForConditionalGeneration", "smolvlm", "SmolVLM2", false},
-    {NULL, NULL, NULL, false},
+    {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B", true, NULL},
+    {"Mistral3ForConditionalGeneration", "mistral3", "Mistral Small 3.1 and 3.2, Ministral 3, Devstral Small 2", true,
+     NULL},
+    {"LlavaForConditionalGeneration", "llava", "LLaVA 1.5, Pixtral", false, NULL},
+    {"InternVLForConditionalGeneration", "internvl", "InternVL 2.5 to 3.5", true, NULL},
+    {"Idefics3ForConditionalGeneration", "idefics3", "Idefics3, SmolVLM of 2024", false, NULL},
+    {"SmolVLMForConditionalGeneration", "smolvlm", "SmolVLM2", false, NULL},
+    {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "Qwen2.5-VL", false, "qwen2_5_vl_text"},
+    {"Qwen3VLForConditionalGeneration", "qwen3_vl", "Qwen3-VL 2B to 32B", false, NULL},
+    {NULL, NULL, NULL, false, NULL},
 };
 
 trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config)

@@ -50,6 +50,10 @@ static trm_status read_type(const trm_json *object, const trm_hf_rope_keys *keys
     if (name == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: rope_type is not a string");
     }
+    if (keys->is_mrope && strcmp(name, "mrope") == 0) {
+        *type = TRM_HF_ROPE_DEFAULT;
+        return TRM_OK;
+    }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i].name, name) == 0) {
             *type = known[i].type;

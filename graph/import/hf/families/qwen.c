@@ -21,14 +21,20 @@ static trm_status read_windows(const trm_hf_reader *reader, trm_hf_config *confi
 
 static trm_status read_qwen2(const trm_hf_reader *reader, trm_hf_config *config)
 {
+    static const trm_hf_rope_keys rope_keys = {.theta = "rope_theta", .is_mrope = true};
+    config->activation = TRM_ACTIVATION_SILU;
     config->qkv_bias = true;
-    TRM_TRY(trm_hf_read_common(reader, config));
+    TRM_TRY(trm_hf_read_sizes(reader, config));
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_act", config));
+    TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
+    TRM_TRY(trm_hf_read_rope_keys(reader, &rope_keys, config));
     return read_windows(reader, config);
 }
 
 const trm_hf_family trm_hf_qwen2 = {
     .architecture = "Qwen2ForCausalLM",
     .model_type = "qwen2",
+    .text_type = "qwen2_5_vl_text",
     .models = "Qwen 1.5, 2, 2.5, QwQ",
     .details = "bias on q, k, v; windows by layer",
     .read = read_qwen2,
@@ -46,6 +52,7 @@ static trm_status read_qwen3(const trm_hf_reader *reader, trm_hf_config *config)
 const trm_hf_family trm_hf_qwen3 = {
     .architecture = "Qwen3ForCausalLM",
     .model_type = "qwen3",
+    .text_type = "qwen3_vl_text",
     .models = "Qwen3 0.6B to 32B",
     .details = "norms on q and k",
     .read = read_qwen3,
