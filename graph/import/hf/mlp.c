@@ -43,6 +43,8 @@ static trm_status add_xielu(trm_hf_decoder *d, trm_tensor *x, trm_tensor **outpu
     TRM_TRY(take_number(d, ".alpha_n", &alpha_n));
     TRM_TRY(take_number(d, ".beta", &beta));
     TRM_TRY(take_number(d, ".eps", &eps));
+    const double p = trm_hf_round(d->dtype, softplus(alpha_p));
+    const double n = trm_hf_round(d->dtype, beta + trm_hf_round(d->dtype, softplus(alpha_n)));
     const trm_layer_desc relu = {.kind = TRM_LAYER_UNARY, .unary = {.activation = TRM_ACTIVATION_RELU}},
                          sign = {.kind = TRM_LAYER_CAST, .cast = {.to = TRM_BOOL}},
                          clip = {.kind = TRM_LAYER_UNARY,
@@ -54,11 +56,11 @@ static trm_status add_xielu(trm_hf_decoder *d, trm_tensor *x, trm_tensor **outpu
     TRM_TRY(trm_hf_add_layer(d, "mlp.relu", "", &relu, &x, 1, &positive));
     TRM_TRY(trm_hf_add_layer(d, "mlp.is_positive", "", &sign, &positive, 1, &is_positive));
     TRM_TRY(trm_hf_add_product(d, "mlp.squared", positive, x, &positive));
-    TRM_TRY(trm_hf_add_scale(d, "mlp.positive", "", softplus(alpha_p), positive, &positive));
+    TRM_TRY(trm_hf_add_scale(d, "mlp.positive", "", p, positive, &positive));
     TRM_TRY(trm_hf_add_layer(d, "mlp.clipped", "", &clip, &x, 1, &negative));
     TRM_TRY(trm_hf_add_layer(d, "mlp.elu", "", &elu, &negative, 1, &negative));
     TRM_TRY(trm_hf_add_layer(d, "mlp.difference", "", &subtract, (trm_tensor *[]){negative, x}, 2, &negative));
-    TRM_TRY(trm_hf_add_scale(d, "mlp.negative", "", beta + softplus(alpha_n), negative, &negative));
+    TRM_TRY(trm_hf_add_scale(d, "mlp.negative", "", n, negative, &negative));
     TRM_TRY(
         trm_hf_add_layer(d, "mlp.curve", "", &select, (trm_tensor *[]){is_positive, positive, negative}, 3, output));
     TRM_TRY(trm_hf_add_scale(d, "mlp.linear", "", beta, x, &linear));
