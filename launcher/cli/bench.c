@@ -6,10 +6,10 @@
 #include "base/error.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/job.h"
+#include "launcher/cli/job/report.h"
+#include "launcher/cli/job/stalls.h"
 #include "launcher/cli/onnx/job.h"
-#include "launcher/cli/report.h"
-#include "launcher/cli/stalls.h"
 
 typedef struct bench_run {
     trm_generate_stats stats;

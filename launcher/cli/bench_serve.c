@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
-#include "launcher/cli/report.h"
+#include "launcher/cli/job/job.h"
+#include "launcher/cli/job/report.h"
 #include "launcher/serve/load/load.h"
 
 static void show_progress(void *user, int32_t done, int32_t total)

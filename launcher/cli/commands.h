@@ -4,7 +4,7 @@
 #ifndef TRM_LAUNCHER_CLI_COMMANDS_H
 #define TRM_LAUNCHER_CLI_COMMANDS_H
 
-#include "launcher/cli/settings.h"
+#include "launcher/cli/settings/settings.h"
 
 typedef struct command {
     const char *name;

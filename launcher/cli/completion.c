@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/job.h"
 
 static void print_flags(unsigned mask)
 {

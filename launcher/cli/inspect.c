@@ -5,10 +5,10 @@
 #include "base/error.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/job.h"
+#include "launcher/cli/job/report.h"
+#include "launcher/cli/job/stalls.h"
 #include "launcher/cli/onnx/job.h"
-#include "launcher/cli/report.h"
-#include "launcher/cli/stalls.h"
 
 static void print_system_line(void *user, const char *group, const char *name, const char *value)
 {

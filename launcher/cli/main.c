@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/job.h"
 
 const command commands_table[] = {
     {"run", COMMAND_RUN, command_run,

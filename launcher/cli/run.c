@@ -10,12 +10,12 @@
 #include "base/file.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/conversation.h"
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/conversation.h"
+#include "launcher/cli/job/job.h"
+#include "launcher/cli/job/report.h"
+#include "launcher/cli/job/tokenizer_thread.h"
 #include "launcher/cli/onnx/job.h"
-#include "launcher/cli/report.h"
-#include "launcher/cli/text_sink.h"
-#include "launcher/cli/tokenizer_thread.h"
+#include "launcher/text/text_sink.h"
 
 #define PROMPT_LIMIT   ((size_t)256 << 20)
 #define MOST_SEQUENCES 16

@@ -14,11 +14,11 @@
 #include "base/error.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
-#include "launcher/cli/tokenizer_thread.h"
-#include "launcher/serve/embedding.h"
-#include "launcher/serve/server.h"
-#include "launcher/serve/worker.h"
+#include "launcher/cli/job/job.h"
+#include "launcher/cli/job/tokenizer_thread.h"
+#include "launcher/serve/http/server.h"
+#include "launcher/serve/responses/embedding.h"
+#include "launcher/serve/worker/worker.h"
 
 #define MOST_RESTARTS   3
 #define SEQUENCES       256

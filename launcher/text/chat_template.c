@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "base/recorder.h"
 #include "launcher/text/jinja/eval.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 #define FILE_LIMIT   ((size_t)4 << 20)
 #define CONFIG_LIMIT ((size_t)64 << 20) /* tokenizer_config.json lists every added token */

@@ -15,8 +15,8 @@
 #include <trireme/grammar.h>
 
 #include "base/map.h"
-#include "launcher/text/byte_level.h"
-#include "launcher/text/tokenizer.h"
+#include "launcher/text/tokenizer/byte_level.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 #include "support/support.h"
 
 #define VOCAB      128256

@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "fuzz.h"
-#include "launcher/serve/api_request.h"
+#include "launcher/serve/requests/api_request.h"
 
 #define VOCAB 1000
 

@@ -5,7 +5,7 @@
 #include <trireme/network.h>
 
 #include "fuzz.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 static const char sample[] =
     "[{\"role\": \"user\", \"content\": \"hi \\u00e9\"}, {\"role\": \"assistant\", \"content\": "

@@ -6,7 +6,7 @@
 #include <trireme/grammar.h>
 
 #include "fuzz.h"
-#include "launcher/text/tokenizer.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 
 static trm_tokenizer *tokenizer;
 static trm_grammar_vocab *vocab;

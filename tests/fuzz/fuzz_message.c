@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "launcher/serve/reasoning.h"
-#include "launcher/serve/tool_stream.h"
-#include "launcher/serve/tools.h"
+#include "launcher/serve/requests/reasoning.h"
+#include "launcher/serve/requests/tools.h"
+#include "launcher/serve/responses/tool_stream.h"
 
 static api_request request;
 

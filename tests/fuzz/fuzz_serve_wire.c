@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "fuzz.h"
-#include "launcher/serve/wire.h"
+#include "launcher/serve/ipc/wire.h"
 
 static void read_as_everything(const wire_frame *frame)
 {

@@ -5,8 +5,8 @@
 #include <trireme/network.h>
 
 #include "fuzz.h"
-#include "launcher/text/tokenizer.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 
 static const char sample[] =
     "Hello  w\xC3\xB6rld! it's 123 ab\n\n<s>\xE4\xBD\xA0\xE5\xA5\xBD \xF0\x9F\x98\x80 e\xCC\x81 \xEF\xAC\x81"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
-#include "launcher/cli/report.h"
+#include "launcher/cli/job/report.h"
 
 static char *text;
 static size_t text_size;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "base/json.h"
-#include "launcher/cli/settings.h"
+#include "launcher/cli/settings/settings.h"
 
 static settings all;
 

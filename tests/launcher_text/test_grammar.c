@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "launcher/text/grammar/machine.h"
-#include "launcher/text/tokenizer.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 #include "support/grammar_walk.h"
 
 #define TOKENIZERS TRM_SOURCE_DIR "/tests/goldens/tokenizers/"

@@ -2,8 +2,8 @@
  * pre_tokenizers.Split(Regex(pattern), "isolated").pre_tokenize_str(text). */
 #include <stdio.h>
 
-#include "launcher/text/pieces.h"
-#include "launcher/text/regex.h"
+#include "launcher/text/regex/regex.h"
+#include "launcher/text/tokenizer/pieces.h"
 #include "support/support.h"
 
 typedef struct example {

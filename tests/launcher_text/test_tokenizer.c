@@ -6,8 +6,8 @@
 #include <trireme/tokenizer.h>
 
 #include "base/json.h"
-#include "launcher/text/tokenizer.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 #include "support/support.h"
 
 #define FOLDER TRM_SOURCE_DIR "/tests/goldens/tokenizers/"

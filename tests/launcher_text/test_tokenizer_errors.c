@@ -4,7 +4,7 @@
 #include <trireme/network.h>
 
 #include "base/json.h"
-#include "launcher/text/tokenizer.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 #include "support/support.h"
 
 #define BPE       "\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2}, \"merges\": [\"a b\"]}"

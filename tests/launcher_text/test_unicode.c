@@ -1,7 +1,7 @@
 /* Normal forms and properties are those of the versions of Unicode that Hugging Face tokenizers has tables of, older
  * and newer ones than ours. The expected texts were printed by its normalizers (0.23.3), over which all code points
  * agree. */
-#include "launcher/text/unicode.h"
+#include "launcher/text/strings/unicode.h"
 
 #include <stdlib.h>
 

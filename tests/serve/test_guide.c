@@ -3,7 +3,7 @@
 
 #include <trireme/tokenizer.h>
 
-#include "launcher/serve/guide.h"
+#include "launcher/serve/requests/guide.h"
 
 #define MODEL TRM_SOURCE_DIR "/configs/models/kjv-7m"
 

@@ -1,6 +1,6 @@
 /* Request bodies and JSON out, as units. */
-#include "launcher/serve/api_request.h"
-#include "launcher/serve/json_value.h"
+#include "launcher/serve/json/json_value.h"
+#include "launcher/serve/requests/api_request.h"
 #include "support/support.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Which replica a prompt goes to. */
-#include "launcher/serve/router.h"
+#include "launcher/serve/replicas/router.h"
 #include "support/support.h"
 
 #include <trireme/serving.h>

@@ -1,7 +1,7 @@
 /* Tool calls in what models write, and what a forced call must look like. */
-#include "launcher/serve/tools.h"
-#include "launcher/serve/reasoning.h"
-#include "launcher/serve/tool_stream.h"
+#include "launcher/serve/requests/reasoning.h"
+#include "launcher/serve/requests/tools.h"
+#include "launcher/serve/responses/tool_stream.h"
 #include "support/support.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Frames between the front end and the ranks: what goes in comes out, cut and broken ones are refused. */
-#include "launcher/serve/channel.h"
+#include "launcher/serve/ipc/channel.h"
 #include "support/support.h"
 
 #include <sys/socket.h>

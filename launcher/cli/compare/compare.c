@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/commands.h"
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/job.h"
 #include "launcher/cli/onnx/job.h"
 
 extern char **environ;

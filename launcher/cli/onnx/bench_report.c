@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/unit.h"
-#include "launcher/cli/report.h"
+#include "launcher/cli/job/report.h"
 
 /* ---- tactics ------------------------------------------------------------------------------------------- */
 

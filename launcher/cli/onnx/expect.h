@@ -4,8 +4,8 @@
 #ifndef TRM_LAUNCHER_CLI_ONNX_EXPECT_H
 #define TRM_LAUNCHER_CLI_ONNX_EXPECT_H
 
+#include "launcher/cli/job/report.h"
 #include "launcher/cli/onnx/job.h"
-#include "launcher/cli/report.h"
 #include "launcher/cli/tensors/tensor_error.h"
 
 /* ---- references by name -------------------------------------------------------------------------------- */

@@ -4,9 +4,9 @@
 
 #include "base/error.h"
 #include "base/unit.h"
+#include "launcher/cli/job/report.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/onnx/plan_memory.h"
-#include "launcher/cli/report.h"
 
 /* Dims of a port with the names the model gives: "batchx3x224x?". */
 static void port_dims(const trm_onnx_port *port, char *text, size_t size)

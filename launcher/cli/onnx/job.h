@@ -6,7 +6,7 @@
 
 #include <trireme/trireme.h>
 
-#include "launcher/cli/job.h"
+#include "launcher/cli/job/job.h"
 
 #define ONNX_MOST_ELEMENTS 32 /* of an input on the command line */
 

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/cli/job/report.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/onnx/plan_memory.h"
-#include "launcher/cli/report.h"
 
 /* The plans of all ranks. */
 typedef struct plan_set {

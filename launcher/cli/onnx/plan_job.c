@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
+#include "launcher/cli/job/report.h"
 #include "launcher/cli/onnx/job.h"
-#include "launcher/cli/report.h"
 
 /* ---- plans in place of models -------------------------------------------------------------------------- */
 

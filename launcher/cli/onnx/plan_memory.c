@@ -2,8 +2,8 @@
 #include "launcher/cli/onnx/plan_memory.h"
 
 #include "base/unit.h"
-#include "launcher/cli/job.h"
-#include "launcher/cli/stalls.h"
+#include "launcher/cli/job/job.h"
+#include "launcher/cli/job/stalls.h"
 
 trm_status plan_memory_print(const trm_plan *plan, int32_t rank)
 {

@@ -7,7 +7,7 @@
 
 #include <trireme/trireme.h>
 
-#include "launcher/cli/report.h"
+#include "launcher/cli/job/report.h"
 
 /* Lines "rank 0: ...". */
 trm_status plan_memory_print(const trm_plan *plan, int32_t rank);

@@ -5,8 +5,8 @@
 #ifndef TRM_LAUNCHER_CLI_TENSOR_ERROR_H
 #define TRM_LAUNCHER_CLI_TENSOR_ERROR_H
 
-#include "launcher/cli/report.h"
-#include "launcher/cli/settings.h"
+#include "launcher/cli/job/report.h"
+#include "launcher/cli/settings/settings.h"
 
 typedef struct tensor_value {
     trm_dtype dtype;

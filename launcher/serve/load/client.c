@@ -14,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "launcher/serve/json_text.h"
+#include "launcher/serve/json/json_text.h"
 #include "launcher/serve/load/load.h"
 #include "launcher/serve/load/tls.h"
 

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/buffer.h"
 #include "launcher/text/grammar/alike.h"
 #include "launcher/text/grammar/nfa.h"
+#include "launcher/text/strings/buffer.h"
 
 #define MOST_STATES 200000
 #define MOST_MOVES  ((size_t)16 << 20)

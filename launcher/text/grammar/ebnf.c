@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "launcher/text/grammar/tree.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 #define MOST_RANGES 512
 #define MOST_TIMES  10000

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/buffer.h"
 #include "launcher/text/grammar/vocab.h"
+#include "launcher/text/strings/buffer.h"
 
 #define MOST_ITEMS   2000    /* pairs of one configuration */
 #define SEEN_SLOTS   8192    /* at least four times as many */

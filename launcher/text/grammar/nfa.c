@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/buffer.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/buffer.h"
+#include "launcher/text/strings/utf8.h"
 
 #define MOST_STATES 400000
 #define MOST_EDGES  1500000

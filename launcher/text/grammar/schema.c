@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/buffer.h"
+#include "launcher/text/strings/buffer.h"
 
 /* The member also if it is null; NULL if absent. */
 const trm_json *trm_schema_member(const trm_json *object, const char *key)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 /* ---- arrays ---- */
 

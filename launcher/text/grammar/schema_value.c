@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "launcher/text/grammar/number.h"
 #include "launcher/text/jinja/value.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 #define MOST_COUNT 10000
 

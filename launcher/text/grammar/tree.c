@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/buffer.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/buffer.h"
+#include "launcher/text/strings/utf8.h"
 
 #define MOST_NODES 400000
 #define MOST_RULES 20000

@@ -6,10 +6,10 @@
 
 #include "base/error.h"
 #include "base/recorder.h"
-#include "launcher/text/byte_level.h"
 #include "launcher/text/grammar/alike.h"
-#include "launcher/text/tokenizer.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
+#include "launcher/text/tokenizer/byte_level.h"
+#include "launcher/text/tokenizer/tokenizer.h"
 
 #define LARGEST_SIZE ((int32_t)1 << 23)
 

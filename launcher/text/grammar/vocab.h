@@ -7,7 +7,7 @@
 #include <trireme/grammar.h>
 
 #include "base/arena.h"
-#include "launcher/text/buffer.h"
+#include "launcher/text/strings/buffer.h"
 
 #define TRM_GRAMMAR_LONGEST_TOKEN 255
 

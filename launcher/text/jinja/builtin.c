@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "launcher/text/jinja/parser.h"
 #include "launcher/text/jinja/text.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 #define LONGEST_RANGE 100000 /* as the sandbox of Jinja2 has it */
 

@@ -12,7 +12,7 @@
 #include "launcher/text/jinja/parser.h"
 #include "launcher/text/jinja/string.h"
 #include "launcher/text/jinja/text.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 static trm_status self_text(trm_jinja_call *call, trm_jinja_value *text)
 {

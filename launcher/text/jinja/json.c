@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/json_scan.h"
 #include "launcher/text/jinja/value.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 /* A reader of text that trm_json_scan has found valid, so it looks at nothing twice. */
 typedef struct json_reader {

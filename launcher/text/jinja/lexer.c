@@ -7,9 +7,9 @@
 
 #include "base/c_locale.h"
 #include "base/error.h"
-#include "launcher/text/buffer.h"
 #include "launcher/text/jinja/text.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/buffer.h"
+#include "launcher/text/strings/utf8.h"
 
 #define MOST_BRACKETS 256
 

@@ -6,7 +6,7 @@
 #include "launcher/text/jinja/builtin.h"
 #include "launcher/text/jinja/parser.h"
 #include "launcher/text/jinja/string.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 /* "address.city.0" of an item, numbers as indices; NULL: the item. An undefined part becomes `otherwise`, if given. */
 static trm_status get_path(trm_jinja_run *run, const trm_jinja_value *item, const trm_jinja_value *path,

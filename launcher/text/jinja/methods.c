@@ -6,7 +6,7 @@
 #include "launcher/text/jinja/builtin.h"
 #include "launcher/text/jinja/string.h"
 #include "launcher/text/jinja/text.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 /* Where a method looks, and whether it must find something. */
 enum { FROM_LEFT = 1, FROM_RIGHT = 2, MUST = 4 };

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/text/jinja/builtin.h"
 #include "launcher/text/jinja/parser.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 static trm_status fail_undefined(const trm_jinja_run *run, const trm_jinja_value *value)
 {

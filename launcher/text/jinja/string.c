@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/text/jinja/builtin.h"
 #include "launcher/text/jinja/text.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 #define WIDEST 1000000
 

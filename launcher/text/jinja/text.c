@@ -4,8 +4,8 @@
 #include <utf8proc.h>
 
 #include "base/error.h"
-#include "launcher/text/unicode.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/unicode.h"
+#include "launcher/text/strings/utf8.h"
 
 bool trm_jinja_is_space(int32_t codepoint)
 {

@@ -9,7 +9,7 @@
 
 #include <trireme/status.h>
 
-#include "launcher/text/buffer.h"
+#include "launcher/text/strings/buffer.h"
 
 bool trm_jinja_is_space(int32_t codepoint);     /* str.isspace, what strip() removes and \s matches */
 bool trm_jinja_is_printable(int32_t codepoint); /* str.isprintable: what repr() leaves as it is */

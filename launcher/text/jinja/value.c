@@ -10,7 +10,7 @@
 #include "base/c_locale.h"
 #include "base/error.h"
 #include "launcher/text/jinja/text.h"
-#include "launcher/text/utf8.h"
+#include "launcher/text/strings/utf8.h"
 
 #define MEMORY_LIMIT ((size_t)256 << 20)
 

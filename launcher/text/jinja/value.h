@@ -12,7 +12,7 @@
 #include <trireme/status.h>
 
 #include "base/arena.h"
-#include "launcher/text/buffer.h"
+#include "launcher/text/strings/buffer.h"
 
 typedef enum trm_jinja_kind {
     TRM_JINJA_UNDEFINED, /* text: what is not defined, for messages */

@@ -1,0 +1,78 @@
+/* Messages and the prompts made of them. */
+#include "launcher/cli/job/conversation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/cli/job/report.h"
+#include "launcher/text/strings/buffer.h"
+
+trm_status conversation_open(conversation *talk, const char *path, const char *system)
+{
+    TRM_TRY(trm_chat_template_open(path, NULL, &talk->chat));
+    return system == NULL ? TRM_OK : conversation_say(talk, "system", system, strlen(system));
+}
+
+void conversation_close(conversation *talk)
+{
+    while (talk->count > 0) {
+        conversation_unsay(talk);
+    }
+    free(talk->messages);
+    trm_chat_template_close(talk->chat);
+    *talk = (conversation){0};
+}
+
+trm_status conversation_say(conversation *talk, const char *role, const char *text, size_t size)
+{
+    void *messages = talk->messages;
+    TRM_TRY(trm_array_grow(&messages, &talk->capacity, talk->count + 1, sizeof(*talk->messages)));
+    talk->messages = messages;
+    char *copy = malloc(size + 1);
+    if (copy == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a message of %zu bytes", size);
+    }
+    if (size > 0) {
+        memcpy(copy, text, size);
+    }
+    copy[size] = '\0';
+    talk->messages[talk->count++] = (conversation_message){role, copy, size};
+    return TRM_OK;
+}
+
+void conversation_unsay(conversation *talk)
+{
+    if (talk->count > 0) {
+        free(talk->messages[--talk->count].text);
+    }
+}
+
+trm_status conversation_prompt(const conversation *talk, char **text, size_t *size)
+{
+    char *json = NULL;
+    size_t json_size = 0;
+    FILE *out = open_memstream(&json, &json_size);
+    if (out == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of %zu messages", talk->count);
+    }
+    report r;
+    report_begin(&r, out);
+    report_open(&r, "messages", '[');
+    for (size_t i = 0; i < talk->count; i++) {
+        report_open(&r, NULL, '{');
+        report_text(&r, "role", talk->messages[i].role);
+        report_bytes(&r, "content", talk->messages[i].text, talk->messages[i].size);
+        report_close(&r);
+    }
+    report_end(&r);
+    bool written = fclose(out) == 0;
+    trm_chat_input input = TRM_CHAT_INPUT_INIT;
+    input.messages = "[]"; /* those of `extra` win */
+    input.extra = json;
+    trm_status status = written ? trm_chat_template_render(talk->chat, &input, text, size)
+                                : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot write %zu messages", talk->count);
+    free(json);
+    return status;
+}

@@ -1,0 +1,32 @@
+/*
+ * A conversation with a model: messages so far, and the prompt that its chat template makes of them.
+ */
+#ifndef TRM_LAUNCHER_CLI_JOB_CONVERSATION_H
+#define TRM_LAUNCHER_CLI_JOB_CONVERSATION_H
+
+#include <trireme/chat.h>
+
+typedef struct conversation_message {
+    const char *role; /* a literal */
+    char *text;
+    size_t size;
+} conversation_message;
+
+/* Zero-initialized is closed. */
+typedef struct conversation {
+    trm_chat_template *chat;
+    conversation_message *messages; /* [count] */
+    size_t count, capacity;
+} conversation;
+
+/* `path`: a model folder, or the file of a template. `system` is the first message, NULL: none. */
+trm_status conversation_open(conversation *talk, const char *path, const char *system);
+void conversation_close(conversation *talk);
+/* Adds a message; `role` must be a literal. */
+trm_status conversation_say(conversation *talk, const char *role, const char *text, size_t size);
+/* Takes the last message back. */
+void conversation_unsay(conversation *talk);
+/* The prompt to continue with the assistant's next message; release with trm_free. */
+trm_status conversation_prompt(const conversation *talk, char **text, size_t *size);
+
+#endif

@@ -1,0 +1,59 @@
+/* A tokenizer opened beside everything else. */
+#include "launcher/cli/job/tokenizer_thread.h"
+
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+static void *open_tokenizer(void *user)
+{
+    tokenizer_thread *t = user;
+    double began = trm_clock_seconds();
+    t->status = trm_tokenizer_open(t->path, &t->tokenizer);
+    if (t->status != TRM_OK) { /* the record of errors is the thread's own */
+        snprintf(t->cause, sizeof(t->cause), "%s", trm_last_error());
+        t->status = t->status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : t->status;
+    }
+    t->seconds = trm_clock_seconds() - began;
+    atomic_store(&t->is_done, true);
+    return NULL;
+}
+
+void tokenizer_thread_start(tokenizer_thread *t, const char *path)
+{
+    if (t->is_started || atomic_load(&t->is_done)) {
+        return;
+    }
+    int length = snprintf(t->path, sizeof(t->path), "%s", path);
+    if (length < 0 || (size_t)length >= sizeof(t->path)) {
+        snprintf(t->cause, sizeof(t->cause), "the path of a model has %d bytes, expected at most %zu", length,
+                 sizeof(t->path) - 1);
+        t->status = TRM_ERROR_INVALID_ARGUMENT;
+        atomic_store(&t->is_done, true);
+        return;
+    }
+    t->is_started = pthread_create(&t->thread, NULL, open_tokenizer, t) == 0;
+    if (!t->is_started) {
+        open_tokenizer(t);
+    }
+}
+
+trm_status tokenizer_thread_wait(tokenizer_thread *t)
+{
+    if (t->is_started) {
+        pthread_join(t->thread, NULL);
+        t->is_started = false;
+    }
+    return t->status == TRM_OK ? TRM_OK : trm_fail(t->status, "%s", t->cause);
+}
+
+void tokenizer_thread_fini(tokenizer_thread *t)
+{
+    if (t->is_started) {
+        pthread_join(t->thread, NULL);
+        t->is_started = false;
+    }
+    trm_tokenizer_close(t->tokenizer);
+    t->tokenizer = NULL;
+}

@@ -1,0 +1,12 @@
+/*
+ * The page at /, made of page.html when the program is built.
+ */
+#ifndef TRM_LAUNCHER_SERVE_HTTP_PAGE_H
+#define TRM_LAUNCHER_SERVE_HTTP_PAGE_H
+
+#include <stddef.h>
+
+extern const unsigned char serve_page[];
+extern const size_t serve_page_size;
+
+#endif

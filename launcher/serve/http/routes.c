@@ -1,0 +1,564 @@
+/* What each path does. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <trireme/trireme.h>
+
+#include "base/error.h"
+#include "launcher/serve/http/page.h"
+#include "launcher/serve/http/server_internal.h"
+#include "launcher/serve/json/json_value.h"
+#include "launcher/serve/requests/chat.h"
+#include "launcher/serve/requests/reasoning.h"
+#include "launcher/serve/requests/tools.h"
+
+#define SLEEP_SECONDS 10 /* for the ranks to end; a connection thread waits for it */
+
+static enum MHD_Result answer_failure(call *c, trm_status status, const char *param)
+{
+    api_error error;
+    api_fail_status(&error, status, param);
+    return call_reply_error(c, &error);
+}
+
+static enum MHD_Result answer_health(call *c)
+{
+    hub_state state = hub_get_state(c->server->hub);
+    json_text json = {0};
+    metrics m;
+    hub_snapshot(c->server->hub, &m);
+    json_object(&json, NULL);
+    json_string(&json, "status", state == HUB_READY ? "ok" : hub_state_name(state));
+    if (m.replicas > 1) {
+        int32_t serving = 0;
+        for (int32_t i = 0; i < m.replicas; i++) {
+            serving += m.replica[i].serves;
+        }
+        json_integer(&json, "replicas", m.replicas);
+        json_integer(&json, "replicas_serving", serving);
+    }
+    json_end_object(&json);
+    return call_reply_json(c, state == HUB_READY ? 200 : 503, &json);
+}
+
+/* Alive as long as the server means to serve: also while it loads or recovers. */
+static enum MHD_Result answer_live(call *c)
+{
+    hub_state state = hub_get_state(c->server->hub);
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "status", hub_state_name(state));
+    json_end_object(&json);
+    return call_reply_json(c, state == HUB_ENDED ? 503 : 200, &json);
+}
+
+static enum MHD_Result answer_version(call *c)
+{
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "version", trm_version());
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+static void write_model(json_text *json, const server *s)
+{
+    wire_ready ready;
+    bool was_ready = hub_get_ready(s->hub, &ready);
+    json_object(json, NULL);
+    json_string(json, "id", s->options.model_name);
+    json_string(json, "object", "model");
+    json_integer(json, "created", s->started);
+    json_string(json, "owned_by", "trireme");
+    json_string(json, "root", s->options.model_folder);
+    json_integer(json, "max_model_len", was_ready ? ready.max_context : s->options.info->context_length);
+    json_end_object(json);
+}
+
+static enum MHD_Result answer_models(call *c)
+{
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "object", "list");
+    json_array(&json, "data");
+    write_model(&json, c->server);
+    json_end_array(&json);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+static enum MHD_Result answer_model(call *c)
+{
+    const char *name = c->path + strlen(c->route->path);
+    json_text json = {0};
+    api_error error;
+    if (strcmp(name, c->server->options.model_name) != 0) {
+        api_fail(&error, 404, "model", "model_not_found", "the model %s does not exist", name);
+        return call_reply_error(c, &error);
+    }
+    write_model(&json, c->server);
+    return call_reply_json(c, 200, &json);
+}
+
+static enum MHD_Result answer_metrics(call *c)
+{
+    server *s = c->server;
+    metrics m;
+    json_text text = {0};
+    trm_bytes stalls = {0};
+    hub_snapshot(s->hub, &m);
+    m.connections = atomic_load(&s->connections);
+    for (int32_t i = 0; i < 6; i++) {
+        m.replies[i] = atomic_load(&s->replies[i]);
+    }
+    if (hub_stalls(s->hub, &stalls) != TRM_OK) {
+        trm_bytes_fini(&stalls);
+        return MHD_NO;
+    }
+    metrics_write(&m, s->options.model_name, stalls.data, &text);
+    trm_bytes_fini(&stalls);
+    enum MHD_Result result = text.status == TRM_OK ? call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8",
+                                                                text.bytes.data, text.bytes.size)
+                                                   : MHD_NO;
+    json_text_fini(&text);
+    return result;
+}
+
+/* Tokens of every prompt; on failure none. */
+static trm_status encode_prompts(const server *s, const api_request *request, trm_tokens *prompts)
+{
+    trm_status status = TRM_OK;
+    for (int32_t i = 0; i < request->n_prompts && status == TRM_OK; i++) {
+        const api_prompt *prompt = &request->prompts[i];
+        if (prompt->text != NULL) {
+            status = trm_tokenizer_encode(s->options.tokenizer, prompt->text, strlen(prompt->text),
+                                          request->add_special, &prompts[i]);
+        } else {
+            prompts[i].ids = malloc((prompt->n_ids + 1) * sizeof(int32_t));
+            if (prompts[i].ids == NULL) {
+                status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a prompt of %zu tokens", prompt->n_ids);
+                break;
+            }
+            memcpy(prompts[i].ids, prompt->ids, prompt->n_ids * sizeof(int32_t));
+            prompts[i].count = prompt->n_ids;
+        }
+        if (status == TRM_OK && prompts[i].count == 0) {
+            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty", i);
+        }
+    }
+    if (status != TRM_OK) {
+        for (int32_t i = 0; i < request->n_prompts; i++) {
+            trm_tokens_fini(&prompts[i]);
+        }
+    }
+    return status;
+}
+
+/* The text of prompts that were given as ids. */
+static trm_status write_out_prompts(const server *s, api_request *request)
+{
+    for (int32_t i = 0; i < request->n_prompts; i++) {
+        api_prompt *prompt = &request->prompts[i];
+        char *text = NULL;
+        size_t size;
+        if (prompt->text == NULL) {
+            TRM_TRY(trm_tokenizer_decode(s->options.tokenizer, prompt->ids, prompt->n_ids, true, &text, &size));
+            prompt->text = trm_arena_strdup(&request->arena, text);
+            trm_free(text);
+            if (prompt->text == NULL) {
+                return TRM_ERROR_OUT_OF_MEMORY;
+            }
+        }
+    }
+    return TRM_OK;
+}
+
+/* Where a request of a kind has its prompt. */
+static const char *prompt_key(api_kind kind)
+{
+    return kind == API_COMPLETION ? "prompt" : kind == API_RESPONSE || kind == API_EMBEDDING ? "input" : "messages";
+}
+
+/* A prompt must leave room for a token, and for max_tokens where they are asked for. */
+static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
+{
+    wire_ready ready;
+    if (!hub_get_ready(s->hub, &ready)) {
+        return true;
+    }
+    for (int32_t i = 0; i < request->n_prompts; i++) {
+        int64_t count = (int64_t)prompts[i].count, more = request->max_tokens < 0 ? 1 : request->max_tokens;
+        if (count + more > ready.max_context) {
+            return api_fail(error, 400, prompt_key(request->kind), "context_length_exceeded",
+                            "the prompt has %lld tokens and %lld more are asked for, the context has room for %lld",
+                            (long long)count, (long long)more, (long long)ready.max_context);
+        }
+    }
+    return true;
+}
+
+/* Whether the grammar of a request can be followed; it is then ready for the next one with the same. */
+static bool check_grammar(const server *s, const api_request *request, api_error *error)
+{
+    guide *g = NULL;
+    if (request->format == API_FORMAT_TEXT) {
+        return true;
+    }
+    trm_status status = guide_open(s->options.guides, request->format, request->grammar, &g);
+    guide_release(s->options.guides, g);
+    return status == TRM_OK || api_fail_status(error, status, request->format_key);
+}
+
+/* Tokenizes the prompts of a parsed request and hands it over. Frees it in any case. */
+static enum MHD_Result submit_request(call *c, api_request *request)
+{
+    api_error error;
+    if (!check_grammar(c->server, request, &error)) {
+        api_request_fini(request);
+        return call_reply_error(c, &error);
+    }
+    trm_tokens *prompts = trm_arena_array(&request->arena, (size_t)request->n_prompts, sizeof(trm_tokens));
+    trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->server, request, prompts);
+    enum MHD_Result result;
+    if (status == TRM_OK && request->echo) {
+        status = write_out_prompts(c->server, request);
+    }
+    if (status != TRM_OK) {
+        result = answer_failure(c, status, prompt_key(request->kind));
+    } else if (!check_lengths(c->server, request, prompts, &error)) {
+        for (int32_t i = 0; i < request->n_prompts; i++) {
+            trm_tokens_fini(&prompts[i]);
+        }
+        result = call_reply_error(c, &error);
+    } else {
+        result = call_submit(c, request, prompts);
+    }
+    api_request_fini(request);
+    return result;
+}
+
+static bool parse_request(const call *c, api_kind kind, api_request *request, api_error *error)
+{
+    const server *s = c->server;
+    return api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
+                             trm_tokenizer_vocab_size(s->options.tokenizer), s->names, request, error);
+}
+
+static enum MHD_Result answer_completions(call *c)
+{
+    api_request request;
+    api_error error;
+    return parse_request(c, API_COMPLETION, &request, &error) ? submit_request(c, &request)
+                                                              : call_reply_error(c, &error);
+}
+
+/* Where the template tells reasoning from answers, so do replies. JSON has no room for any, nor have forced calls. */
+static void find_reasoning(const server *s, api_request *request)
+{
+    bool free_text = request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA;
+    request->has_reasoning =
+        request->kind == API_CHAT && free_text && trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
+    request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
+}
+
+/* Chats of every kind: messages to a prompt, and on. */
+static enum MHD_Result answer_messages(call *c, api_kind kind)
+{
+    api_request request;
+    api_error error;
+    if (!parse_request(c, kind, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    if (kind == API_MESSAGES && request.max_tokens < 0) { /* counting tokens goes without */
+        api_fail(&error, 400, "max_tokens", "invalid_type", "max_tokens is missing, expected a number of tokens");
+        api_request_fini(&request);
+        return call_reply_error(c, &error);
+    }
+    request.tool_style = tools_style(c->server->options.tokenizer);
+    if (request.tool_mode == TOOL_AUTO) {
+        request.skip_special = false; /* calls begin with special tokens */
+    }
+    if (!chat_prompt(c->server->options.chat, &request, &error)) {
+        api_request_fini(&request);
+        return call_reply_error(c, &error);
+    }
+    find_reasoning(c->server, &request);
+    return submit_request(c, &request);
+}
+
+static enum MHD_Result answer_embeddings(call *c)
+{
+    const server *s = c->server;
+    api_request request;
+    api_error error;
+    if (!parse_request(c, API_EMBEDDING, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    request.embedding = s->options.pooling;
+    bool served = request.embedding != TRM_EMBEDDING_NONE ||
+                  api_fail(&error, 400, NULL, "unsupported_model",
+                           "embeddings are not served: the model pools neither by the mean nor by the last token");
+    if (!served || (request.dimensions > s->options.info->hidden &&
+                    !api_fail(&error, 400, "dimensions", "invalid_value", "dimensions is %lld, the model has %lld",
+                              (long long)request.dimensions, (long long)s->options.info->hidden))) {
+        api_request_fini(&request);
+        return call_reply_error(c, &error);
+    }
+    return submit_request(c, &request);
+}
+
+static enum MHD_Result answer_chat(call *c)
+{
+    return answer_messages(c, API_CHAT);
+}
+
+static enum MHD_Result answer_responses(call *c)
+{
+    return answer_messages(c, API_RESPONSE);
+}
+
+static enum MHD_Result answer_anthropic(call *c)
+{
+    return answer_messages(c, API_MESSAGES);
+}
+
+/* How many tokens the messages of such a request are. */
+static enum MHD_Result answer_count_tokens(call *c)
+{
+    api_request request;
+    api_error error;
+    trm_tokens tokens = {0};
+    if (!parse_request(c, API_MESSAGES, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    enum MHD_Result result;
+    if (!chat_prompt(c->server->options.chat, &request, &error)) {
+        result = call_reply_error(c, &error);
+    } else if (encode_prompts(c->server, &request, &tokens) != TRM_OK) {
+        result = answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages");
+    } else {
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_integer(&json, "input_tokens", (int64_t)tokens.count);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    }
+    trm_tokens_fini(&tokens);
+    api_request_fini(&request);
+    return result;
+}
+
+static enum MHD_Result answer_apply_template(call *c)
+{
+    api_request request;
+    api_error error;
+    if (!parse_request(c, API_CHAT, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    enum MHD_Result result;
+    if (chat_prompt(c->server->options.chat, &request, &error)) {
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_string(&json, "prompt", request.prompts[0].text);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    } else {
+        result = call_reply_error(c, &error);
+    }
+    api_request_fini(&request);
+    return result;
+}
+
+/* The JSON object of the body of a small call; NULL after an error was replied. */
+static trm_json_document *parse_body(call *c, enum MHD_Result *result)
+{
+    trm_json_document *document = NULL;
+    trm_status status = trm_json_parse("body", c->body.data == NULL ? "" : c->body.data, c->body.size, &document);
+    if (status == TRM_OK && !trm_json_is_object(trm_json_root(document))) {
+        trm_json_close(document);
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "body is not a JSON object");
+    }
+    if (status != TRM_OK) {
+        *result = answer_failure(c, status, NULL);
+        return NULL;
+    }
+    return document;
+}
+
+static enum MHD_Result reply_tokens(call *c, const trm_tokens *tokens)
+{
+    wire_ready ready;
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_integer(&json, "count", (int64_t)tokens->count);
+    json_integer(&json, "max_model_len",
+                 hub_get_ready(c->server->hub, &ready) ? ready.max_context : c->server->options.info->context_length);
+    json_array(&json, "tokens");
+    for (size_t i = 0; i < tokens->count; i++) {
+        json_integer(&json, NULL, tokens->ids[i]);
+    }
+    json_end_array(&json);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+/* Those of a chat, as its template makes them. */
+static enum MHD_Result answer_tokenize_chat(call *c)
+{
+    api_request request;
+    api_error error;
+    trm_tokens tokens = {0};
+    if (!parse_request(c, API_CHAT, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    enum MHD_Result result = !chat_prompt(c->server->options.chat, &request, &error) ? call_reply_error(c, &error)
+                             : encode_prompts(c->server, &request, &tokens) != TRM_OK
+                                 ? answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages")
+                                 : reply_tokens(c, &tokens);
+    trm_tokens_fini(&tokens);
+    api_request_fini(&request);
+    return result;
+}
+
+static enum MHD_Result answer_tokenize(call *c)
+{
+    enum MHD_Result result = MHD_NO;
+    const char *prompt = NULL;
+    trm_tokens tokens = {0};
+    bool add_special = true;
+    trm_json_document *document = parse_body(c, &result);
+    if (document == NULL) {
+        return result;
+    }
+    const trm_json *root = trm_json_root(document);
+    if (trm_json_get(root, "messages") != NULL && trm_json_get(root, "prompt") == NULL) {
+        trm_json_close(document);
+        return answer_tokenize_chat(c);
+    }
+    trm_status status = trm_json_member_string(document, root, "prompt", true, &prompt);
+    if (status == TRM_OK) {
+        status = trm_json_member_bool(document, root, "add_special_tokens", false, &add_special);
+    }
+    if (status == TRM_OK) {
+        status = trm_tokenizer_encode(c->server->options.tokenizer, prompt, strlen(prompt), add_special, &tokens);
+    }
+    result = status == TRM_OK ? reply_tokens(c, &tokens) : answer_failure(c, status, "prompt");
+    trm_tokens_fini(&tokens);
+    trm_json_close(document);
+    return result;
+}
+
+static enum MHD_Result answer_detokenize(call *c)
+{
+    enum MHD_Result result = MHD_NO;
+    const server *s = c->server;
+    trm_json_document *document = parse_body(c, &result);
+    if (document == NULL) {
+        return result;
+    }
+    const trm_json *ids = trm_json_get(trm_json_root(document), "tokens");
+    size_t count = trm_json_count(ids), at = 0, size = 0;
+    int32_t *tokens = malloc((count + 1) * sizeof(int32_t));
+    char *text = NULL;
+    trm_status status =
+        tokens == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu tokens", count) : TRM_OK;
+    if (status == TRM_OK && !trm_json_is_array(ids)) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens is missing, expected an array of token ids");
+    }
+    for (const trm_json *id = trm_json_first(ids); status == TRM_OK && id != NULL; id = trm_json_next(id)) {
+        int64_t number = -1;
+        if (!trm_json_integer(id, &number) || number < 0 || number >= trm_tokenizer_vocab_size(s->options.tokenizer)) {
+            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens[%zu] is no token id", at);
+        } else {
+            tokens[at++] = (int32_t)number;
+        }
+    }
+    if (status == TRM_OK) {
+        status = trm_tokenizer_decode(s->options.tokenizer, tokens, at, false, &text, &size);
+    }
+    if (status != TRM_OK) {
+        result = answer_failure(c, status, "tokens");
+    } else {
+        json_text json = {0};
+        json_object(&json, NULL);
+        json_bytes(&json, "prompt", text, size);
+        json_end_object(&json);
+        result = call_reply_json(c, 200, &json);
+    }
+    trm_free(text);
+    free(tokens);
+    trm_json_close(document);
+    return result;
+}
+
+static enum MHD_Result answer_page(call *c)
+{
+    return call_reply(c, 200, "text/html; charset=utf-8", (const char *)serve_page, serve_page_size);
+}
+
+static bool may_sleep(const call *c, api_error *error)
+{
+    return c->server->options.sleeps ||
+           api_fail(error, 404, NULL, "not_found", "%s needs serve with --sleep-mode", c->route->path);
+}
+
+/* Names of vLLM's. Whatever their level: weights are read again from files, which the system has in memory. */
+static enum MHD_Result answer_sleep(call *c)
+{
+    api_error error;
+    if (may_sleep(c, &error)) {
+        trm_status status = hub_sleep(c->server->hub, SLEEP_SECONDS);
+        if (status == TRM_OK) {
+            return call_reply(c, 200, "text/plain", "", 0);
+        }
+        api_fail(&error, status == TRM_ERROR_BUSY ? 409 : 500, NULL, NULL, "%s", trm_last_error());
+    }
+    return call_reply_error(c, &error);
+}
+
+static enum MHD_Result answer_wake(call *c)
+{
+    api_error error;
+    if (!may_sleep(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    hub_wake(c->server->hub);
+    return call_reply(c, 200, "text/plain", "", 0);
+}
+
+static enum MHD_Result answer_is_sleeping(call *c)
+{
+    api_error error;
+    if (!may_sleep(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_bool(&json, "is_sleeping", hub_get_state(c->server->hub) == HUB_SLEEPING);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
+const route routes_table[] = {
+    {"GET", "/", answer_page, true},
+    {"POST", "/v1/completions", answer_completions, false},
+    {"POST", "/v1/chat/completions", answer_chat, false},
+    {"POST", "/v1/responses", answer_responses, false},
+    {"POST", "/v1/messages", answer_anthropic, false},
+    {"POST", "/v1/messages/count_tokens", answer_count_tokens, false},
+    {"POST", "/v1/embeddings", answer_embeddings, false},
+    {"POST", "/apply-template", answer_apply_template, false},
+    {"GET", "/v1/models", answer_models, false},
+    {"GET", "/v1/models/", answer_model, false},
+    {"POST", "/tokenize", answer_tokenize, false},
+    {"POST", "/detokenize", answer_detokenize, false},
+    {"POST", "/sleep", answer_sleep, false},
+    {"POST", "/wake_up", answer_wake, false},
+    {"GET", "/is_sleeping", answer_is_sleeping, false},
+    {"GET", "/health", answer_health, true},
+    {"GET", "/ready", answer_health, true},
+    {"GET", "/live", answer_live, true},
+    {"GET", "/version", answer_version, true},
+    {"GET", "/metrics", answer_metrics, true},
+};
+const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);

@@ -1,0 +1,688 @@
+/* Connections over libmicrohttpd: bodies in, replies and streams out. */
+#include "launcher/serve/http/server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "launcher/serve/http/server_internal.h"
+
+#define STREAM_BLOCK         ((size_t)16 << 10)
+#define SEND_BUFFER          (128 << 10) /* bytes that the kernel keeps for a client that does not read */
+#define LAST_REPLIES_SECONDS 2
+#define PREFLIGHT_SECONDS    "600" /* that browsers may remember what a page may ask for */
+#define SPARE_CONNECTIONS    64    /* that are told to come back later, beyond which none is accepted */
+
+static void wake_connection(void *connection)
+{
+    MHD_resume_connection(connection);
+}
+
+/* Replies. */
+
+/* The page that asks, if its origin is one of those that may; else NULL. */
+static const char *allowed_origin(const call *c)
+{
+    const server *s = c->server;
+    const char *origin = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
+    for (int32_t i = 0; origin != NULL && i < s->options.n_origins; i++) {
+        if (s->any_origin || strcasecmp(origin, s->options.origins[i]) == 0) {
+            return origin;
+        }
+    }
+    return NULL;
+}
+
+/* What lets a browser hand a reply to a page of another origin, as https://fetch.spec.whatwg.org/#http-cors-protocol
+ * has it. Replies hold no cookies, so credentials are not allowed; keys are headers, which a page must send itself. */
+static void add_origin(const call *c, struct MHD_Response *response)
+{
+    const server *s = c->server;
+    const char *origin = allowed_origin(c);
+    if (s->options.n_origins > 0 && !s->any_origin) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
+    }
+    if (origin == NULL) {
+        return;
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->any_origin ? "*" : origin);
+    if (!c->preflight || c->route == NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS, "X-Request-Id, Retry-After");
+        return;
+    }
+    const char *headers =
+        MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCESS_CONTROL_REQUEST_HEADERS);
+    if (headers != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_HEADERS, headers);
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_METHODS, c->route->method);
+    MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_MAX_AGE, PREFLIGHT_SECONDS);
+}
+
+static void add_headers(call *c, struct MHD_Response *response, int status, int retry_after)
+{
+    add_origin(c, response);
+    char text[16];
+    MHD_add_response_header(response, "X-Request-Id", c->exchange->id);
+    if (retry_after > 0) {
+        snprintf(text, sizeof(text), "%d", retry_after);
+        MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, text);
+    }
+    if (status == 401) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    }
+    if (c->allowed != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
+                                strcmp(c->allowed, "GET") == 0 ? "GET, HEAD" : c->allowed);
+    }
+}
+
+static enum MHD_Result queue(call *c, int status, struct MHD_Response *response)
+{
+    if (response == NULL) {
+        return MHD_NO;
+    }
+    c->status = status;
+    c->answered = true;
+    enum MHD_Result result = MHD_queue_response(c->connection, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size)
+{
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(size, (void *)(uintptr_t)body, MHD_RESPMEM_MUST_COPY);
+    if (response != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
+        add_headers(c, response, status, status == 429 || status == 503 ? 1 : 0);
+    }
+    c->sent = size;
+    return queue(c, status, response);
+}
+
+enum MHD_Result call_reply_json(call *c, int status, json_text *json)
+{
+    enum MHD_Result result =
+        json->status != TRM_OK ? MHD_NO : call_reply(c, status, "application/json", json->bytes.data, json->bytes.size);
+    json_text_fini(json);
+    return result;
+}
+
+enum MHD_Result call_reply_error(call *c, const api_error *error)
+{
+    json_text json = {0};
+    api_error_write(error, &json);
+    return call_reply_json(c, error->status, &json);
+}
+
+/* Bytes of a stream, or a pause until there are some. */
+static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
+{
+    call *c = user;
+    exchange *x = c->exchange;
+    (void)position;
+    pthread_mutex_lock(&x->lock);
+    size_t have = x->out.size - x->taken;
+    ssize_t result = 0;
+    if (have > 0) {
+        size_t size = have < most ? have : most;
+        memcpy(to, x->out.data + x->taken, size);
+        x->taken += size;
+        if (x->taken == x->out.size) {
+            x->out.size = x->taken = 0;
+        }
+        c->sent += size;
+        result = (ssize_t)size;
+    } else if (x->ended) {
+        result = x->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        x->sleeping = true;
+        MHD_suspend_connection(c->connection);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return result;
+}
+
+/* The hub's reply if it has come, else a pause. */
+static enum MHD_Result answer_exchange(call *c)
+{
+    exchange *x = c->exchange;
+    pthread_mutex_lock(&x->lock);
+    if (x->status == 0) {
+        x->sleeping = true;
+        MHD_suspend_connection(c->connection);
+        pthread_mutex_unlock(&x->lock);
+        return MHD_YES;
+    }
+    int status = x->status, retry_after = x->retry_after;
+    struct MHD_Response *response;
+    if (x->streams) {
+        response = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK, read_stream, c, NULL);
+    } else {
+        response = MHD_create_response_from_buffer(x->out.size, x->out.data, MHD_RESPMEM_MUST_COPY);
+        c->sent = x->out.size;
+    }
+    bool streams = x->streams, broken = x->broken && !x->streams;
+    pthread_mutex_unlock(&x->lock);
+    if (broken) { /* nobody is there to read it */
+        if (response != NULL) {
+            MHD_destroy_response(response);
+        }
+        c->status = status;
+        return MHD_NO;
+    }
+    if (response != NULL) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                streams ? "text/event-stream; charset=utf-8" : "application/json");
+        if (streams) {
+            MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-cache");
+            MHD_add_response_header(response, "X-Accel-Buffering", "no");
+        }
+        add_headers(c, response, status, retry_after);
+    }
+    return queue(c, status, response);
+}
+
+/* Where a call comes from; NULL: that is not known. */
+static const struct sockaddr *address_of(const call *c)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info != NULL ? info->client_addr : NULL;
+}
+
+/* Whose a call is: that of its key, without keys that of its address. A host may have any address of an IPv6 network
+ * of 64 bits, so that is what counts. */
+static uint64_t client_of(const call *c)
+{
+    const struct sockaddr *from = c->server->n_keys == 0 ? address_of(c) : NULL;
+    if (from == NULL) {
+        return c->key;
+    }
+    if (from->sa_family == AF_INET) {
+        const struct in_addr *address = &((const struct sockaddr_in *)(const void *)from)->sin_addr;
+        return trm_hash_bytes(TRM_HASH_START, address, sizeof(*address));
+    }
+    const struct in6_addr *address = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    bool mapped = IN6_IS_ADDR_V4MAPPED(address);
+    return trm_hash_bytes(TRM_HASH_START, address->s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
+}
+
+enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
+{
+    completion *request_of_hub;
+    server *s = c->server;
+    trm_status status =
+        completion_create(c->exchange, request, prompts, s->options.tokenizer, s->options.model_name, &request_of_hub);
+    if (status != TRM_OK) {
+        api_error error;
+        api_fail_status(&error, status, NULL);
+        return call_reply_error(c, &error);
+    }
+    request_of_hub->client = client_of(c);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info != NULL) {
+        c->fd = info->connect_fd;
+        c->watched = true;
+        hub_watch(s->hub, c->exchange, c->fd);
+    }
+    hub_submit(s->hub, request_of_hub);
+    return answer_exchange(c);
+}
+
+/* Calls. */
+
+/* An id the client sent, if it is a decent one, else a new one. */
+static void choose_id(call *c)
+{
+    const char *given = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Request-Id");
+    static const char decent[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    char *id = c->exchange->id;
+    if (given != NULL && *given != '\0' && strlen(given) <= 64 && strspn(given, decent) == strlen(given)) {
+        strcpy(id, given);
+    } else {
+        snprintf(id, sizeof(c->exchange->id), "%016llx%08llx", (unsigned long long)c->server->instance,
+                 (unsigned long long)atomic_fetch_add(&c->server->serial, 1));
+    }
+}
+
+static call *begin_call(server *s, struct MHD_Connection *connection, const char *method, const char *url)
+{
+    call *c = calloc(1, sizeof(*c));
+    if (c == NULL || exchange_create(wake_connection, connection, &c->exchange) != TRM_OK) {
+        free(c);
+        return NULL;
+    }
+    atomic_fetch_add(&s->calls, 1);
+    c->server = s;
+    c->connection = connection;
+    c->fd = -1;
+    c->began = supervisor_clock();
+    snprintf(c->method, sizeof(c->method), "%s", method);
+    snprintf(c->path, sizeof(c->path), "%s", url);
+    choose_id(c);
+    return c;
+}
+
+/* Compares in a time that does not tell how much is right. */
+static bool same_key(const char *a, const char *b)
+{
+    size_t n = strlen(a), m = strlen(b);
+    unsigned char differs = n != m;
+    for (size_t i = 0; i < n; i++) {
+        differs |= (unsigned char)(a[i] ^ b[m == 0 ? 0 : i % m]);
+    }
+    return differs == 0;
+}
+
+/* Which of the server's keys a call has, counted from 1; 0: none. */
+static size_t find_key(const call *c)
+{
+    const server *s = c->server;
+    const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    size_t found = 0;
+    if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
+        header += 7;
+    } else { /* as Anthropic's clients send it */
+        header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key");
+    }
+    for (size_t i = 0; header != NULL && i < s->n_keys; i++) {
+        found = same_key(header, s->key_list[i]) ? i + 1 : found;
+    }
+    return found;
+}
+
+static enum MHD_Result count_header(void *count, enum MHD_ValueKind kind, const char *key, const char *value)
+{
+    (void)kind;
+    (void)value;
+    *(int *)count += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
+    return MHD_YES;
+}
+
+/* Whether there is one way to tell where the body ends. With two, a proxy before us might take the other, and what it
+ * takes for a body would be a request here (RFC 9112, 6.3). */
+static bool check_framing(const call *c, api_error *error)
+{
+    int lengths = 0;
+    const char *coding = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    MHD_get_connection_values(c->connection, MHD_HEADER_KIND, count_header, &lengths);
+    if (lengths > 1 || (lengths > 0 && coding != NULL)) {
+        return api_fail(error, 400, NULL, "invalid_framing",
+                        "the request has %d Content-Length headers%s, expected one way to tell where it ends", lengths,
+                        coding != NULL ? " and a Transfer-Encoding" : "");
+    }
+    if (coding != NULL && strcasecmp(coding, "chunked") != 0) {
+        return api_fail(error, 400, NULL, "invalid_framing",
+                        "the request has Transfer-Encoding %.32s, expected chunked", coding);
+    }
+    return true;
+}
+
+/* Whether the call may go on before its body is read; else it is answered. */
+static bool check_call(call *c, api_error *error)
+{
+    server *s = c->server;
+    bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, which is sent without its body */
+    if (!check_framing(c, error)) {
+        return false;
+    }
+    c->preflight = strcmp(c->method, "OPTIONS") == 0 && allowed_origin(c) != NULL;
+    const route *known = NULL;
+    for (size_t i = 0; i < routes_count; i++) {
+        size_t length = strlen(routes_table[i].path);
+        bool under = length > 1 && routes_table[i].path[length - 1] == '/'; /* and a name */
+        if (under ? strncmp(routes_table[i].path, c->path, length) == 0 : strcmp(routes_table[i].path, c->path) == 0) {
+            known = &routes_table[i];
+            if (c->preflight || strcmp(known->method, is_head ? "GET" : c->method) == 0) {
+                c->route = known;
+            }
+        }
+    }
+    if (c->route == NULL) {
+        c->allowed = known == NULL ? NULL : known->method;
+        return known != NULL ? api_fail(error, 405, NULL, "method_not_allowed", "%s is not for %s", c->path, c->method)
+                             : api_fail(error, 404, NULL, "not_found", "there is no %s", c->path);
+    }
+    if (c->preflight) { /* without a key, which browsers do not send with it */
+        return true;
+    }
+    c->key = s->n_keys > 0 ? find_key(c) : 0;
+    if (s->n_keys > 0 && !c->route->open && c->key == 0) {
+        return api_fail(error, 401, NULL, "invalid_api_key", "the request has no valid API key in its Authorization");
+    }
+    if (atomic_load(&s->connections) > s->options.max_connections && !c->route->open) {
+        return api_fail(error, 429, NULL, "too_many_connections", "the server has %d connections, try again later",
+                        s->options.max_connections);
+    }
+    const char *length = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if (length != NULL && strtoull(length, NULL, 10) > s->options.max_body) {
+        return api_fail(error, 413, NULL, "request_too_large", "the request has %s bytes, expected at most %zu", length,
+                        s->options.max_body);
+    }
+    const char *coding = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    if (coding != NULL && strcasecmp(coding, "identity") != 0) {
+        return api_fail(error, 415, NULL, "unsupported_encoding", "the body has Content-Encoding %.32s, expected none",
+                        coding);
+    }
+    return true;
+}
+
+static enum MHD_Result take_body(call *c, const char *data, size_t *size)
+{
+    server *s = c->server;
+    double seconds = supervisor_clock() - c->began;
+    /* In the middle of a body there is no replying: what is too late or too large is read on for a while. */
+    c->too_late = c->too_late || seconds > s->options.body_seconds;
+    c->too_large = c->too_large || c->body.size + *size > s->options.max_body;
+    if (!c->too_late && !c->too_large && !c->answered && trm_bytes_append(&c->body, data, *size) != TRM_OK) {
+        return MHD_NO;
+    }
+    c->read += *size;
+    *size = 0;
+    return seconds > 2 * s->options.body_seconds || c->read > 2 * s->options.max_body ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, const char *url, const char *method,
+                                 const char *version, const char *data, size_t *size, void **state)
+{
+    server *s = user;
+    call *c = *state;
+    api_error error;
+    (void)version;
+    if (c == NULL) {
+        c = begin_call(s, connection, method, url);
+        *state = c;
+        if (c == NULL) {
+            return MHD_NO;
+        }
+        return check_call(c, &error) ? MHD_YES : call_reply_error(c, &error);
+    }
+    if (*size > 0) {
+        return take_body(c, data, size);
+    }
+    if (c->answered) {
+        return MHD_YES;
+    }
+    if (c->too_large) {
+        api_fail(&error, 413, NULL, "request_too_large", "the request has more than %zu bytes", s->options.max_body);
+        return call_reply_error(c, &error);
+    }
+    if (c->too_late) {
+        api_fail(&error, 408, NULL, "timeout", "the request took more than %g s to arrive", s->options.body_seconds);
+        return call_reply_error(c, &error);
+    }
+    if (c->watched) { /* woken */
+        return answer_exchange(c);
+    }
+    return c->preflight ? call_reply(c, 204, "text/plain", "", 0) : c->route->answer(c);
+}
+
+static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens)
+{
+    json_text json = {0};
+    char time_text[40], address[INET6_ADDRSTRLEN] = "";
+    struct timespec now;
+    struct tm parts;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &parts);
+    size_t at = strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &parts);
+    snprintf(time_text + at, sizeof(time_text) - at, ".%03ldZ", now.tv_nsec / 1000000);
+    const struct sockaddr *from = address_of(c);
+    if (from != NULL) {
+        const void *bytes = from->sa_family == AF_INET6
+                                ? (const void *)&((const struct sockaddr_in6 *)(const void *)from)->sin6_addr
+                                : (const void *)&((const struct sockaddr_in *)(const void *)from)->sin_addr;
+        inet_ntop(from->sa_family, bytes, address, sizeof(address));
+    }
+    json_object(&json, NULL);
+    json_string(&json, "time", time_text);
+    json_string(&json, "id", c->exchange->id);
+    json_string(&json, "client", address);
+    json_string(&json, "method", c->method);
+    json_string(&json, "path", c->path);
+    json_integer(&json, "status", c->status);
+    json_integer(&json, "bytes", (int64_t)c->sent);
+    json_number(&json, "seconds", supervisor_clock() - c->began);
+    if (prompt_tokens > 0) {
+        json_integer(&json, "prompt_tokens", prompt_tokens);
+        json_integer(&json, "completion_tokens", output_tokens);
+    }
+    json_end_object(&json);
+    json_literal(&json, "\n");
+    if (json.status == TRM_OK) {
+        fwrite(json.bytes.data, 1, json.bytes.size, stderr);
+    }
+    json_text_fini(&json);
+}
+
+static void end_call(void *user, struct MHD_Connection *connection, void **state,
+                     enum MHD_RequestTerminationCode reason)
+{
+    server *s = user;
+    call *c = *state;
+    (void)connection;
+    if (c == NULL) {
+        return;
+    }
+    exchange *x = c->exchange;
+    if (c->watched) {
+        hub_forget(s->hub, x, c->fd);
+    }
+    pthread_mutex_lock(&x->lock);
+    atomic_store(&x->gone, true);
+    int64_t prompt_tokens = x->prompt_tokens, output_tokens = x->output_tokens;
+    pthread_mutex_unlock(&x->lock);
+    if (c->watched) {
+        hub_poke(s->hub);
+    }
+    if (reason != MHD_REQUEST_TERMINATED_COMPLETED_OK && c->status < 400) {
+        c->status = 499; /* the client closed, as other servers log it */
+    }
+    atomic_fetch_add(&s->replies[c->status / 100 % 6], 1);
+    atomic_fetch_sub(&s->calls, 1);
+    if (s->options.access_log) {
+        log_call(c, prompt_tokens, output_tokens);
+    }
+    trm_bytes_fini(&c->body);
+    exchange_release(x);
+    free(c);
+    *state = NULL;
+}
+
+static void count_connection(void *user, struct MHD_Connection *connection, void **state,
+                             enum MHD_ConnectionNotificationCode code)
+{
+    server *s = user;
+    (void)connection;
+    (void)state;
+    atomic_fetch_add(&s->connections, code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1);
+}
+
+/* Start and end. */
+
+static trm_status read_keys(server *s)
+{
+    size_t size;
+    if (s->options.key_file == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_file_read(s->options.key_file, (size_t)1 << 20, &s->keys, &size));
+    char *rest = s->keys;
+    for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
+        line += strspn(line, " \t");
+        for (size_t length = strlen(line); length > 0 && strchr(" \t\r", line[length - 1]) != NULL; length--) {
+            line[length - 1] = '\0';
+        }
+        if (*line == '\0' || *line == '#') {
+            continue;
+        }
+        if (s->n_keys == SERVER_MOST_KEYS) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has more than %d keys", s->options.key_file,
+                     SERVER_MOST_KEYS);
+        }
+        s->key_list[s->n_keys++] = line;
+    }
+    if (s->n_keys == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has no keys, expected one on each line", s->options.key_file);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_origins(server *s)
+{
+    for (int32_t i = 0; i < s->options.n_origins; i++) {
+        const char *origin = s->options.origins[i], *host = strstr(origin, "://");
+        bool any = strcmp(origin, "*") == 0;
+        if (!any && (host == NULL || host == origin || host[3] == '\0' || strpbrk(host + 3, "/?#,* ") != NULL)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "cors-origin \"%s\" is no origin, expected SCHEME://HOST or SCHEME://HOST:PORT, or *", origin);
+        }
+        s->any_origin |= any;
+    }
+    return TRM_OK;
+}
+
+static trm_status read_tls(server *s)
+{
+    size_t size;
+    if (s->options.tls_certificate == NULL && s->options.tls_key == NULL) {
+        return TRM_OK;
+    }
+    if (s->options.tls_certificate == NULL || s->options.tls_key == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "TLS needs a certificate and a key, found one of them");
+    }
+    if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "this libmicrohttpd has no TLS");
+    }
+    TRM_TRY(trm_file_read(s->options.tls_certificate, (size_t)1 << 20, &s->certificate, &size));
+    return trm_file_read(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
+}
+
+static trm_status open_socket(const server_options *options, int *result)
+{
+    char port[16];
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *found = NULL;
+    snprintf(port, sizeof(port), "%d", options->port);
+    int failure = getaddrinfo(options->host, port, &hints, &found);
+    if (failure != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host %s is no address to listen at: %s", options->host,
+                 gai_strerror(failure));
+    }
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int yes = 1, unread = SEND_BUFFER;
+    bool ready = fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes)) == 0 &&
+                 setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &unread, sizeof(unread)) == 0 &&
+                 bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, 1024) == 0;
+    int cause = errno;
+    freeaddrinfo(found);
+    if (!ready) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen at %s port %d: %s", options->host, options->port, strerror(cause));
+    }
+    *result = fd;
+    return TRM_OK;
+}
+
+static trm_status start_daemon(server *s)
+{
+    int fd = -1;
+    const server_options *o = &s->options;
+    TRM_TRY(open_socket(o, &fd));
+    /* Not epoll: edge-triggered, libmicrohttpd 0.9.75 then misses the end of a connection that sent half a request. */
+    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
+                                   {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
+    if (s->certificate != NULL) {
+        flags |= MHD_USE_TLS;
+    }
+    unsigned threads = o->threads > 0 ? (unsigned)o->threads : 4;
+    unsigned most = (unsigned)o->max_connections + SPARE_CONNECTIONS;
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, take_call, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, end_call, s,
+        MHD_OPTION_NOTIFY_CONNECTION, count_connection, s, MHD_OPTION_CONNECTION_LIMIT, most + threads,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->body_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32 << 10,
+        MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_ARRAY, s->certificate != NULL ? tls : none, MHD_OPTION_END);
+    if (s->daemon == NULL) {
+        close(fd);
+        if (s->certificate != NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot serve HTTPS with the certificate of %s and the key of %s",
+                     o->tls_certificate, o->tls_key);
+        }
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the HTTP server at %s port %d", o->host, o->port);
+    }
+    return TRM_OK;
+}
+
+trm_status server_create(const server_options *options, hub *h, server **result)
+{
+    server *s = calloc(1, sizeof(*s));
+    if (s == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the HTTP server");
+    }
+    s->options = *options;
+    s->hub = h;
+    s->started = (int64_t)time(NULL);
+    s->names[0] = options->model_name;
+    s->names[1] = options->model_folder;
+    if (getrandom(&s->instance, sizeof(s->instance), GRND_NONBLOCK) != sizeof(s->instance)) {
+        s->instance = (uint64_t)s->started;
+    }
+    trm_status status;
+    TRM_TRY_GOTO(status, read_keys(s), destroy);
+    TRM_TRY_GOTO(status, read_origins(s), destroy);
+    TRM_TRY_GOTO(status, read_tls(s), destroy);
+    TRM_TRY_GOTO(status, start_daemon(s), destroy);
+    *result = s;
+    return TRM_OK;
+destroy:
+    server_destroy(s);
+    return status;
+}
+
+int32_t server_port(const server *s)
+{
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_LISTEN_FD);
+    struct sockaddr_storage address;
+    socklen_t size = sizeof(address);
+    if (info == NULL || getsockname(info->listen_fd, (struct sockaddr *)&address, &size) != 0) {
+        return 0;
+    }
+    return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&address)->sin6_port
+                                               : ((struct sockaddr_in *)(void *)&address)->sin_port);
+}
+
+void server_destroy(server *s)
+{
+    if (s == NULL) {
+        return;
+    }
+    if (s->daemon != NULL) {
+        /* Replies that are on their way shall arrive. */
+        double until = supervisor_clock() + LAST_REPLIES_SECONDS;
+        while (atomic_load(&s->calls) > 0 && supervisor_clock() < until) {
+            struct timespec pause = {.tv_nsec = 10000000};
+            nanosleep(&pause, NULL);
+        }
+        MHD_stop_daemon(s->daemon);
+    }
+    free(s->keys);
+    free(s->certificate);
+    free(s->key);
+    free(s);
+}

@@ -1,0 +1,68 @@
+/*
+ * What the files of the HTTP front end share: the server, one call, and replies.
+ */
+#ifndef TRM_LAUNCHER_SERVE_HTTP_SERVER_INTERNAL_H
+#define TRM_LAUNCHER_SERVE_HTTP_SERVER_INTERNAL_H
+
+#include <microhttpd.h>
+
+#include "launcher/serve/http/server.h"
+
+#define SERVER_MOST_KEYS 4096
+
+struct server {
+    server_options options;
+    hub *hub;
+    struct MHD_Daemon *daemon;
+    char *certificate, *key; /* texts of the TLS files */
+    char *keys;              /* text of the key file */
+    const char *key_list[SERVER_MOST_KEYS];
+    size_t n_keys;
+    bool any_origin;               /* the options' origins have "*" */
+    const char *names[3];          /* model names clients may use, NULL at the end */
+    int64_t started;               /* seconds since 1970 */
+    atomic_int connections, calls; /* open, and being answered */
+    atomic_llong replies[6];       /* by hundreds of their status */
+    atomic_ullong serial;
+    uint64_t instance; /* random; with the serial it makes ids */
+};
+
+/* One HTTP request on its connection. */
+typedef struct call {
+    server *server;
+    struct MHD_Connection *connection;
+    const struct route *route;
+    const char *allowed; /* the method of the path, where the call has another; else NULL */
+    bool preflight;      /* a browser asks what a page may ask for */
+    size_t key;          /* which of the server's it has, from 1; 0: none */
+    char method[8];
+    char path[128]; /* cut, for the log */
+    trm_bytes body;
+    bool too_large, too_late, answered;
+    size_t read; /* of the body, kept or not */
+    double began;
+    exchange *exchange; /* the reply of the hub, or the id of what is answered at once */
+    bool watched;
+    int fd, status;
+    size_t sent;
+} call;
+
+/* Replies at once. `type` is a content type. */
+enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size);
+enum MHD_Result call_reply_json(call *c, int status, json_text *json); /* and frees it */
+enum MHD_Result call_reply_error(call *c, const api_error *error);
+/* Hands the parsed request to the hub; prompts [n_prompts] are tokens. What comes is the reply. */
+enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts);
+
+typedef enum MHD_Result route_fn(call *c);
+
+typedef struct route {
+    const char *method, *path; /* a path that ends in / stands for all below it */
+    route_fn *answer;
+    bool open; /* needs no key */
+} route;
+
+extern const route routes_table[];
+extern const size_t routes_count;
+
+#endif

@@ -1,0 +1,147 @@
+/* Shared memory of a job's ranks, and its way to them. */
+#include "launcher/serve/ipc/beats.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* Room for one descriptor beside a message, aligned as the kernel wants it. */
+typedef union descriptor_space {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+} descriptor_space;
+
+static trm_status map(beats *b)
+{
+    void *memory = mmap(NULL, (size_t)b->n * sizeof(beat), PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+    if (memory == MAP_FAILED) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot map the beats of %d ranks: %s", b->n, strerror(errno));
+    }
+    b->ranks = memory;
+    return TRM_OK;
+}
+
+trm_status beats_create(beats *b, int32_t n)
+{
+    *b = (beats){.fd = memfd_create("trireme-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING), .n = n};
+    /* Sealed, so that no rank can cut it off under this process. */
+    if (b->fd < 0 || ftruncate(b->fd, (off_t)((size_t)n * sizeof(beat))) != 0 ||
+        fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int cause = errno;
+        beats_close(b);
+        TRM_FAIL(TRM_ERROR_IO, "cannot make shared memory for the beats of %d ranks: %s", n, strerror(cause));
+    }
+    trm_status status = map(b);
+    if (status != TRM_OK) {
+        beats_close(b);
+    }
+    return status;
+}
+
+trm_status beats_open(beats *b, int fd, int32_t n)
+{
+    struct stat about;
+    *b = (beats){.fd = fd, .n = n};
+    trm_status status = TRM_OK;
+    if (fstat(fd, &about) != 0 || about.st_size != (off_t)((size_t)n * sizeof(beat))) {
+        status = trm_fail(TRM_ERROR_IO, "the front end's memory for beats is not that of %d ranks", n);
+    }
+    status = status == TRM_OK ? map(b) : status;
+    if (status != TRM_OK) {
+        beats_close(b);
+    }
+    return status;
+}
+
+void beats_close(beats *b)
+{
+    if (b->ranks != NULL) {
+        munmap(b->ranks, (size_t)b->n * sizeof(beat));
+    }
+    if (b->fd >= 0) {
+        close(b->fd);
+    }
+    *b = BEATS_NONE;
+}
+
+static double seconds_of(atomic_ullong *nanoseconds)
+{
+    return (double)atomic_load(nanoseconds) * 1e-9;
+}
+
+beat_times beats_times(beat *rank)
+{
+    return (beat_times){.step = seconds_of(&rank->step),
+                        .device = seconds_of(&rank->device),
+                        .last_step = seconds_of(&rank->last_step),
+                        .layer = seconds_of(&rank->layer),
+                        .collective = seconds_of(&rank->collective),
+                        .last_collective = seconds_of(&rank->last_collective)};
+}
+
+trm_status beats_send(const beats *b, int socket)
+{
+    char byte = 0;
+    struct iovec content = {&byte, 1};
+    descriptor_space space = {0};
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &b->fd, sizeof(int));
+    if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot hand a rank the memory for its beats: %s", strerror(errno));
+    }
+    return TRM_OK;
+}
+
+/* Signals may come meanwhile. */
+static trm_status wait_for_input(int socket, double seconds)
+{
+    const double end = trm_clock_seconds() + seconds;
+    struct pollfd entry = {.fd = socket, .events = POLLIN};
+    int n;
+    do {
+        const double left = end - trm_clock_seconds();
+        n = poll(&entry, 1, left > 0 ? (int)ceil(left * 1e3) : 0);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot wait for the memory for beats: %s", strerror(errno));
+    }
+    if (n == 0) {
+        TRM_FAIL(TRM_ERROR_IO, "the front end has not sent the memory for beats for %g s", seconds);
+    }
+    return TRM_OK;
+}
+
+trm_status beats_receive(beats *b, int socket, int32_t n, double seconds)
+{
+    char byte;
+    struct iovec content = {&byte, 1};
+    descriptor_space space;
+    struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof(space.bytes)};
+    TRM_TRY(wait_for_input(socket, seconds));
+    ssize_t got;
+    do {
+        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    const struct cmsghdr *header = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header == NULL || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
+        TRM_FAIL(TRM_ERROR_IO, "the front end has sent no memory for beats");
+    }
+    int fd;
+    memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+    return beats_open(b, fd, n);
+}

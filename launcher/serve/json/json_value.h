@@ -1,0 +1,13 @@
+/*
+ * A parsed JSON value written again.
+ */
+#ifndef TRM_LAUNCHER_SERVE_JSON_JSON_VALUE_H
+#define TRM_LAUNCHER_SERVE_JSON_JSON_VALUE_H
+
+#include "base/json.h"
+#include "launcher/serve/json/json_text.h"
+
+/* Writes `value` (NULL: null) and all below it. */
+void json_value(json_text *json, const char *key, const trm_json *value);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * What the server counts, and how Prometheus reads it. Names are vLLM's where it has them, so that dashboards made for
+ * it work; ours begin with trireme_. One thread counts, under a lock that readers copy behind.
+ */
+#ifndef TRM_LAUNCHER_SERVE_REPLICAS_METRICS_H
+#define TRM_LAUNCHER_SERVE_REPLICAS_METRICS_H
+
+#include <trireme/serving.h>
+
+#include "launcher/serve/ipc/beats.h"
+#include "launcher/serve/ipc/wire.h"
+#include "launcher/serve/json/json_text.h"
+#include "launcher/serve/replicas/router.h"
+
+#define METRICS_MOST_BUCKETS 20
+#define METRICS_MOST_RANKS   64 /* of all replicas */
+
+typedef struct histogram {
+    const double *bounds; /* [n_bounds], ascending */
+    int32_t n_bounds;
+    int64_t counts[METRICS_MOST_BUCKETS + 1];
+    int64_t count;
+    double sum;
+} histogram;
+
+void histogram_observe(histogram *h, double value);
+
+typedef enum metrics_finish {
+    FINISHED_STOP,
+    FINISHED_LENGTH,
+    FINISHED_ABORT,
+    FINISHED_ERROR,
+    FINISHED_COUNT
+} metrics_finish;
+
+typedef struct metrics {
+    trm_scheduler_stats engine; /* of all replicas together, counters since the server's start */
+    int32_t live;               /* choices in the front end */
+    int64_t prompt_tokens, output_tokens, finished[FINISHED_COUNT], restarts, refused, gone;
+    int64_t replies[6]; /* HTTP replies by hundreds of their status */
+    histogram first_token, between_tokens, end_to_end, queue, prefill, decode, prompt_size, output_size;
+    histogram longest_output; /* of a request's choices */
+    int32_t connections;
+    int32_t replicas, ranks; /* ranks of each */
+    struct {
+        bool serves;
+        int32_t live; /* choices that it has */
+    } replica[ROUTER_MOST_REPLICAS];
+    struct {
+        uint64_t steps;
+        beat_times times;
+        double heard, heard_ago; /* when it beat last, on supervisor_clock, 0: never; and how many seconds before */
+    } rank[METRICS_MOST_RANKS];  /* those of the first replica, then those of the next */
+    double recovery_seconds;     /* the last one took */
+} metrics;
+
+void metrics_init(metrics *m);
+/* Adds what a job counts from its start; and what it has now, times of a last step as the longest. */
+void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
+void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
+/* The text of /metrics. stalls: what layers waited for weights, lines as wire_stalls has them. */
+void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out);
+
+#endif

@@ -1,0 +1,500 @@
+/* Processes of the job: started, listened to, killed. */
+#include "launcher/serve/replicas/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+#define LAUNCHER_GRACE 1.5 /* seconds from SIGTERM to SIGKILL for the launcher of killed ranks */
+#define KILL_WAIT      "OMPI_MCA_odls_base_sigkill_timeout"
+
+extern char **environ;
+
+double supervisor_clock(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static int open_pidfd(pid_t pid)
+{
+    return (int)syscall(SYS_pidfd_open, pid, 0);
+}
+
+static trm_status listen_at(supervisor *s)
+{
+    const char *parent = getenv("TMPDIR");
+    parent = parent != NULL && strlen(parent) < 40 ? parent : "/tmp";
+    snprintf(s->folder, sizeof(s->folder), "%s/trireme-XXXXXX", parent);
+    if (mkdtemp(s->folder) == NULL) {
+        s->folder[0] = '\0';
+        TRM_FAIL(TRM_ERROR_IO, "cannot make a folder in %s: %s", parent, strerror(errno));
+    }
+    snprintf(s->path, sizeof(s->path), "%s/ranks", s->folder);
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, s->path, strlen(s->path) + 1);
+    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (s->listener < 0 || bind(s->listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+        listen(s->listener, 64) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen at %s: %s", s->path, strerror(errno));
+    }
+    return TRM_OK;
+}
+
+trm_status supervisor_init(supervisor *s, const supervisor_options *options)
+{
+    *s = (supervisor){.options = *options, .listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
+    trm_status status = listen_at(s);
+    if (status != TRM_OK) {
+        supervisor_fini(s);
+    }
+    return status;
+}
+
+static void fini_link(rank_link *link)
+{
+    channel_fini(&link->channel);
+    if (link->pidfd >= 0) {
+        close(link->pidfd);
+    }
+}
+
+static void drop_links(supervisor *s)
+{
+    for (int32_t i = 0; i < s->n_links; i++) {
+        fini_link(&s->links[i]);
+    }
+    s->n_links = 0;
+    s->leader = NULL;
+}
+
+void supervisor_fini(supervisor *s)
+{
+    if (s->child > 0) {
+        supervisor_kill(s);
+        kill(-s->child, SIGKILL);
+        waitpid(s->child, NULL, 0);
+    }
+    drop_links(s);
+    free(s->links);
+    if (s->child_pidfd >= 0) {
+        close(s->child_pidfd);
+    }
+    if (s->listener >= 0) {
+        close(s->listener);
+    }
+    if (s->folder[0] != '\0') {
+        unlink(s->path);
+        rmdir(s->folder);
+    }
+    beats_close(&s->beats);
+    *s = (supervisor){.listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
+}
+
+/* The environment of the job: this one's, where the socket is, and how many start. mpirun as root, which is usual in
+ * containers, is the user's choice already. Open MPI's launcher else waits a second before it kills what it has told to
+ * end, also where that has ended; ranks are killed by us, or have said what they had to. */
+static char **job_environment(const supervisor *s, int32_t starting, char socket_variable[128], char count_variable[64])
+{
+    static char allow[] = "OMPI_ALLOW_RUN_AS_ROOT=1", confirm[] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+                at_once[] = KILL_WAIT "=0";
+    size_t n = 0;
+    while (environ[n] != NULL) {
+        n++;
+    }
+    char **environment = calloc(n + 6, sizeof(char *));
+    if (environment != NULL) {
+        memcpy(environment, environ, n * sizeof(char *));
+        snprintf(socket_variable, 128, "TRIREME_SERVE_SOCKET=%s", s->path);
+        snprintf(count_variable, 64, "TRIREME_SERVE_STARTING=%d", starting);
+        environment[n] = socket_variable;
+        environment[n + 1] = allow;
+        environment[n + 2] = confirm;
+        environment[n + 3] = count_variable;
+        environment[n + 4] = getenv(KILL_WAIT) == NULL ? at_once : NULL;
+    }
+    return environment;
+}
+
+trm_status supervisor_start(supervisor *s, int32_t starting)
+{
+    char socket_variable[128], count_variable[64];
+    beats_close(&s->beats); /* what is left of the job before may still write there */
+    TRM_TRY(beats_create(&s->beats, s->options.ranks));
+    char **environment = job_environment(s, starting, socket_variable, count_variable);
+    if (environment == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the environment of the job");
+    }
+    sigset_t none, defaults;
+    sigemptyset(&none);
+    sigfillset(&defaults);
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &defaults);
+    pid_t pid = 0;
+    int failure = posix_spawnp(&pid, s->options.command[0], &actions, &attributes, s->options.command, environment);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    free(environment);
+    if (failure != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot start %s: %s", s->options.command[0], strerror(failure));
+    }
+    s->child = pid;
+    s->child_pidfd = open_pidfd(pid);
+    s->phase = JOB_LOADING;
+    s->started = s->checked = supervisor_clock();
+    s->failure = (wire_failure){TRM_OK, NULL};
+    return TRM_OK;
+}
+
+void supervisor_watch(const supervisor *s, supervisor_watch_fn fn, void *user)
+{
+    if (s->listener >= 0) {
+        fn(user, s->listener, false);
+    }
+    if (s->child_pidfd >= 0) {
+        fn(user, s->child_pidfd, false);
+    }
+    for (int32_t i = 0; i < s->n_links; i++) {
+        const rank_link *link = &s->links[i];
+        if (link->channel.fd >= 0) {
+            fn(user, link->channel.fd, channel_has_output(&link->channel));
+        }
+        if (link->pidfd >= 0) {
+            fn(user, link->pidfd, false);
+        }
+    }
+}
+
+/* Kills ranks at once and asks their launcher, which has to clean up, to end. */
+void supervisor_kill(supervisor *s)
+{
+    for (int32_t i = 0; i < s->n_links; i++) {
+        if (s->links[i].pid > 0 && s->links[i].pid != s->child) {
+            if (s->links[i].pidfd >= 0) {
+                syscall(SYS_pidfd_send_signal, s->links[i].pidfd, SIGKILL, NULL, 0);
+            }
+        }
+    }
+    if (s->child > 0) {
+        bool launched = s->options.ranks > 1;
+        kill(-s->child, launched ? SIGTERM : SIGKILL);
+    }
+    drop_links(s);
+    s->phase = s->child > 0 ? JOB_ENDING : JOB_NONE;
+    s->ended = supervisor_clock();
+}
+
+static void accept_links(supervisor *s)
+{
+    for (;;) {
+        int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0) {
+            return;
+        }
+        if (s->phase == JOB_ENDING || s->phase == JOB_NONE || s->n_links >= 2 * SUPERVISOR_MOST_RANKS) {
+            close(fd); /* a rank of a job that is being killed */
+            continue;
+        }
+        size_t capacity = (size_t)s->capacity;
+        ptrdiff_t leader = s->leader == NULL ? -1 : (rank_link *)(void *)s->leader - s->links;
+        if (trm_array_grow((void **)&s->links, &capacity, (size_t)s->n_links + 1, sizeof(rank_link)) != TRM_OK) {
+            close(fd);
+            return;
+        }
+        s->capacity = (int32_t)capacity;
+        s->leader = leader < 0 ? NULL : &s->links[leader].channel;
+        rank_link *link = &s->links[s->n_links++];
+        struct ucred peer = {0};
+        (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)});
+        *link = (rank_link){.rank = -1, .pid = peer.pid, .pidfd = -1, .heard = supervisor_clock()};
+        channel_init(&link->channel, fd);
+    }
+}
+
+static trm_status take_hello(supervisor *s, rank_link *link, const wire_frame *frame)
+{
+    wire_hello hello;
+    TRM_TRY(wire_read(frame, &hello, sizeof(hello)));
+    if (hello.version != WIRE_VERSION || hello.ranks != s->options.ranks || hello.rank < 0 ||
+        hello.rank >= hello.ranks) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "rank %d of %d speaks version %u, expected one of %d ranks and version %d",
+                 hello.rank, hello.ranks, hello.version, s->options.ranks, WIRE_VERSION);
+    }
+    link->rank = hello.rank;
+    link->leads = hello.leads != 0;
+    link->pid = (pid_t)hello.pid;
+    if (link->leads) {
+        s->leader = &link->channel;
+    } else {
+        link->pidfd = open_pidfd(link->pid);
+        TRM_TRY(beats_send(&s->beats, link->channel.fd));
+    }
+    return TRM_OK;
+}
+
+/* One frame of a rank; what is not the supervisor's goes to `fn`. */
+static trm_status take_frame(supervisor *s, rank_link *link, const wire_frame *frame, supervisor_frame_fn fn,
+                             void *user, bool *became_ready, wire_ready *ready)
+{
+    if (link->rank < 0 && frame->kind != WIRE_HELLO) {
+        TRM_FAIL(TRM_ERROR_IO, "a rank's first message is of kind %d, expected its greeting", (int)frame->kind);
+    }
+    switch (frame->kind) {
+    case WIRE_HELLO:
+        return take_hello(s, link, frame);
+    case WIRE_READY:
+        TRM_TRY(wire_read(frame, ready, sizeof(*ready)));
+        *became_ready = true;
+        s->phase = JOB_READY;
+        return TRM_OK;
+    case WIRE_FAILED: {
+        wire_failure failure;
+        TRM_TRY(wire_read_failure(frame, &failure));
+        if (s->failure.status == TRM_OK && failure.status != TRM_OK) {
+            snprintf(s->failure_text, sizeof(s->failure_text), "%s", failure.cause);
+            s->failure = (wire_failure){failure.status, s->failure_text};
+        }
+        return TRM_OK;
+    }
+    default:
+        fn(user, frame);
+        return TRM_OK;
+    }
+}
+
+static trm_status poll_link(supervisor *s, rank_link *link, supervisor_frame_fn fn, void *user, bool *became_ready,
+                            wire_ready *ready)
+{
+    bool closed, found;
+    wire_frame frame;
+    size_t had = link->channel.in.size - link->channel.in_taken;
+    TRM_TRY(channel_receive(&link->channel, &closed));
+    if (link->channel.in.size - link->channel.in_taken > had) {
+        link->heard = supervisor_clock();
+    }
+    TRM_TRY(channel_next(&link->channel, &found, &frame));
+    while (found) {
+        TRM_TRY(take_frame(s, link, &frame, fn, user, became_ready, ready));
+        TRM_TRY(channel_next(&link->channel, &found, &frame));
+    }
+    if (closed) {
+        if (s->failure.status != TRM_OK) {
+            return trm_fail(s->failure.status, "%s", s->failure_text);
+        }
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has ended", link->rank);
+    }
+    return channel_send(&link->channel);
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+    return fd >= 0 && poll(&entry, 1, 0) > 0;
+}
+
+/* What a thread does, as proc(5) has it; '\0' if that cannot be known. */
+static char thread_state(pid_t pid, pid_t thread)
+{
+    char path[64], text[256];
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/stat", (int)pid, (int)thread);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof(text) - 1);
+    if (fd >= 0) {
+        close(fd);
+    }
+    text[n > 0 ? n : 0] = '\0';
+    const char *name_end = strrchr(text, ')'); /* a name may have spaces and parentheses */
+    return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '\0';
+}
+
+/* The rank's own counters; NULL: it has not said who it is. */
+static beat *beat_of(const supervisor *s, const rank_link *link)
+{
+    return link->rank >= 0 ? &s->beats.ranks[link->rank] : NULL;
+}
+
+/* Whether a silent rank would beat if it could: its thread waits for a processor (R), or for memory or a disk (D). One
+ * that was stopped is neither. Before the first beat that thread is not known, and the main thread may sleep while MPI
+ * or CUDA starts; only a process that is stopped (T, t) or dead (Z) will not beat then. The state is read before the
+ * counter, as it may have beaten in between. */
+static bool is_held_up(const supervisor *s, const rank_link *link)
+{
+    beat *own = beat_of(s, link);
+    pid_t thread = own != NULL ? (pid_t)atomic_load(&own->thread) : 0;
+    char state = link->pid > 0 ? thread_state(link->pid, thread > 0 ? thread : link->pid) : '\0';
+    bool waits = thread > 0 ? state == 'R' || state == 'D' : state != 'T' && state != 't' && state != 'Z';
+    return waits || (own != NULL ? atomic_load(&own->beats) != link->beats : is_readable(link->channel.fd));
+}
+
+/* Looks at what a rank has counted. */
+static void look_at(const supervisor *s, rank_link *link, double now)
+{
+    beat *own = beat_of(s, link);
+    if (own == NULL) {
+        return;
+    }
+    unsigned long long beaten = atomic_load(&own->beats);
+    bool busy = atomic_load(&own->busy) != 0;
+    link->steps = atomic_load(&own->steps);
+    unsigned long long done = busy ? link->steps : atomic_load(&own->turns);
+    if (beaten != link->beats) {
+        link->beats = beaten;
+        link->heard = now;
+    }
+    if (busy != link->busy || done != link->done) {
+        link->busy = busy;
+        link->done = done;
+        link->progressed = now;
+    }
+}
+
+/* Whether a rank rather than `than`, NULL: none yet, is what others wait for: all ranks make the same steps, so it is
+ * the one that has made fewest, or of several the one that stands still for longest. */
+static bool holds_up(const rank_link *link, const rank_link *than)
+{
+    return than == NULL || link->steps < than->steps ||
+           (link->steps == than->steps && link->progressed < than->progressed);
+}
+
+/* Silence and steps without end; *lost is whose, if not OK. If this thread itself was held up, the ranks get that time
+ * too. */
+static trm_status check_beats(supervisor *s, int32_t *lost)
+{
+    double now = supervisor_clock(), late = now - s->checked;
+    const rank_link *stuck = NULL;
+    s->checked = now;
+    for (int32_t i = 0; i < s->n_links; i++) {
+        rank_link *link = &s->links[i];
+        if (link->leads) {
+            continue;
+        }
+        if (late > 0.3) {
+            link->heard += late;
+            link->progressed += late;
+        }
+        look_at(s, link, now);
+        *lost = link->rank;
+        double silent = now - link->heard, allowed = s->options.beat_seconds;
+        if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(s, link))) {
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, silent);
+        }
+        if (is_readable(link->pidfd)) {
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d, process %d, has died", link->rank, (int)link->pid);
+        }
+        bool begun = link->busy || link->done > 0; /* loading may take as long as it likes */
+        /* Those that wait for a rank may have waited a little longer than it stands still, so that half the time makes
+         * it one of them; it is lost after all of it. */
+        if (begun && now - link->progressed > s->options.step_seconds / 2 && holds_up(link, stuck)) {
+            stuck = link;
+        }
+    }
+    if (stuck != NULL && now - stuck->progressed > s->options.step_seconds) {
+        *lost = stuck->rank;
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not %s for %.1f s", stuck->rank,
+                 stuck->busy ? "finished a step" : "looked for a step", now - stuck->progressed);
+    }
+    return TRM_OK;
+}
+
+/* How the child ended, for the error record. */
+static trm_status child_failure(const supervisor *s)
+{
+    if (s->failure.status != TRM_OK) {
+        return trm_fail(s->failure.status, "%s", s->failure_text);
+    }
+    if (WIFSIGNALED(s->exit_status)) {
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "the job was ended by signal %d", WTERMSIG(s->exit_status));
+    }
+    int code = WEXITSTATUS(s->exit_status);
+    static const trm_status statuses[] = {TRM_ERROR_LOST_RANK,     TRM_ERROR_LOST_RANK, TRM_ERROR_INVALID_ARGUMENT,
+                                          TRM_ERROR_INVALID_MODEL, TRM_ERROR_NO_DEVICE, TRM_ERROR_OUT_OF_MEMORY};
+    return trm_fail(code < 6 ? statuses[code] : TRM_ERROR_LOST_RANK, "the job has ended with exit code %d", code);
+}
+
+/* Rank `lost` is; what rank 0 may have said meanwhile, be it over a connection that is new, tells why. If that is of a
+ * lost rank as well, and not the reason of its own end, it follows from this loss. */
+static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, supervisor_frame_fn fn, void *user,
+                               bool *became_ready, wire_ready *ready)
+{
+    char cause[sizeof(s->failure_text)];
+    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    accept_links(s);
+    for (int32_t i = 0; i < s->n_links && s->failure.status == TRM_OK; i++) {
+        (void)poll_link(s, &s->links[i], fn, user, became_ready, ready);
+    }
+    bool follows = lost > 0 && status == TRM_ERROR_LOST_RANK && s->failure.status == TRM_ERROR_LOST_RANK;
+    return s->failure.status != TRM_OK && !follows ? trm_fail(s->failure.status, "%s", s->failure_text)
+                                                   : trm_fail(status, "%s", cause);
+}
+
+/* Whether the child is gone. */
+static bool reap(supervisor *s)
+{
+    if (s->child > 0 && waitpid(s->child, &s->exit_status, WNOHANG) == s->child) {
+        kill(-s->child, SIGKILL); /* stragglers of its group */
+        s->child = 0;
+        if (s->child_pidfd >= 0) {
+            close(s->child_pidfd);
+            s->child_pidfd = -1;
+        }
+        return true;
+    }
+    return false;
+}
+
+trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, wire_ready *ready)
+{
+    trm_status status = TRM_OK;
+    int32_t lost = -1;
+    *became_ready = false;
+    accept_links(s);
+    for (int32_t i = 0; i < s->n_links && status == TRM_OK; i++) {
+        status = poll_link(s, &s->links[i], fn, user, became_ready, ready);
+        lost = s->links[i].rank;
+    }
+    if (status == TRM_OK && s->phase != JOB_ENDING) {
+        status = check_beats(s, &lost);
+    }
+    if (status != TRM_OK) {
+        status = better_cause(s, status, lost, fn, user, became_ready, ready);
+    }
+    bool ended = reap(s);
+    if (s->phase == JOB_ENDING) {
+        if (ended) {
+            s->phase = JOB_NONE;
+        } else if (supervisor_clock() - s->ended > LAUNCHER_GRACE) {
+            kill(-s->child, SIGKILL);
+        }
+    } else if (s->phase != JOB_NONE && (status != TRM_OK || ended)) {
+        if (status == TRM_OK) {
+            status = child_failure(s);
+        }
+        *became_ready = false; /* a start that has failed, whatever was said just before */
+        supervisor_kill(s);
+        return status;
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,15 @@
+/*
+ * From messages to a prompt: what clients send, as chat templates expect it.
+ */
+#ifndef TRM_LAUNCHER_SERVE_REQUESTS_CHAT_H
+#define TRM_LAUNCHER_SERVE_REQUESTS_CHAT_H
+
+#include <trireme/chat.h>
+
+#include "launcher/serve/requests/api_request.h"
+
+/* Renders the messages of a CHAT or RESPONSE request into its only prompt, special tokens written out. `chat` is NULL
+ * where the model has no template. */
+bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error *error);
+
+#endif

@@ -1,0 +1,307 @@
+/* Declared tools to grammars, written calls to names and arguments. */
+#include "launcher/serve/requests/tools.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/serve/json/json_value.h"
+
+#define MOST_TOOLS 128
+
+static const char hermes_open[] = "<tool_call>", hermes_close[] = "</tool_call>";
+static const char mistral_open[] = "[TOOL_CALLS]", llama_open[] = "<|python_tag|>";
+
+tool_style tools_style(const trm_tokenizer *tokenizer)
+{
+    return trm_tokenizer_find(tokenizer, hermes_open) >= 0    ? TOOLS_HERMES
+           : trm_tokenizer_find(tokenizer, mistral_open) >= 0 ? TOOLS_MISTRAL
+           : trm_tokenizer_find(tokenizer, llama_open) >= 0   ? TOOLS_LLAMA
+                                                              : TOOLS_HERMES;
+}
+
+/* The function of a tool; NULL if it is none. */
+static const trm_json *function_of(const trm_json *tool)
+{
+    const trm_json *function = trm_json_get(tool, "function");
+    const char *type = trm_json_string(trm_json_get(tool, "type"));
+    const char *name = trm_json_string(trm_json_get(function, "name"));
+    const trm_json *parameters = trm_json_get(function, "parameters");
+    bool fits = type != NULL && strcmp(type, "function") == 0 && name != NULL && *name != '\0' && strlen(name) <= 256 &&
+                (parameters == NULL || trm_json_is_object(parameters));
+    return fits ? function : NULL;
+}
+
+static void write_parameters(json_text *json, const char *key, const trm_json *function)
+{
+    /* Arguments are an object also where the schema does not say so. */
+    static const char *const tells[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
+    const trm_json *parameters = trm_json_get(function, "parameters");
+    bool told = false;
+    for (size_t i = 0; i < sizeof(tells) / sizeof(tells[0]); i++) {
+        told |= trm_json_get(parameters, tells[i]) != NULL;
+    }
+    json_object(json, key);
+    if (!told) {
+        json_string(json, "type", "object");
+    }
+    for (const trm_json *at = trm_json_first(parameters); at != NULL; at = trm_json_next(at)) {
+        if (told || strcmp(trm_json_key(at), "type") != 0) {
+            json_value(json, trm_json_key(at), at);
+        }
+    }
+    json_end_object(json);
+}
+
+/* An array of calls, each of one of the tools. */
+static void write_required(json_text *json, const api_request *request)
+{
+    json_object(json, NULL);
+    json_string(json, "type", "array");
+    json_integer(json, "minItems", 1);
+    json_integer(json, "maxItems", request->parallel_tools ? 16 : 1);
+    json_object(json, "items");
+    json_array(json, "anyOf");
+    for (const trm_json *tool = trm_json_first(request->tools); tool != NULL; tool = trm_json_next(tool)) {
+        const trm_json *function = function_of(tool);
+        json_object(json, NULL);
+        json_string(json, "type", "object");
+        json_object(json, "properties");
+        json_object(json, "name");
+        json_string(json, "const", trm_json_string(trm_json_get(function, "name")));
+        json_end_object(json);
+        write_parameters(json, "parameters", function);
+        json_end_object(json);
+        json_array(json, "required");
+        json_string(json, NULL, "name");
+        json_string(json, NULL, "parameters");
+        json_end_array(json);
+        json_bool(json, "additionalProperties", false);
+        json_end_object(json);
+    }
+    json_end_array(json);
+    json_end_object(json);
+    json_end_object(json);
+}
+
+/* The grammar of a call that must come. */
+static bool force(api_request *request, const trm_json *function, api_error *error)
+{
+    json_text json = {0};
+    if (request->format != API_FORMAT_TEXT) {
+        return api_fail(error, 400, "tool_choice", "invalid_value",
+                        "a forced tool call does not go with response_format");
+    }
+    if (function != NULL) {
+        write_parameters(&json, NULL, function);
+    } else {
+        write_required(&json, request);
+    }
+    char *kept = json.status == TRM_OK ? trm_arena_alloc(&request->arena, json.bytes.size + 1) : NULL;
+    if (kept != NULL) {
+        memcpy(kept, json.bytes.data, json.bytes.size);
+    }
+    json_text_fini(&json);
+    request->format = API_FORMAT_SCHEMA;
+    request->format_key = "tools";
+    request->grammar = kept;
+    return kept != NULL || api_fail(error, 503, NULL, NULL, "cannot allocate the grammar of the tools");
+}
+
+static bool check_tools(const api_request *request, api_error *error)
+{
+    int32_t index = 0;
+    if (trm_json_count(request->tools) > MOST_TOOLS) {
+        return api_fail(error, 400, "tools", "invalid_value", "tools has more than %d entries", MOST_TOOLS);
+    }
+    for (const trm_json *tool = trm_json_first(request->tools); tool != NULL; tool = trm_json_next(tool), index++) {
+        if (function_of(tool) == NULL) {
+            return api_fail(error, 400, "tools", "invalid_value",
+                            "tools[%d] is no tool of type function with a name and an object of parameters", index);
+        }
+    }
+    return true;
+}
+
+bool tools_read(api_request *request, api_error *error)
+{
+    const trm_json *choice = request->tool_choice;
+    const char *word = trm_json_string(choice);
+    const char *name = trm_json_string(trm_json_get(trm_json_get(choice, "function"), "name"));
+    if (request->tools == NULL || trm_json_count(request->tools) == 0) {
+        bool none = choice == NULL || (word != NULL && (strcmp(word, "none") == 0 || strcmp(word, "auto") == 0));
+        request->tools = NULL;
+        return none ||
+               api_fail(error, 400, "tool_choice", "invalid_value", "tool_choice asks for tools, but there are none");
+    }
+    if (!check_tools(request, error)) {
+        return false;
+    }
+    if (choice == NULL || (word != NULL && strcmp(word, "auto") == 0)) {
+        request->tool_mode = TOOL_AUTO;
+        return true;
+    }
+    if (word != NULL && strcmp(word, "none") == 0) {
+        request->tools = NULL;
+        return true;
+    }
+    if (word != NULL && strcmp(word, "required") == 0) {
+        request->tool_mode = TOOL_REQUIRED;
+        return force(request, NULL, error);
+    }
+    for (const trm_json *tool = trm_json_first(request->tools); name != NULL && tool != NULL;
+         tool = trm_json_next(tool)) {
+        const trm_json *function = function_of(tool);
+        if (strcmp(trm_json_string(trm_json_get(function, "name")), name) == 0) {
+            request->tool_mode = TOOL_NAMED;
+            request->tool_name = name;
+            return force(request, function, error);
+        }
+    }
+    return api_fail(error, 400, "tool_choice", "invalid_value",
+                    "tool_choice is none of none, auto, required and a function of tools");
+}
+
+/* Where `word` begins in text, or where the text ends with a beginning of it; else size. */
+static size_t find_word(const char *text, size_t size, const char *word, bool at_end)
+{
+    size_t length = strlen(word);
+    for (size_t at = 0; at < size; at++) {
+        size_t rest = size - at;
+        if (memcmp(text + at, word, rest < length ? rest : length) == 0 && (rest >= length || !at_end)) {
+            return at;
+        }
+    }
+    return size;
+}
+
+size_t tools_content_size(tool_style style, const char *text, size_t size, bool at_end)
+{
+    size_t spaces = 0;
+    switch (style) {
+    case TOOLS_HERMES:
+        return find_word(text, size, hermes_open, at_end);
+    case TOOLS_MISTRAL:
+        return find_word(text, size, mistral_open, at_end);
+    case TOOLS_LLAMA:
+        while (spaces < size && tools_is_space(text[spaces])) {
+            spaces++;
+        }
+        if (spaces == size) {
+            return at_end ? size : 0;
+        }
+        return text[spaces] == '{' ? 0 : find_word(text, size, llama_open, at_end);
+    }
+    return size;
+}
+
+void tool_calls_fini(tool_calls *calls)
+{
+    for (int32_t i = 0; i < calls->count; i++) {
+        free(calls->calls[i].name);
+        free(calls->calls[i].arguments);
+    }
+    calls->count = 0;
+}
+
+/* Adds the call that a JSON object stands for. */
+static bool add_call(tool_calls *calls, const trm_json *object)
+{
+    const char *name = trm_json_string(trm_json_get(object, "name"));
+    const trm_json *arguments = trm_json_get(object, "arguments");
+    arguments = arguments != NULL ? arguments : trm_json_get(object, "parameters");
+    if (name == NULL || (arguments != NULL && !trm_json_is_object(arguments)) || calls->count == TOOLS_MOST_CALLS) {
+        return false;
+    }
+    json_text json = {0};
+    if (arguments != NULL) {
+        json_value(&json, NULL, arguments);
+    } else {
+        json_object(&json, NULL);
+        json_end_object(&json);
+    }
+    if (json.status == TRM_OK) {
+        json.status = trm_bytes_append(&json.bytes, "", 1);
+    }
+    tool_call call = {.name = strdup(name)};
+    if (json.status == TRM_OK) {
+        call.arguments = json.bytes.data;
+        json.bytes = (trm_bytes){0};
+    }
+    json_text_fini(&json);
+    if (call.name == NULL || call.arguments == NULL) {
+        free(call.name);
+        free(call.arguments);
+        return false;
+    }
+    calls->calls[calls->count++] = call;
+    return true;
+}
+
+/* Adds the calls of one JSON text: an object, or an array of them. */
+static bool add_text(tool_calls *calls, const char *text, size_t size)
+{
+    trm_json_document *document;
+    if (trm_json_parse("call", text, size, &document) != TRM_OK) {
+        return false;
+    }
+    const trm_json *root = trm_json_root(document);
+    bool added = trm_json_is_object(root) ? add_call(calls, root) : trm_json_count(root) > 0;
+    for (const trm_json *item = trm_json_is_array(root) ? trm_json_first(root) : NULL; item != NULL && added;
+         item = trm_json_next(item)) {
+        added = add_call(calls, item);
+    }
+    trm_json_close(document);
+    return added;
+}
+
+static bool add_hermes(tool_calls *calls, const char *text, size_t size)
+{
+    size_t at = 0, length = sizeof(hermes_open) - 1;
+    while (at < size) {
+        if (size - at < length || memcmp(text + at, hermes_open, length) != 0) {
+            return false;
+        }
+        at += length;
+        size_t end = at + find_word(text + at, size - at, hermes_close, true);
+        if (!add_text(calls, text + at, end - at)) {
+            return false;
+        }
+        at = end == size ? size : end + sizeof(hermes_close) - 1;
+        while (at < size && tools_is_space(text[at])) {
+            at++;
+        }
+    }
+    return calls->count > 0;
+}
+
+bool tools_parse(tool_style style, const char *text, size_t size, tool_calls *calls)
+{
+    const char *open = style == TOOLS_MISTRAL ? mistral_open : llama_open;
+    size_t length = strlen(open);
+    *calls = (tool_calls){0};
+    bool parsed = false;
+    if (style == TOOLS_HERMES) {
+        parsed = add_hermes(calls, text, size);
+    } else {
+        if (size >= length && memcmp(text, open, length) == 0) {
+            text += length;
+            size -= length;
+        }
+        parsed = add_text(calls, text, size);
+    }
+    if (!parsed) {
+        tool_calls_fini(calls);
+    }
+    return parsed;
+}
+
+bool tools_parse_required(const char *text, size_t size, tool_calls *calls)
+{
+    *calls = (tool_calls){0};
+    bool parsed = add_text(calls, text, size);
+    if (!parsed) {
+        tool_calls_fini(calls);
+    }
+    return parsed;
+}

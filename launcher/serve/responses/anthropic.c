@@ -1,0 +1,106 @@
+/* The message object and its events. */
+#include "launcher/serve/responses/anthropic.h"
+
+#include <string.h>
+
+/* Why a finished message ended, and at which of the stop sequences. */
+static void write_end(json_text *json, const completion *c)
+{
+    const choice *ch = &c->choices[0];
+    bool cut = ch->finish_reason != NULL && strcmp(ch->finish_reason, "length") == 0;
+    json_string(json, "stop_reason",
+                !ch->finished      ? NULL
+                : ch->sink.stopped ? "stop_sequence"
+                : cut              ? "max_tokens"
+                                   : "end_turn");
+    json_string(json, "stop_sequence", ch->finished ? ch->sink.stop : NULL);
+}
+
+static void write_text(json_text *json, const char *key, const char *text, size_t size)
+{
+    json_object(json, key);
+    json_string(json, "type", "text");
+    json_bytes(json, "text", text, size);
+    json_end_object(json);
+}
+
+/* Tokens that were found in the prefix cache are told apart from those that were run. */
+static void write_usage(json_text *json, const completion *c)
+{
+    json_object(json, "usage");
+    json_integer(json, "input_tokens", c->prompt_tokens - c->cached_tokens);
+    json_integer(json, "cache_creation_input_tokens", 0);
+    json_integer(json, "cache_read_input_tokens", c->cached_tokens);
+    json_integer(json, "output_tokens", c->output_tokens);
+    json_end_object(json);
+}
+
+static void write_message(json_text *json, const char *key, const completion *c)
+{
+    const choice *ch = &c->choices[0];
+    json_object(json, key);
+    json_string(json, "id", c->id);
+    json_string(json, "type", "message");
+    json_string(json, "role", "assistant");
+    json_string(json, "model", c->model);
+    json_array(json, "content");
+    if (ch->finished) {
+        write_text(json, NULL, ch->sink.text, ch->sink.size);
+    }
+    json_end_array(json);
+    write_end(json, c);
+    write_usage(json, c);
+    json_end_object(json);
+}
+
+void anthropic_write(const completion *c, json_text *json)
+{
+    write_message(json, NULL, c);
+}
+
+void anthropic_begin(completion *c)
+{
+    json_text json = completion_begin_event("message_start");
+    write_message(&json, "message", c);
+    completion_end_event(c, &json);
+    json = completion_begin_event("content_block_start");
+    json_integer(&json, "index", 0);
+    write_text(&json, "content_block", "", 0);
+    completion_end_event(c, &json);
+}
+
+void anthropic_delta(completion *c, const char *text, size_t size)
+{
+    if (size > 0) {
+        json_text json = completion_begin_event("content_block_delta");
+        json_integer(&json, "index", 0);
+        json_object(&json, "delta");
+        json_string(&json, "type", "text_delta");
+        json_bytes(&json, "text", text, size);
+        json_end_object(&json);
+        completion_end_event(c, &json);
+    }
+}
+
+void anthropic_end(completion *c)
+{
+    json_text json = completion_begin_event("content_block_stop");
+    json_integer(&json, "index", 0);
+    completion_end_event(c, &json);
+    json = completion_begin_event("message_delta");
+    json_object(&json, "delta");
+    write_end(&json, c);
+    json_end_object(&json);
+    write_usage(&json, c);
+    completion_end_event(c, &json);
+    json = completion_begin_event("message_stop");
+    completion_end_event(c, &json);
+}
+
+void anthropic_fail(completion *c, const api_error *error)
+{
+    json_text json = {0};
+    json_literal(&json, "event: error\ndata: ");
+    api_error_write(error, &json);
+    completion_send(c, &json);
+}

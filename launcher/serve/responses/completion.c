@@ -1,0 +1,737 @@
+/* Tokens to text to replies: completions and chat completions. */
+#include "launcher/serve/responses/completion.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "launcher/serve/replicas/supervisor.h"
+#include "launcher/serve/responses/anthropic.h"
+#include "launcher/serve/responses/embedding.h"
+#include "launcher/serve/responses/message.h"
+#include "launcher/serve/responses/response.h"
+#include "launcher/text/grammar/vocab.h"
+#include "launcher/text/strings/utf8.h"
+
+#define EVENT_BYTES 256 /* most events have less behind their head */
+
+static uint64_t random_seed(void)
+{
+    uint64_t seed = 0;
+    if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) != sizeof(seed)) {
+        seed = (uint64_t)time(NULL);
+    }
+    return seed;
+}
+
+static trm_status init_choice(completion *c, int32_t index, const trm_tokens *prompts, uint64_t seed)
+{
+    choice *ch = &c->choices[index];
+    const trm_tokens *prompt = &prompts[index / c->request.best_of];
+    *ch = (choice){.owner = c, .index = index, .prompt = index / c->request.best_of, .n_prompt = prompt->count};
+    ch->seed = seed + (uint64_t)(index % c->request.best_of);
+    TRM_TRY(trm_ids_reserve(&ch->tokens, prompt->count));
+    memcpy(ch->tokens.data, prompt->ids, prompt->count * sizeof(int32_t));
+    ch->tokens.size = prompt->count;
+    TRM_TRY(
+        text_sink_init(&ch->sink, c->tokenizer, c->request.skip_special, c->request.stops, c->request.n_stops, NULL));
+    ch->sink.keep_stop = c->request.include_stop;
+    return TRM_OK;
+}
+
+trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,
+                             const char *model, completion **result)
+{
+    completion *c = calloc(1, sizeof(*c));
+    int32_t n = request->n_prompts * request->best_of;
+    choice *choices = calloc((size_t)n, sizeof(*choices));
+    trm_status status = TRM_OK;
+    if (c == NULL || choices == NULL) {
+        free(c);
+        free(choices);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a request");
+    }
+    *c = (completion){.exchange = exchange_retain(x),
+                      .request = *request,
+                      .tokenizer = tokenizer,
+                      .model = model,
+                      .created = (int64_t)time(NULL),
+                      .choices = choices};
+    *request = (api_request){0};
+    static const char *const prefixes[] = {"cmpl-", "chatcmpl-", "resp_", "embd-", "msg_"};
+    snprintf(c->id, sizeof(c->id), "%s%.32s", prefixes[c->request.kind], x->id);
+    uint64_t seed = c->request.has_seed ? c->request.seed : random_seed();
+    for (; c->n_choices < n && status == TRM_OK; c->n_choices++) {
+        status = init_choice(c, c->n_choices, prompts, seed);
+    }
+    for (int32_t i = 0; i < c->request.n_prompts; i++) {
+        c->prompt_tokens += (int64_t)prompts[i].count;
+        trm_tokens_fini(&prompts[i]);
+    }
+    if (status != TRM_OK) {
+        completion_destroy(c);
+        return status;
+    }
+    *result = c;
+    return TRM_OK;
+}
+
+void completion_destroy(completion *c)
+{
+    if (c == NULL) {
+        return;
+    }
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        choice *ch = &c->choices[i];
+        trm_ids_fini(&ch->tokens);
+        text_sink_fini(&ch->sink);
+        trm_decoder_destroy(ch->prompt_decoder);
+        free(ch->embedding);
+        json_text_fini(&ch->logprobs);
+        json_text_fini(&ch->logprob_tokens);
+        json_text_fini(&ch->logprob_values);
+        json_text_fini(&ch->logprob_tops);
+        json_text_fini(&ch->logprob_offsets);
+        json_text_fini(&ch->prompt_logprobs);
+    }
+    trm_bytes_fini(&c->head);
+    free(c->choices);
+    api_request_fini(&c->request);
+    exchange_release(c->exchange);
+    free(c);
+}
+
+/* The choice that has the prompt_logprobs of a choice's prompt. */
+static choice *first_of_prompt(const choice *ch)
+{
+    return &ch->owner->choices[ch->prompt * ch->owner->request.best_of];
+}
+
+/* How many tokens are reported beside each of the prompt: in the text's logprobs and in prompt_logprobs; -1: none. */
+static int32_t echoed_logprobs(const choice *ch)
+{
+    return ch->owner->request.echo ? ch->owner->request.logprobs : -1;
+}
+
+static int32_t prompt_logprobs(const choice *ch)
+{
+    return first_of_prompt(ch) == ch ? ch->owner->request.prompt_logprobs : -1;
+}
+
+trm_status choice_submission(const choice *ch, trm_serving_request *request)
+{
+    const api_request *asked = &ch->owner->request;
+    size_t resumed = ch->tokens.size - ch->n_prompt;
+    *request = (trm_serving_request)TRM_SERVING_REQUEST_INIT;
+    request->id = ch->id;
+    request->prompt = ch->tokens.data;
+    request->n_prompt = (int64_t)ch->tokens.size;
+    request->n_resumed = (int64_t)resumed;
+    request->max_tokens = asked->max_tokens < 0 ? INT32_MAX : asked->max_tokens - (int64_t)resumed;
+    request->priority = asked->priority;
+    request->client = ch->owner->client;
+    request->sampling.base = (trm_sampling){.temperature = asked->temperature,
+                                            .top_k = asked->top_k,
+                                            .top_p = asked->top_p,
+                                            .min_p = asked->min_p,
+                                            .repetition_penalty = asked->repetition_penalty,
+                                            .seed = ch->seed};
+    request->sampling.typical_p = asked->typical_p;
+    request->sampling.presence_penalty = asked->presence_penalty;
+    request->sampling.frequency_penalty = asked->frequency_penalty;
+    request->sampling.bias = asked->biases;
+    request->sampling.n_bias = asked->n_biases;
+    request->ignore_eos = asked->ignore_eos;
+    request->stop_tokens = asked->stop_ids;
+    request->n_stop_tokens = asked->n_stop_ids;
+    request->min_tokens = asked->min_tokens;
+    request->embedding = asked->embedding;
+    request->logprobs = asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs;
+    if (ch->prompt_seen < ch->n_prompt) {
+        int32_t echoed = echoed_logprobs(ch), apart = prompt_logprobs(ch);
+        request->prompt_logprobs = echoed > apart ? echoed : apart;
+    }
+    return TRM_OK;
+}
+
+static const char *prompt_text(const choice *ch)
+{
+    const char *text = ch->owner->request.prompts[ch->prompt].text;
+    return text == NULL ? "" : text;
+}
+
+/* Logprobs. A token may be a part of a character: its text then has U+FFFD, its bytes are the part's. */
+
+static void write_token_text(json_text *json, const completion *c, const char *key, int32_t token, bool with_bytes)
+{
+    trm_bytes text = {0};
+    if (trm_grammar_token_bytes(c->tokenizer, token, &text) != TRM_OK) {
+        json->status = TRM_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    json_bytes(json, key, text.data, text.size);
+    if (with_bytes) {
+        json_array(json, "bytes");
+        for (size_t i = 0; i < text.size; i++) {
+            json_integer(json, NULL, (unsigned char)text.data[i]);
+        }
+        json_end_array(json);
+    }
+    trm_bytes_fini(&text);
+}
+
+/* Of chats and responses. */
+static void write_chat_logprob(choice *ch, const trm_serving_event *event)
+{
+    json_text *json = &ch->logprobs;
+    json_object(json, NULL);
+    write_token_text(json, ch->owner, "token", event->token, true);
+    json_number(json, "logprob", event->logprob);
+    json_array(json, "top_logprobs");
+    for (int32_t i = 0; i < event->n_top; i++) {
+        json_object(json, NULL);
+        write_token_text(json, ch->owner, "token", event->top[i].token, true);
+        json_number(json, "logprob", event->top[i].logprob);
+        json_end_object(json);
+    }
+    json_end_array(json);
+    json_end_object(json);
+}
+
+/* Whether an object of top logprobs, which begins at byte `begin`, has a key. */
+static bool has_top(const json_text *tops, size_t begin, const trm_bytes *key)
+{
+    json_text quoted = {0};
+    json_bytes(&quoted, NULL, key->data, strlen(key->data));
+    json_literal(&quoted, ":");
+    bool has = quoted.status == TRM_OK &&
+               memmem(tops->bytes.data + begin, tops->bytes.size - begin, quoted.bytes.data, quoted.bytes.size) != NULL;
+    json_text_fini(&quoted);
+    return has;
+}
+
+/* The older form: four arrays side by side, top_logprobs as an object by the tokens' text. Of several tokens of one
+ * text, such as parts of characters, that has the most likely one. */
+static void write_logprob(choice *ch, const trm_serving_event *event)
+{
+    write_token_text(&ch->logprob_tokens, ch->owner, NULL, event->token, false);
+    json_number(&ch->logprob_values, NULL, event->logprob);
+    json_integer(&ch->logprob_offsets, NULL, (int64_t)ch->offset);
+    json_text *tops = &ch->logprob_tops;
+    trm_bytes text = {0};
+    size_t begin = tops->bytes.size;
+    json_object(tops, NULL);
+    for (int32_t i = 0; i < event->n_top && i < ch->owner->request.logprobs; i++) {
+        if (trm_grammar_token_bytes(ch->owner->tokenizer, event->top[i].token, &text) == TRM_OK &&
+            trm_bytes_append(&text, "", 1) == TRM_OK && !has_top(tops, begin, &text)) {
+            json_number(tops, text.data, event->top[i].logprob);
+        }
+    }
+    json_end_object(tops);
+    trm_bytes_fini(&text);
+}
+
+/* Moves the offset behind a token of the prompt, by the characters that have become certain with it. */
+static void pass_prompt_token(choice *ch, int32_t token)
+{
+    const char *text;
+    size_t size;
+    if (ch->prompt_decoder == NULL && trm_decoder_create(ch->owner->tokenizer, true, &ch->prompt_decoder) != TRM_OK) {
+        return;
+    }
+    if (trm_decoder_push(ch->prompt_decoder, token, &text, &size) == TRM_OK) {
+        ch->offset += trm_utf8_count(text, size);
+    }
+    if (ch->prompt_seen == ch->n_prompt && trm_decoder_finish(ch->prompt_decoder, &text, &size) == TRM_OK) {
+        ch->offset += trm_utf8_count(text, size);
+    }
+}
+
+static void write_echoed_logprob(choice *ch, int32_t token, const trm_serving_event *event)
+{
+    if (event != NULL) {
+        write_logprob(ch, event);
+    } else {
+        write_token_text(&ch->logprob_tokens, ch->owner, NULL, token, false);
+        json_null(&ch->logprob_values, NULL);
+        json_null(&ch->logprob_tops, NULL);
+        json_integer(&ch->logprob_offsets, NULL, (int64_t)ch->offset);
+    }
+    pass_prompt_token(ch, token);
+}
+
+/* One token by its id, as vLLM has them; rank 0: not among the most likely ones. */
+static void write_ranked(json_text *json, const completion *c, int32_t token, float logprob, int32_t rank)
+{
+    char key[16];
+    snprintf(key, sizeof(key), "%d", (int)token);
+    json_object(json, key);
+    json_number(json, "logprob", logprob);
+    if (rank > 0) {
+        json_integer(json, "rank", rank);
+    } else {
+        json_null(json, "rank");
+    }
+    write_token_text(json, c, "decoded_token", token, false);
+    json_end_object(json);
+}
+
+/* The token of the prompt, then the most likely ones. */
+static void write_prompt_logprob(choice *ch, const trm_serving_event *event)
+{
+    json_text *json = &ch->prompt_logprobs;
+    int32_t rank = 0, most = prompt_logprobs(ch);
+    if (event == NULL) {
+        json_null(json, NULL);
+        return;
+    }
+    for (int32_t i = 0; i < event->n_top; i++) {
+        rank = event->top[i].token == event->token ? i + 1 : rank;
+    }
+    json_object(json, NULL);
+    write_ranked(json, ch->owner, event->token, event->logprob, rank);
+    for (int32_t i = 0; i < event->n_top && i < most; i++) {
+        if (i + 1 != rank) {
+            write_ranked(json, ch->owner, event->top[i].token, event->top[i].logprob, i + 1);
+        }
+    }
+    json_end_object(json);
+}
+
+/* The next token of the prompt; the first has no logprob, and no event. */
+static void take_prompt_token(choice *ch, int32_t token, const trm_serving_event *event)
+{
+    ch->prompt_seen++;
+    if (echoed_logprobs(ch) >= 0) {
+        write_echoed_logprob(ch, token, event);
+    }
+    if (prompt_logprobs(ch) >= 0) {
+        write_prompt_logprob(ch, event);
+    }
+}
+
+/* A prompt of one token: no event tells of it. */
+static void write_only_token(choice *ch)
+{
+    if (ch->n_prompt == 1 && ch->prompt_seen == 0) {
+        take_prompt_token(ch, ch->tokens.data[0], NULL);
+    }
+}
+
+void choice_take_prompt(choice *ch, const trm_serving_event *event)
+{
+    if (ch->finished || ch->owner->failed) {
+        return;
+    }
+    if (ch->prompt_seen == 0) {
+        take_prompt_token(ch, ch->tokens.data[0], NULL);
+    }
+    if (event->index == (int64_t)ch->prompt_seen && ch->prompt_seen < ch->n_prompt) {
+        take_prompt_token(ch, event->token, event); /* what a lost job has told already comes again */
+    }
+}
+
+static void close_prompt_logprobs(json_text *json, const choice *ch)
+{
+    const choice *first = first_of_prompt(ch);
+    if (ch->owner->request.prompt_logprobs >= 0) {
+        json_array(json, "prompt_logprobs");
+        json_literal_bytes(json, first->prompt_logprobs.bytes.data, first->prompt_logprobs.bytes.size);
+        json_end_array(json);
+    }
+}
+
+static void close_logprobs(json_text *json, choice *ch)
+{
+    const api_request *asked = &ch->owner->request;
+    if (asked->logprobs < 0) {
+        json_null(json, "logprobs");
+        return;
+    }
+    json_object(json, "logprobs");
+    if (asked->kind == API_CHAT) {
+        json_array(json, "content");
+        json_literal_bytes(json, ch->logprobs.bytes.data, ch->logprobs.bytes.size);
+        json_end_array(json);
+        json_text_fini(&ch->logprobs);
+    } else {
+        struct {
+            const char *key;
+            json_text *text;
+        } parts[] = {{"tokens", &ch->logprob_tokens},
+                     {"token_logprobs", &ch->logprob_values},
+                     {"top_logprobs", &ch->logprob_tops},
+                     {"text_offset", &ch->logprob_offsets}};
+        for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+            json_array(json, parts[i].key);
+            json_literal_bytes(json, parts[i].text->bytes.data, parts[i].text->bytes.size);
+            json_end_array(json);
+            json_text_fini(parts[i].text);
+        }
+    }
+    json_end_object(json);
+}
+
+/* Replies. */
+
+static void write_head(json_text *json, const completion *c, bool chunk)
+{
+    json_object(json, NULL);
+    json_string(json, "id", c->id);
+    json_string(json, "object",
+                c->request.kind != API_CHAT ? "text_completion"
+                : chunk                     ? "chat.completion.chunk"
+                                            : "chat.completion");
+    json_integer(json, "created", c->created);
+    json_string(json, "model", c->model);
+}
+
+/* An event of a stream, up to its choices. Made for every token, so what all have alike is written once. */
+static void begin_event(json_text *json, completion *c)
+{
+    if (c->head.size == 0) {
+        json_text head = {0};
+        json_literal(&head, "data: ");
+        write_head(&head, c, true);
+        if (head.status != TRM_OK) {
+            json->status = head.status;
+            json_text_fini(&head);
+            return;
+        }
+        c->head = head.bytes;
+    }
+    if (json->status == TRM_OK) {
+        json->status = trm_bytes_reserve(&json->bytes, c->head.size + EVENT_BYTES);
+    }
+    json_literal_bytes(json, c->head.data, c->head.size);
+}
+
+static void write_usage(json_text *json, const completion *c)
+{
+    json_object(json, "usage");
+    json_integer(json, "prompt_tokens", c->prompt_tokens);
+    json_integer(json, "completion_tokens", c->output_tokens);
+    json_integer(json, "total_tokens", c->prompt_tokens + c->output_tokens);
+    json_object(json, "prompt_tokens_details");
+    json_integer(json, "cached_tokens", c->cached_tokens);
+    json_end_object(json);
+    json_end_object(json);
+}
+
+static void send_bytes(completion *c, json_text *json)
+{
+    c->spoke = supervisor_clock();
+    if (json->status == TRM_OK) {
+        exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
+    } else {
+        exchange_end_stream(c->exchange, true);
+    }
+    json_text_fini(json);
+}
+
+void completion_send(completion *c, json_text *json)
+{
+    json_literal(json, "\n\n");
+    send_bytes(c, json);
+}
+
+json_text completion_begin_event(const char *type)
+{
+    json_text json = {0};
+    json_literal(&json, "event: ");
+    json_literal(&json, type);
+    json_literal(&json, "\ndata: ");
+    json_object(&json, NULL);
+    json_string(&json, "type", type);
+    return json;
+}
+
+void completion_end_event(completion *c, json_text *json)
+{
+    json_end_object(json);
+    completion_send(c, json);
+}
+
+static void open_stream(completion *c)
+{
+    if (!c->open) {
+        c->open = true;
+        exchange_begin_stream(c->exchange);
+    }
+}
+
+/* A line of the event to come: a blank line of its own would end an event without data, of which some clients make an
+ * error (openai-go before 3.43: "unexpected end of JSON input"). */
+void completion_keep_open(completion *c)
+{
+    if (!c->failed && c->n_finished < c->n_choices) {
+        json_text json = {0};
+        open_stream(c);
+        json_literal(&json, ":\n");
+        send_bytes(c, &json);
+    }
+}
+
+static void begin_stream(completion *c)
+{
+    if (c->begun) {
+        return;
+    }
+    c->begun = true;
+    open_stream(c);
+    if (c->request.kind == API_RESPONSE) {
+        response_begin(c);
+        return;
+    }
+    if (c->request.kind == API_MESSAGES) {
+        anthropic_begin(c);
+        return;
+    }
+    for (int32_t i = 0; i < c->n_choices; i++) {
+        bool echo = c->request.echo;
+        if (c->request.kind != API_CHAT && !echo) {
+            break;
+        }
+        json_text json = {0};
+        begin_event(&json, c);
+        json_array(&json, "choices");
+        json_object(&json, NULL);
+        json_integer(&json, "index", i);
+        if (c->request.kind == API_CHAT) {
+            json_object(&json, "delta");
+            json_string(&json, "role", "assistant");
+            json_string(&json, "content", "");
+            json_end_object(&json);
+        } else {
+            json_string(&json, "text", prompt_text(&c->choices[i]));
+        }
+        json_null(&json, "logprobs");
+        json_null(&json, "finish_reason");
+        json_end_object(&json);
+        json_end_array(&json);
+        json_end_object(&json);
+        completion_send(c, &json);
+    }
+}
+
+/* Sends text that has become certain, and the finish reason if there is one. */
+static void send_chunk(choice *ch)
+{
+    completion *c = ch->owner;
+    size_t end = ch->sink.certain, size = end - ch->told;
+    bool more = c->request.kind == API_CHAT ? message_has_more(ch) : size > 0;
+    if (!more && ch->finish_reason == NULL) {
+        return;
+    }
+    if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
+        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c, ch->sink.text + ch->told, size);
+        ch->told = end;
+        return;
+    }
+    json_text json = {0};
+    begin_event(&json, c);
+    json_array(&json, "choices");
+    json_object(&json, NULL);
+    json_integer(&json, "index", ch->index);
+    if (c->request.kind == API_CHAT) {
+        message_write_delta(&json, ch);
+    } else {
+        json_bytes(&json, "text", ch->sink.text + ch->told, size);
+        ch->told = end;
+    }
+    close_logprobs(&json, ch);
+    json_string(&json, "finish_reason", ch->finish_reason);
+    json_end_object(&json);
+    json_end_array(&json);
+    json_end_object(&json);
+    completion_send(c, &json);
+}
+
+static void end_stream(completion *c)
+{
+    if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
+        (c->request.kind == API_RESPONSE ? response_end : anthropic_end)(c);
+        exchange_end_stream(c->exchange, false);
+        return;
+    }
+    if (c->request.include_usage) {
+        json_text json = {0};
+        begin_event(&json, c);
+        json_array(&json, "choices");
+        json_end_array(&json);
+        write_usage(&json, c);
+        json_end_object(&json);
+        completion_send(c, &json);
+    }
+    json_text done = {0};
+    json_literal(&done, "data: [DONE]");
+    completion_send(c, &done);
+    exchange_end_stream(c->exchange, false);
+}
+
+static void write_whole_choice(json_text *json, choice *ch)
+{
+    const completion *c = ch->owner;
+    json_object(json, NULL);
+    json_integer(json, "index", ch->index);
+    if (c->request.kind == API_CHAT) {
+        message_write(json, ch);
+    } else if (c->request.echo) {
+        trm_bytes text = {0};
+        const char *prompt = prompt_text(ch);
+        if (trm_bytes_append(&text, prompt, strlen(prompt)) != TRM_OK ||
+            trm_bytes_append(&text, ch->sink.text, ch->sink.size) != TRM_OK) {
+            json->status = TRM_ERROR_OUT_OF_MEMORY;
+        }
+        json_bytes(json, "text", text.data, text.size);
+        trm_bytes_fini(&text);
+    } else {
+        json_bytes(json, "text", ch->sink.text, ch->sink.size);
+    }
+    close_logprobs(json, ch);
+    if (c->request.kind != API_CHAT) {
+        close_prompt_logprobs(json, ch);
+    }
+    json_string(json, "finish_reason", ch->finish_reason);
+    json_end_object(json);
+}
+
+/* Logarithm of the mean probability of a choice's tokens. */
+static double mean_likelihood(const choice *ch)
+{
+    size_t output = ch->tokens.size - ch->n_prompt;
+    return output > 0 ? ch->likelihood / (double)output : 0.0;
+}
+
+/* The best n of each prompt's best_of choices, the most likely first; in their order where they are as many. */
+static void write_whole_choices(json_text *json, completion *c)
+{
+    int32_t n = c->request.n, best_of = c->request.best_of, index = 0;
+    for (int32_t first = 0; first < c->n_choices; first += best_of) {
+        for (int32_t k = 0; k < n; k++) {
+            choice *best = NULL;
+            for (int32_t i = first; i < first + best_of; i++) {
+                choice *ch = &c->choices[i];
+                bool better = best == NULL || (best_of > n && mean_likelihood(ch) > mean_likelihood(best));
+                best = !ch->written && better ? ch : best;
+            }
+            best->index = index++;
+            best->written = true;
+            write_whole_choice(json, best);
+        }
+    }
+}
+
+static void reply_whole(completion *c)
+{
+    json_text json = {0};
+    if (c->request.kind == API_RESPONSE) {
+        response_write(c, &json);
+    } else if (c->request.kind == API_MESSAGES) {
+        anthropic_write(c, &json);
+    } else if (c->request.kind == API_EMBEDDING) {
+        embedding_write(c, &json);
+    } else {
+        write_head(&json, c, false);
+        json_array(&json, "choices");
+        write_whole_choices(&json, c);
+        json_end_array(&json);
+        if (c->request.kind == API_CHAT) {
+            close_prompt_logprobs(&json, &c->choices[0]);
+        }
+        write_usage(&json, c);
+        json_end_object(&json);
+    }
+    if (json.status == TRM_OK) {
+        exchange_reply(c->exchange, 200, json.bytes.data, json.bytes.size);
+    } else {
+        api_error error;
+        api_fail(&error, 503, NULL, NULL, "cannot allocate the reply");
+        exchange_reply_error(c->exchange, &error);
+    }
+    json_text_fini(&json);
+}
+
+trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped)
+{
+    completion *c = ch->owner;
+    *stopped = false;
+    if (ch->finished || c->failed) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_ids_append(&ch->tokens, event->token));
+    c->output_tokens++;
+    ch->likelihood += (double)event->logprob;
+    if (c->request.logprobs >= 0) {
+        if (c->request.kind != API_COMPLETION) {
+            write_chat_logprob(ch, event);
+        } else {
+            write_only_token(ch);
+            ch->offset += trm_utf8_count(ch->sink.text + ch->counted, ch->sink.size - ch->counted);
+            ch->counted = ch->sink.size;
+            write_logprob(ch, event);
+        }
+    }
+    ch->sink.deaf = ch->tokens.size - ch->n_prompt <= (size_t)c->request.min_tokens;
+    TRM_TRY(text_sink_push(&ch->sink, event->token));
+    *stopped = ch->sink.stopped;
+    if (c->request.stream) {
+        begin_stream(c);
+        if (!ch->sink.stopped) {
+            send_chunk(ch);
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status choice_finish(choice *ch, const char *reason)
+{
+    completion *c = ch->owner;
+    if (ch->finished || c->failed) {
+        return TRM_OK;
+    }
+    write_only_token(ch);
+    TRM_TRY(text_sink_finish(&ch->sink));
+    ch->finished = true;
+    ch->finish_reason = ch->sink.stopped ? "stop" : reason;
+    c->n_finished++;
+    if (c->request.stream) {
+        begin_stream(c);
+        send_chunk(ch);
+    }
+    if (c->n_finished == c->n_choices) {
+        pthread_mutex_lock(&c->exchange->lock);
+        c->exchange->prompt_tokens = c->prompt_tokens;
+        c->exchange->output_tokens = c->output_tokens;
+        pthread_mutex_unlock(&c->exchange->lock);
+        if (c->request.stream) {
+            end_stream(c);
+        } else {
+            reply_whole(c);
+        }
+    }
+    return TRM_OK;
+}
+
+void completion_fail(completion *c, const api_error *error)
+{
+    if (c->failed) {
+        return;
+    }
+    c->failed = true;
+    if (!c->open) {
+        exchange_reply_error(c->exchange, error);
+        return;
+    }
+    if (c->request.kind == API_MESSAGES) {
+        anthropic_fail(c, error);
+    } else {
+        json_text json = {0};
+        json_literal(&json, "data: ");
+        api_error_write(error, &json);
+        completion_send(c, &json);
+    }
+    exchange_end_stream(c->exchange, false);
+}

@@ -1,0 +1,39 @@
+/*
+ * A rank of a serving job: its connections to the front end, its beat, and on rank 0 the loop that feeds the scheduler.
+ */
+#ifndef TRM_LAUNCHER_SERVE_WORKER_WORKER_H
+#define TRM_LAUNCHER_SERVE_WORKER_WORKER_H
+
+#include <trireme/model.h>
+#include <trireme/serving.h>
+#include <trireme/tokenizer.h>
+
+#define WORKER_SOCKET_VARIABLE   "TRIREME_SERVE_SOCKET"
+#define WORKER_STARTING_VARIABLE "TRIREME_SERVE_STARTING" /* how many replicas start at this time */
+
+typedef struct worker worker;
+
+/* Connects to the front end's socket and begins to beat. */
+trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result);
+/* Tells the front end of a failure, trm_last_error its cause; whether it was told, as only rank 0 does. */
+bool worker_tell_failure(worker *w, trm_status failure);
+void worker_destroy(worker *w);
+
+/* A step of this rank: a trm_step_fn, `user` the worker. */
+void worker_note_step(void *user, const trm_step_times *times);
+/* This rank, which follows, looks for a step, has one, or has made it: a trm_heard_fn. */
+void worker_note_heard(void *user, bool has_step);
+
+typedef struct worker_engine {
+    trm_scheduler *scheduler;
+    const trm_tokenizer *tokenizer;
+    const trm_model_info *info;
+    int64_t max_context, cache_tokens;
+    int32_t max_sequences;
+    double load_seconds;
+} worker_engine;
+
+/* Serves until the front end ends it or is gone. Rank 0 leads, the others follow. */
+trm_status worker_run(worker *w, const worker_engine *engine);
+
+#endif
