@@ -37,13 +37,13 @@ typedef struct serve_command {
     trm_model_info info;
     trm_tokenizer *tokenizer;
     trm_chat_template *chat; /* NULL: none */
-    guide_store *guides;
+    grammar_cache *grammars;
     trm_embedding pooling;
     char model_name[SERVER_LONGEST_NAME + 1];
     int32_t ranks;
     command_line jobs[ROUTER_MOST_REPLICAS]; /* [n_replicas] */
     int32_t n_replicas;
-    hub *hub;
+    dispatcher *dispatcher;
     server *server;
 } serve_command;
 
@@ -51,7 +51,7 @@ typedef struct serve_command {
 static int32_t most_requests(const settings *all)
 {
     int64_t most = settings_integer(all, SETTING_MAX_REQUESTS) * settings_integer(all, SETTING_REPLICAS);
-    return most < HUB_MOST_CHOICES ? (int32_t)most : HUB_MOST_CHOICES;
+    return most < DISPATCHER_MOST_CHOICES ? (int32_t)most : DISPATCHER_MOST_CHOICES;
 }
 
 static void log_line(void *user, const char *message)
@@ -265,7 +265,7 @@ static trm_status prepare(serve_command *c)
     if (status != TRM_OK) {
         return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
     }
-    TRM_TRY(guide_store_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->guides));
+    TRM_TRY(grammar_cache_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->grammars));
     TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
@@ -279,17 +279,17 @@ static trm_status start(serve_command *c)
     for (int32_t i = 0; i < c->n_replicas; i++) {
         jobs[i] = (supervisor_options){.command = c->jobs[i].words,
                                        .ranks = c->ranks,
-                                       .beat_seconds = settings_number(all, SETTING_BEAT_TIMEOUT),
+                                       .heartbeat_seconds = settings_number(all, SETTING_HEARTBEAT_TIMEOUT),
                                        .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)};
     }
-    hub_options hub_settings = {.replicas = jobs,
-                                .n_replicas = c->n_replicas,
-                                .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
-                                .max_requests = most_requests(all),
-                                .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
-                                .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
-                                .most_restarts = MOST_RESTARTS,
-                                .log = log_line};
+    dispatcher_options dispatcher_settings = {.replicas = jobs,
+                                              .n_replicas = c->n_replicas,
+                                              .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
+                                              .max_requests = most_requests(all),
+                                              .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
+                                              .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
+                                              .most_restarts = MOST_RESTARTS,
+                                              .log = log_line};
     server_options options = {.host = settings_text(all, SETTING_HOST),
                               .port = (int32_t)settings_integer(all, SETTING_PORT),
                               .threads = (int32_t)settings_integer(all, SETTING_HTTP_THREADS),
@@ -308,10 +308,10 @@ static trm_status start(serve_command *c)
                               .info = &c->info,
                               .tokenizer = c->tokenizer,
                               .chat = c->chat,
-                              .guides = c->guides,
+                              .grammars = c->grammars,
                               .pooling = c->pooling};
-    TRM_TRY(hub_create(&hub_settings, &c->hub));
-    TRM_TRY(server_create(&options, c->hub, &c->server));
+    TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
+    TRM_TRY(server_create(&options, c->dispatcher, &c->server));
     bool bracket = strchr(options.host, ':') != NULL; /* an address of IPv6 */
     fprintf(stderr, "trireme: listening at http%s://%s%s%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
             bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
@@ -321,19 +321,19 @@ static trm_status start(serve_command *c)
 /* Until a signal, or the job's end. A first signal drains, a second one ends. */
 static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
 {
-    hub_state state = HUB_LOADING;
+    dispatcher_state state = DISPATCHER_LOADING;
     int seen = 0;
     for (;;) {
         struct timespec pause = {.tv_nsec = 100000000};
         int number = sigtimedwait(signals, NULL, &pause);
         if (number == SIGTERM || number == SIGINT) {
-            hub_drain(c->hub, seen == 0 ? settings_number(c->all, SETTING_DRAIN_TIMEOUT) : 0);
+            dispatcher_drain(c->dispatcher, seen == 0 ? settings_number(c->all, SETTING_DRAIN_TIMEOUT) : 0);
             seen++;
         }
-        hub_state now = hub_get_state(c->hub);
-        if (now == HUB_READY && state != HUB_READY) {
-            wire_ready ready;
-            hub_get_ready(c->hub, &ready);
+        dispatcher_state now = dispatcher_get_state(c->dispatcher);
+        if (now == DISPATCHER_READY && state != DISPATCHER_READY) {
+            ipc_ready ready;
+            dispatcher_get_ready(c->dispatcher, &ready);
             char replicas[48] = "";
             if (c->n_replicas > 1) {
                 snprintf(replicas, sizeof(replicas), "%d replicas, in each ", c->n_replicas);
@@ -345,9 +345,9 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
                 (long long)ready.cache_tokens);
         }
         state = now;
-        if (state == HUB_ENDED) {
+        if (state == DISPATCHER_ENDED) {
             char cause[512];
-            trm_status failure = hub_failure(c->hub, cause, sizeof(cause));
+            trm_status failure = dispatcher_failure(c->dispatcher, cause, sizeof(cause));
             return failure == TRM_OK ? TRM_OK : trm_fail(failure, "%s", cause);
         }
     }
@@ -374,10 +374,10 @@ int command_serve(const settings *all)
         status = wait_for_end(&c, &signals);
     }
     int code = status == TRM_OK ? 0 : print_failure(status);
-    hub_stop(c.hub);
+    dispatcher_stop(c.dispatcher);
     server_destroy(c.server);
-    hub_destroy(c.hub);
-    guide_store_destroy(c.guides);
+    dispatcher_destroy(c.dispatcher);
+    grammar_cache_destroy(c.grammars);
     trm_chat_template_close(c.chat);
     trm_tokenizer_close(c.tokenizer);
     trm_model_close(c.model);

@@ -7,7 +7,7 @@
 #include <trireme/grammar.h>
 
 #include "base/json.h"
-#include "launcher/text/grammar/machine.h"
+#include "launcher/text/grammar/pushdown.h"
 #include "launcher/text/tokenizer/tokenizer.h"
 #include "support/grammar_walk.h"
 
@@ -383,35 +383,35 @@ static void test_collect(void **state)
     static const char text[] = "{\"a\":[[[1,{\"b\":\"x\\n\",\"c\":[2.5,true]}],\"y\"]],\"d\":{}}";
     trm_grammar_tree tree = {0};
     trm_grammar_automaton automaton = {0};
-    trm_grammar_machine plain, collected;
+    trm_grammar_pushdown plain, collected;
     uint32_t a, b, other;
     trm_grammar_read_json(&tree);
     assert_ok(tree.status);
     assert_ok(trm_grammar_build(&tree, &automaton));
-    assert_ok(trm_grammar_machine_init(&plain, &automaton));
-    assert_ok(trm_grammar_machine_init(&collected, &automaton));
-    trm_grammar_machine_begin(&plain);
-    trm_grammar_machine_begin(&collected);
-    assert_ok(trm_grammar_machine_start(&plain, &a));
-    assert_ok(trm_grammar_machine_start(&collected, &b));
+    assert_ok(trm_grammar_pushdown_init(&plain, &automaton));
+    assert_ok(trm_grammar_pushdown_init(&collected, &automaton));
+    trm_grammar_pushdown_begin(&plain);
+    trm_grammar_pushdown_begin(&collected);
+    assert_ok(trm_grammar_pushdown_start(&plain, &a));
+    assert_ok(trm_grammar_pushdown_start(&collected, &b));
     other = b;
     for (size_t i = 0; i < sizeof(text) - 1; i++) {
         uint32_t *const kept[] = {&b, &other};
         for (int byte = 0; byte < 256; byte++) {
             uint32_t x, y;
-            assert_ok(trm_grammar_machine_step(&plain, a, (uint8_t)byte, &x));
-            assert_ok(trm_grammar_machine_step(&collected, b, (uint8_t)byte, &y));
+            assert_ok(trm_grammar_pushdown_step(&plain, a, (uint8_t)byte, &x));
+            assert_ok(trm_grammar_pushdown_step(&collected, b, (uint8_t)byte, &y));
             assert_int_equal(x == TRM_GRAMMAR_NOWHERE, y == TRM_GRAMMAR_NOWHERE);
         }
-        assert_ok(trm_grammar_machine_step(&plain, a, (uint8_t)text[i], &a));
-        assert_ok(trm_grammar_machine_step(&collected, b, (uint8_t)text[i], &b));
-        assert_ok(trm_grammar_machine_collect(&collected, kept, 2));
+        assert_ok(trm_grammar_pushdown_step(&plain, a, (uint8_t)text[i], &a));
+        assert_ok(trm_grammar_pushdown_step(&collected, b, (uint8_t)text[i], &b));
+        assert_ok(trm_grammar_pushdown_collect(&collected, kept, 2));
         assert_true(collected.n_configs <= 2);
         assert_int_equal(plain.configs[a].ends, collected.configs[b].ends);
     }
     assert_true(plain.configs[a].ends);
-    trm_grammar_machine_fini(&plain);
-    trm_grammar_machine_fini(&collected);
+    trm_grammar_pushdown_fini(&plain);
+    trm_grammar_pushdown_fini(&collected);
     trm_grammar_automaton_fini(&automaton);
     trm_grammar_tree_fini(&tree);
 }

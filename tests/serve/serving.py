@@ -19,7 +19,7 @@ RANKS = int(os.environ.get("TRIREME_RANKS", "1"))
 BACKEND = os.environ.get("TRIREME_BACKEND", "host")
 BEGINNING = " God created the heaven and the earth.\n"
 
-HOLDS = ["--beat-timeout", "600", "--step-timeout", "600"] # for a server whose ranks are held
+HOLDS = ["--heartbeat-timeout", "600", "--step-timeout", "600"] # for a server whose ranks are held
 
 # On the host jobs of several ranks are another job to the front end alone: what only that does is tested with one rank. On GPUs a
 # run may have no other.
@@ -29,7 +29,7 @@ of_front_end = unittest.skipIf(BACKEND == "host" and RANKS > 1, "the front end a
 class Server:
     def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL, launcher=()):
         # Sanitizers and shared machines make ranks slow to speak.
-        patience = [] if "--beat-timeout" in options else ["--beat-timeout", "20"]
+        patience = [] if "--heartbeat-timeout" in options else ["--heartbeat-timeout", "20"]
         command = [*launcher, PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0"]
         command += [] if launcher else ["--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,

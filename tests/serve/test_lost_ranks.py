@@ -82,7 +82,7 @@ class LostRanks(unittest.TestCase):
         self.assertTrue(all(in_time) if BACKEND == "cuda" else any(in_time), times)
 
     def test_stopped(self):
-        for server in self.lose(signal.SIGSTOP, "--beat-timeout", "0.8"): # the default
+        for server in self.lose(signal.SIGSTOP, "--heartbeat-timeout", "0.8"): # the default
             print(f"stopped: noticed after {self.noticed:.3f} s")
             if BACKEND == "cuda": # 0.8 s since the last beat; on the host the front end waits for a processor as well
                 self.assertLess(self.noticed, 1.5)
@@ -96,7 +96,7 @@ class LostRanks(unittest.TestCase):
             for request in 0x4206, 0x4207:
                 self.assertEqual(libc.ptrace(request, pid, 0, 0), 0, os.strerror(ctypes.get_errno()))
 
-        with Server("--step-timeout", "4", "--beat-timeout", "600") as server:
+        with Server("--step-timeout", "4", "--heartbeat-timeout", "600") as server:
             for turn in range(2 * RANKS):
                 rank = server.workers()[turn // 2]
                 if turn % 2 == 0:

@@ -198,7 +198,7 @@ class Replicas(unittest.TestCase):
                 fall_asleep(server)
                 self.assertEqual(server.workers(), [])
                 eventually(lambda: self.assertEqual(self.serving(server), (503, 0)))
-                for _ in range(5): # requests are taken from the answer on, whether the hub has begun to wake or not
+                for _ in range(5): # requests are taken from the answer on, whether the dispatcher has begun to wake or not
                     self.assertEqual(server.request("POST", "/wake_up")[0], 200)
                     self.assertEqual(server.complete(), BEGINNING)
                 eventually(lambda: self.assertEqual(self.serving(server), (200, 2)))

@@ -67,11 +67,11 @@ static int connect_to(const char *path)
     return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? fd : -1;
 }
 
-static wire_hello hello_of(int32_t rank, int32_t ranks, pid_t pid)
+static ipc_hello hello_of(int32_t rank, int32_t ranks, pid_t pid)
 {
-    wire_hello hello;
+    ipc_hello hello;
     memset(&hello, 0, sizeof(hello));
-    hello.version = WIRE_VERSION;
+    hello.version = IPC_VERSION;
     hello.rank = rank;
     hello.ranks = ranks;
     hello.pid = pid;
@@ -83,12 +83,13 @@ static supervisor s;
 static bool supervises;
 static pid_t rank_started; /* 0: none */
 
-static void start(int32_t ranks, double beat_seconds, double step_seconds)
+static void start(int32_t ranks, double heartbeat_seconds, double step_seconds)
 {
     char *command[] = {"sleep", "1000", NULL};
-    assert_ok(supervisor_init(
-        &s, &(supervisor_options){
-                .command = command, .ranks = ranks, .beat_seconds = beat_seconds, .step_seconds = step_seconds}));
+    assert_ok(supervisor_init(&s, &(supervisor_options){.command = command,
+                                                        .ranks = ranks,
+                                                        .heartbeat_seconds = heartbeat_seconds,
+                                                        .step_seconds = step_seconds}));
     supervises = true;
     assert_ok(supervisor_start(&s, 1));
 }
@@ -119,14 +120,14 @@ static void start_rank(message last, const silence *silent)
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        wire_hello hello = hello_of(0, 1, getpid());
+        ipc_hello hello = hello_of(0, 1, getpid());
         trm_bytes out = {0};
         if (last == BEATS) { /* into the same memory, which a fork shares */
-            atomic_store(&s.beats.ranks[0].thread, gettid());
-            atomic_store(&s.beats.ranks[0].beats, 1);
+            atomic_store(&s.heartbeats.ranks[0].thread, gettid());
+            atomic_store(&s.heartbeats.ranks[0].heartbeats, 1);
         }
         int fd = connect_to(s.path);
-        bool done = fd >= 0 && (last < GREETING || wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)) == TRM_OK) &&
+        bool done = fd >= 0 && (last < GREETING || ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)) == TRM_OK) &&
                     send(fd, out.data, out.size, 0) == (ssize_t)out.size && write(said[1], &byte, 1) == 1;
         if (done) {
             silent->act();
@@ -146,7 +147,7 @@ static void start_rank(message last, const silence *silent)
     }
 }
 
-static void no_frame(void *user, const wire_frame *frame)
+static void no_frame(void *user, const ipc_frame *frame)
 {
     (void)user;
     (void)frame;
@@ -156,7 +157,7 @@ static void no_frame(void *user, const wire_frame *frame)
 /* The seconds of silence after which such a rank is lost. */
 static double seconds_until_lost(message last, const silence *silent)
 {
-    wire_ready ready;
+    ipc_ready ready;
     bool became_ready;
     double seconds = 0;
     int rank_told;
@@ -208,27 +209,27 @@ typedef struct loss {
 
 static void lose(const loss *row)
 {
-    wire_ready ready;
+    ipc_ready ready;
     trm_bytes greets = {0}, leads = {0};
     bool became_ready = true;
     memset(&ready, 0, sizeof(ready));
     start(2, 60, 60);
-    wire_hello hello = hello_of(row->rank, 2, s.child), leader = hello_of(0, 2, s.child);
+    ipc_hello hello = hello_of(row->rank, 2, s.child), leader = hello_of(0, 2, s.child);
     leader.leads = 1;
-    assert_ok(wire_write(&greets, WIRE_HELLO, &hello, sizeof(hello)));
-    assert_ok(wire_write(&leads, WIRE_HELLO, &leader, sizeof(leader)));
-    int beat_fd = connect_to(s.path), lead_fd = connect_to(s.path);
-    assert_int_equal(send(beat_fd, greets.data, greets.size, 0), greets.size);
+    assert_ok(ipc_write(&greets, IPC_HELLO, &hello, sizeof(hello)));
+    assert_ok(ipc_write(&leads, IPC_HELLO, &leader, sizeof(leader)));
+    int heartbeat_fd = connect_to(s.path), lead_fd = connect_to(s.path);
+    assert_int_equal(send(heartbeat_fd, greets.data, greets.size, 0), greets.size);
     assert_int_equal(send(lead_fd, leads.data, leads.size, 0), leads.size);
     assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
     assert_int_equal(s.n_links, 2);
     leads.size = 0;
-    assert_ok(wire_write(&leads, WIRE_READY, &ready, sizeof(ready)));
+    assert_ok(ipc_write(&leads, IPC_READY, &ready, sizeof(ready)));
     if (row->told != TRM_OK) {
-        assert_ok(wire_write_failure(&leads, row->told, row->words));
+        assert_ok(ipc_write_failure(&leads, row->told, row->words));
     }
     assert_int_equal(send(lead_fd, leads.data, leads.size, 0), leads.size);
-    close(beat_fd);
+    close(heartbeat_fd);
     trm_status status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
     assert_int_equal(status, row->status);
     assert_string_equal(trm_last_error(), row->cause);
@@ -254,15 +255,15 @@ static void the_first_cause_is_told(void **state)
 }
 
 /* Rank 0 connects to say why it ends, and ends, when the supervisor has looked who is new and not yet who has died. */
-static void end_in_between(void *user, const wire_frame *frame)
+static void end_in_between(void *user, const ipc_frame *frame)
 {
     int *lead_fd = user;
     trm_bytes out = {0};
-    wire_hello hello = hello_of(0, 1, rank_started);
+    ipc_hello hello = hello_of(0, 1, rank_started);
     hello.leads = 1;
-    assert_int_equal(frame->kind, WIRE_END);
-    assert_ok(wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)));
-    assert_ok(wire_write_failure(&out, TRM_ERROR_INVALID_MODEL, "no such model"));
+    assert_int_equal(frame->kind, IPC_END);
+    assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
+    assert_ok(ipc_write_failure(&out, TRM_ERROR_INVALID_MODEL, "no such model"));
     *lead_fd = connect_to(s.path);
     assert_int_equal(send(*lead_fd, out.data, out.size, 0), out.size);
     trm_bytes_fini(&out);
@@ -273,21 +274,21 @@ static void end_in_between(void *user, const wire_frame *frame)
 static void a_cause_told_in_the_last_moment_is_heard(void **state)
 {
     (void)state;
-    wire_ready ready;
+    ipc_ready ready;
     trm_bytes out = {0};
     bool became_ready;
     int lead_fd = -1;
     start(1, 60, 60);
     start_rank(NOTHING, &sleeps);
-    wire_hello hello = hello_of(0, 1, rank_started);
-    assert_ok(wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)));
-    assert_ok(wire_write(&out, WIRE_END, NULL, 0)); /* the supervisor hands it on */
-    int beat_fd = connect_to(s.path);
-    assert_int_equal(send(beat_fd, out.data, out.size, 0), out.size);
+    ipc_hello hello = hello_of(0, 1, rank_started);
+    assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
+    assert_ok(ipc_write(&out, IPC_END, NULL, 0)); /* the supervisor hands it on */
+    int heartbeat_fd = connect_to(s.path);
+    assert_int_equal(send(heartbeat_fd, out.data, out.size, 0), out.size);
     trm_status status = supervisor_poll(&s, end_in_between, &lead_fd, &became_ready, &ready);
     assert_int_equal(status, TRM_ERROR_INVALID_MODEL);
     assert_string_equal(trm_last_error(), "no such model");
-    close(beat_fd);
+    close(heartbeat_fd);
     close(lead_fd);
     end(NULL);
     trm_bytes_fini(&out);
@@ -305,23 +306,23 @@ typedef struct idling {
 
 static void idle(const idling *row)
 {
-    wire_ready ready;
+    ipc_ready ready;
     bool became_ready;
     int fds[2];
     double seconds = 0;
     start(2, 60, 0.3);
     for (int32_t i = 0; i < 2; i++) {
-        wire_hello hello = hello_of(i, 2, s.child);
+        ipc_hello hello = hello_of(i, 2, s.child);
         trm_bytes out = {0};
-        assert_ok(wire_write(&out, WIRE_HELLO, &hello, sizeof(hello)));
+        assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
         fds[i] = connect_to(s.path);
         assert_int_equal(send(fds[i], out.data, out.size, 0), out.size);
         trm_bytes_fini(&out);
     }
     assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
-    beats seen[2];
+    heartbeats seen[2];
     for (int32_t i = 0; i < 2; i++) {
-        assert_ok(beats_receive(&seen[i], fds[i], 2, 1));
+        assert_ok(heartbeats_receive(&seen[i], fds[i], 2, 1));
         atomic_store(&seen[i].ranks[i].turns, row->turns[i] > 0); /* else it loads still */
         atomic_store(&seen[i].ranks[i].steps, row->made[i]);
     }
@@ -331,7 +332,7 @@ static void idle(const idling *row)
     while (status == TRM_OK && seconds < 1) {
         usleep(10000);
         for (int32_t i = 0; i < 2; i++) {
-            atomic_fetch_add(&seen[i].ranks[i].beats, 1);
+            atomic_fetch_add(&seen[i].ranks[i].heartbeats, 1);
             atomic_fetch_add(&seen[i].ranks[i].turns, row->turns[i] > 1 ? row->turns[i] : 0);
         }
         atomic_fetch_add(&seen[0].ranks[0].steps, row->steps);
@@ -348,7 +349,7 @@ static void idle(const idling *row)
         assert_non_null(strstr(trm_last_error(), row->cause));
     }
     for (int32_t i = 0; i < 2; i++) {
-        beats_close(&seen[i]);
+        heartbeats_close(&seen[i]);
         close(fds[i]);
     }
     end(NULL);
@@ -377,28 +378,29 @@ static void memory_of_other_ranks_is_refused(void **state)
 {
     (void)state;
     int ends[2];
-    beats made, got;
+    heartbeats made, got;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    assert_ok(beats_create(&made, 3));
-    assert_ok(beats_send(&made, ends[0]));
-    assert_fails(beats_receive(&got, ends[1], 2, 1), TRM_ERROR_IO, "not that of 2 ranks");
+    assert_ok(heartbeats_create(&made, 3));
+    assert_ok(heartbeats_send(&made, ends[0]));
+    assert_fails(heartbeats_receive(&got, ends[1], 2, 1), TRM_ERROR_IO, "not that of 2 ranks");
     assert_int_not_equal(ftruncate(made.fd, 0), 0); /* or the front end could be killed by a rank */
     assert_int_equal(send(ends[0], "x", 1, 0), 1);
-    assert_fails(beats_receive(&got, ends[1], 3, 1), TRM_ERROR_IO, "has sent no memory");
-    assert_fails(beats_receive(&got, ends[1], 3, 0.01), TRM_ERROR_IO, "has not sent the memory for beats for 0.01 s");
-    beats_close(&made);
+    assert_fails(heartbeats_receive(&got, ends[1], 3, 1), TRM_ERROR_IO, "has sent no memory");
+    assert_fails(heartbeats_receive(&got, ends[1], 3, 0.01), TRM_ERROR_IO,
+                 "has not sent the memory for beats for 0.01 s");
+    heartbeats_close(&made);
     close(ends[0]);
     close(ends[1]);
 }
 
 static int hand_over_fd;
-static const beats *handed_over; /* NULL: nothing */
+static const heartbeats *handed_over; /* NULL: nothing */
 
 static void hand_over(int signal)
 {
     (void)signal;
     if (handed_over != NULL) {
-        (void)beats_send(handed_over, hand_over_fd);
+        (void)heartbeats_send(handed_over, hand_over_fd);
         handed_over = NULL;
     }
 }
@@ -408,26 +410,26 @@ static void signals_do_not_end_the_wait_for_memory(void **state)
 {
     (void)state;
     int ends[2];
-    beats made, got;
+    heartbeats made, got;
     struct sigaction action = {.sa_handler = hand_over}, before;
     const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {{0, 0}, {0, 0}};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    assert_ok(beats_create(&made, 3));
+    assert_ok(heartbeats_create(&made, 3));
     assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
     hand_over_fd = ends[0];
     handed_over = &made;
     assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
-    assert_ok(beats_receive(&got, ends[1], 3, 60));
+    assert_ok(heartbeats_receive(&got, ends[1], 3, 60));
     const double began = supervisor_clock();
-    trm_status status = beats_receive(&made, ends[1], 3, 0.1);
+    trm_status status = heartbeats_receive(&made, ends[1], 3, 0.1);
     const double seconds = supervisor_clock() - began;
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
     assert_int_equal(status, TRM_ERROR_IO);
     assert_non_null(strstr(trm_last_error(), "has not sent the memory for beats for 0.1 s"));
     assert_true(seconds >= 0.1);
-    beats_close(&made);
-    beats_close(&got);
+    heartbeats_close(&made);
+    heartbeats_close(&got);
     close(ends[0]);
     close(ends[1]);
 }

@@ -220,9 +220,10 @@ const setting settings_table[SETTING_COUNT] = {
                           "jobs of --ranks ranks, each with the whole model, that share the requests"},
     [SETTING_REPLICA] = {"replica", 0, SETTING_INTEGER, COMMAND_SERVE_WORKER, 0, ROUTER_MOST_REPLICAS - 1, "0", "N",
                          "Server", "which of the replicas this job is"},
-    [SETTING_BEAT_TIMEOUT] = {"beat-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "0.8", "SECONDS", "Server",
-                              "a rank that is silent for longer is lost, and the job started again; ten times as "
-                              "long if it waits for a processor or starts"},
+    [SETTING_HEARTBEAT_TIMEOUT] = {"heartbeat-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 0.3, 1e6, "0.8", "SECONDS",
+                                   "Server",
+                                   "a rank that is silent for longer is lost, and the job started again; ten times as "
+                                   "long if it waits for a processor or starts"},
     [SETTING_STEP_TIMEOUT] =
         {"step-timeout", 0, SETTING_NUMBER, COMMAND_SERVE, 2, 1e6, "60", "SECONDS", "Server",
          "a step that takes longer hangs, or a rank that looks for none, and the job is started again"},

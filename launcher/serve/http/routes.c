@@ -23,12 +23,12 @@ static enum MHD_Result answer_failure(call *c, trm_status status, const char *pa
 
 static enum MHD_Result answer_health(call *c)
 {
-    hub_state state = hub_get_state(c->server->hub);
+    dispatcher_state state = dispatcher_get_state(c->server->dispatcher);
     json_text json = {0};
     metrics m;
-    hub_snapshot(c->server->hub, &m);
+    dispatcher_snapshot(c->server->dispatcher, &m);
     json_object(&json, NULL);
-    json_string(&json, "status", state == HUB_READY ? "ok" : hub_state_name(state));
+    json_string(&json, "status", state == DISPATCHER_READY ? "ok" : dispatcher_state_name(state));
     if (m.replicas > 1) {
         int32_t serving = 0;
         for (int32_t i = 0; i < m.replicas; i++) {
@@ -38,18 +38,18 @@ static enum MHD_Result answer_health(call *c)
         json_integer(&json, "replicas_serving", serving);
     }
     json_end_object(&json);
-    return call_reply_json(c, state == HUB_READY ? 200 : 503, &json);
+    return call_reply_json(c, state == DISPATCHER_READY ? 200 : 503, &json);
 }
 
 /* Alive as long as the server means to serve: also while it loads or recovers. */
 static enum MHD_Result answer_live(call *c)
 {
-    hub_state state = hub_get_state(c->server->hub);
+    dispatcher_state state = dispatcher_get_state(c->server->dispatcher);
     json_text json = {0};
     json_object(&json, NULL);
-    json_string(&json, "status", hub_state_name(state));
+    json_string(&json, "status", dispatcher_state_name(state));
     json_end_object(&json);
-    return call_reply_json(c, state == HUB_ENDED ? 503 : 200, &json);
+    return call_reply_json(c, state == DISPATCHER_ENDED ? 503 : 200, &json);
 }
 
 static enum MHD_Result answer_version(call *c)
@@ -63,8 +63,8 @@ static enum MHD_Result answer_version(call *c)
 
 static void write_model(json_text *json, const server *s)
 {
-    wire_ready ready;
-    bool was_ready = hub_get_ready(s->hub, &ready);
+    ipc_ready ready;
+    bool was_ready = dispatcher_get_ready(s->dispatcher, &ready);
     json_object(json, NULL);
     json_string(json, "id", s->options.model_name);
     json_string(json, "object", "model");
@@ -106,12 +106,12 @@ static enum MHD_Result answer_metrics(call *c)
     metrics m;
     json_text text = {0};
     trm_bytes stalls = {0};
-    hub_snapshot(s->hub, &m);
+    dispatcher_snapshot(s->dispatcher, &m);
     m.connections = atomic_load(&s->connections);
     for (int32_t i = 0; i < 6; i++) {
         m.replies[i] = atomic_load(&s->replies[i]);
     }
-    if (hub_stalls(s->hub, &stalls) != TRM_OK) {
+    if (dispatcher_stalls(s->dispatcher, &stalls) != TRM_OK) {
         trm_bytes_fini(&stalls);
         return MHD_NO;
     }
@@ -182,8 +182,8 @@ static const char *prompt_key(api_kind kind)
 /* A prompt must leave room for a token, and for max_tokens where they are asked for. */
 static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
 {
-    wire_ready ready;
-    if (!hub_get_ready(s->hub, &ready)) {
+    ipc_ready ready;
+    if (!dispatcher_get_ready(s->dispatcher, &ready)) {
         return true;
     }
     for (int32_t i = 0; i < request->n_prompts; i++) {
@@ -200,12 +200,12 @@ static bool check_lengths(const server *s, const api_request *request, const trm
 /* Whether the grammar of a request can be followed; it is then ready for the next one with the same. */
 static bool check_grammar(const server *s, const api_request *request, api_error *error)
 {
-    guide *g = NULL;
+    cached_grammar *g = NULL;
     if (request->format == API_FORMAT_TEXT) {
         return true;
     }
-    trm_status status = guide_open(s->options.guides, request->format, request->grammar, &g);
-    guide_release(s->options.guides, g);
+    trm_status status = grammar_cache_get(s->options.grammars, request->format, request->grammar, &g);
+    grammar_cache_release(s->options.grammars, g);
     return status == TRM_OK || api_fail_status(error, status, request->format_key);
 }
 
@@ -387,12 +387,13 @@ static trm_json_document *parse_body(call *c, enum MHD_Result *result)
 
 static enum MHD_Result reply_tokens(call *c, const trm_tokens *tokens)
 {
-    wire_ready ready;
+    ipc_ready ready;
     json_text json = {0};
     json_object(&json, NULL);
     json_integer(&json, "count", (int64_t)tokens->count);
     json_integer(&json, "max_model_len",
-                 hub_get_ready(c->server->hub, &ready) ? ready.max_context : c->server->options.info->context_length);
+                 dispatcher_get_ready(c->server->dispatcher, &ready) ? ready.max_context
+                                                                     : c->server->options.info->context_length);
     json_array(&json, "tokens");
     for (size_t i = 0; i < tokens->count; i++) {
         json_integer(&json, NULL, tokens->ids[i]);
@@ -507,7 +508,7 @@ static enum MHD_Result answer_sleep(call *c)
 {
     api_error error;
     if (may_sleep(c, &error)) {
-        trm_status status = hub_sleep(c->server->hub, SLEEP_SECONDS);
+        trm_status status = dispatcher_sleep(c->server->dispatcher, SLEEP_SECONDS);
         if (status == TRM_OK) {
             return call_reply(c, 200, "text/plain", "", 0);
         }
@@ -522,7 +523,7 @@ static enum MHD_Result answer_wake(call *c)
     if (!may_sleep(c, &error)) {
         return call_reply_error(c, &error);
     }
-    hub_wake(c->server->hub);
+    dispatcher_wake(c->server->dispatcher);
     return call_reply(c, 200, "text/plain", "", 0);
 }
 
@@ -534,7 +535,7 @@ static enum MHD_Result answer_is_sleeping(call *c)
     }
     json_text json = {0};
     json_object(&json, NULL);
-    json_bool(&json, "is_sleeping", hub_get_state(c->server->hub) == HUB_SLEEPING);
+    json_bool(&json, "is_sleeping", dispatcher_get_state(c->server->dispatcher) == DISPATCHER_SLEEPING);
     json_end_object(&json);
     return call_reply_json(c, 200, &json);
 }

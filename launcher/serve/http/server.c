@@ -131,7 +131,7 @@ enum MHD_Result call_reply_error(call *c, const api_error *error)
 static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
 {
     call *c = user;
-    exchange *x = c->exchange;
+    http_exchange *x = c->exchange;
     (void)position;
     pthread_mutex_lock(&x->lock);
     size_t have = x->out.size - x->taken;
@@ -155,10 +155,10 @@ static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
     return result;
 }
 
-/* The hub's reply if it has come, else a pause. */
+/* The dispatcher's reply if it has come, else a pause. */
 static enum MHD_Result answer_exchange(call *c)
 {
-    exchange *x = c->exchange;
+    http_exchange *x = c->exchange;
     pthread_mutex_lock(&x->lock);
     if (x->status == 0) {
         x->sleeping = true;
@@ -221,23 +221,23 @@ static uint64_t client_of(const call *c)
 
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
 {
-    completion *request_of_hub;
+    completion *submitted;
     server *s = c->server;
     trm_status status =
-        completion_create(c->exchange, request, prompts, s->options.tokenizer, s->options.model_name, &request_of_hub);
+        completion_create(c->exchange, request, prompts, s->options.tokenizer, s->options.model_name, &submitted);
     if (status != TRM_OK) {
         api_error error;
         api_fail_status(&error, status, NULL);
         return call_reply_error(c, &error);
     }
-    request_of_hub->client = client_of(c);
+    submitted->client = client_of(c);
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (info != NULL) {
         c->fd = info->connect_fd;
         c->watched = true;
-        hub_watch(s->hub, c->exchange, c->fd);
+        dispatcher_watch(s->dispatcher, c->exchange, c->fd);
     }
-    hub_submit(s->hub, request_of_hub);
+    dispatcher_submit(s->dispatcher, submitted);
     return answer_exchange(c);
 }
 
@@ -260,7 +260,7 @@ static void choose_id(call *c)
 static call *begin_call(server *s, struct MHD_Connection *connection, const char *method, const char *url)
 {
     call *c = calloc(1, sizeof(*c));
-    if (c == NULL || exchange_create(wake_connection, connection, &c->exchange) != TRM_OK) {
+    if (c == NULL || http_exchange_create(wake_connection, connection, &c->exchange) != TRM_OK) {
         free(c);
         return NULL;
     }
@@ -476,16 +476,16 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     if (c == NULL) {
         return;
     }
-    exchange *x = c->exchange;
+    http_exchange *x = c->exchange;
     if (c->watched) {
-        hub_forget(s->hub, x, c->fd);
+        dispatcher_unwatch(s->dispatcher, x, c->fd);
     }
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->gone, true);
     int64_t prompt_tokens = x->prompt_tokens, output_tokens = x->output_tokens;
     pthread_mutex_unlock(&x->lock);
     if (c->watched) {
-        hub_poke(s->hub);
+        dispatcher_connection_ended(s->dispatcher);
     }
     if (reason != MHD_REQUEST_TERMINATED_COMPLETED_OK && c->status < 400) {
         c->status = 499; /* the client closed, as other servers log it */
@@ -496,7 +496,7 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
         log_call(c, prompt_tokens, output_tokens);
     }
     trm_bytes_fini(&c->body);
-    exchange_release(x);
+    http_exchange_release(x);
     free(c);
     *state = NULL;
 }
@@ -629,14 +629,14 @@ static trm_status start_daemon(server *s)
     return TRM_OK;
 }
 
-trm_status server_create(const server_options *options, hub *h, server **result)
+trm_status server_create(const server_options *options, dispatcher *h, server **result)
 {
     server *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the HTTP server");
     }
     s->options = *options;
-    s->hub = h;
+    s->dispatcher = h;
     s->started = (int64_t)time(NULL);
     s->names[0] = options->model_name;
     s->names[1] = options->model_folder;

@@ -1,6 +1,6 @@
 /*
  * The HTTP front end: connections, routes, limits, keys, the access log. It parses and tokenizes on the connections'
- * threads and leaves the rest to the hub.
+ * threads and leaves the rest to the dispatcher.
  */
 #ifndef TRM_LAUNCHER_SERVE_HTTP_SERVER_H
 #define TRM_LAUNCHER_SERVE_HTTP_SERVER_H
@@ -9,8 +9,8 @@
 #include <trireme/model.h>
 #include <trireme/tokenizer.h>
 
-#include "launcher/serve/replicas/hub.h"
-#include "launcher/serve/requests/guide.h"
+#include "launcher/serve/replicas/dispatcher.h"
+#include "launcher/serve/requests/grammar_cache.h"
 
 #define SERVER_LONGEST_NAME 200
 
@@ -32,16 +32,16 @@ typedef struct server_options {
     const trm_model_info *info;
     const trm_tokenizer *tokenizer;
     const trm_chat_template *chat; /* NULL: the model has none */
-    guide_store *guides;           /* to check grammars */
+    grammar_cache *grammars;       /* to check grammars */
     trm_embedding pooling;         /* NONE: embeddings are not served */
 } server_options;
 
 typedef struct server server;
 
-/* Starts to listen. The hub and what the options name must outlive it. */
-trm_status server_create(const server_options *options, hub *h, server **result);
+/* Starts to listen. The dispatcher and what the options name must outlive it. */
+trm_status server_create(const server_options *options, dispatcher *h, server **result);
 int32_t server_port(const server *s);
-/* Closes every connection. The hub must have answered what was submitted. */
+/* Closes every connection. The dispatcher must have answered what was submitted. */
 void server_destroy(server *s);
 
 #endif

@@ -12,7 +12,7 @@
 
 struct server {
     server_options options;
-    hub *hub;
+    dispatcher *dispatcher;
     struct MHD_Daemon *daemon;
     char *certificate, *key; /* texts of the TLS files */
     char *keys;              /* text of the key file */
@@ -41,7 +41,7 @@ typedef struct call {
     bool too_large, too_late, answered;
     size_t read; /* of the body, kept or not */
     double began;
-    exchange *exchange; /* the reply of the hub, or the id of what is answered at once */
+    http_exchange *exchange; /* the reply of the dispatcher, or the id of what is answered at once */
     bool watched;
     int fd, status;
     size_t sent;
@@ -51,7 +51,7 @@ typedef struct call {
 enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size);
 enum MHD_Result call_reply_json(call *c, int status, json_text *json); /* and frees it */
 enum MHD_Result call_reply_error(call *c, const api_error *error);
-/* Hands the parsed request to the hub; prompts [n_prompts] are tokens. What comes is the reply. */
+/* Hands the parsed request to the dispatcher; prompts [n_prompts] are tokens. What comes is the reply. */
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts);
 
 typedef enum MHD_Result route_fn(call *c);

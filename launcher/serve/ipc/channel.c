@@ -60,13 +60,13 @@ trm_status channel_receive(channel *c, bool *closed)
     }
 }
 
-trm_status channel_next(channel *c, bool *found, wire_frame *frame)
+trm_status channel_next(channel *c, bool *found, ipc_frame *frame)
 {
     if (c->in.data == NULL) {
         *found = false;
         return TRM_OK;
     }
-    TRM_TRY(wire_next(c->in.data + c->in_taken, c->in.size - c->in_taken, found, frame));
+    TRM_TRY(ipc_next(c->in.data + c->in_taken, c->in.size - c->in_taken, found, frame));
     if (*found) {
         c->in_taken += frame->whole;
         if ((uintptr_t)frame->payload % 8 != 0) {

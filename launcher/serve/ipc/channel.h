@@ -4,7 +4,7 @@
 #ifndef TRM_LAUNCHER_SERVE_IPC_CHANNEL_H
 #define TRM_LAUNCHER_SERVE_IPC_CHANNEL_H
 
-#include "launcher/serve/ipc/wire.h"
+#include "launcher/serve/ipc/ipc_frames.h"
 
 typedef struct channel {
     int fd; /* -1: closed */
@@ -19,7 +19,7 @@ void channel_fini(channel *c);
 /* Reads what has arrived. IO: the peer is gone (*closed), or the socket failed. */
 trm_status channel_receive(channel *c, bool *closed);
 /* The next whole frame, if there is one; valid until the next call of channel_next or channel_receive. */
-trm_status channel_next(channel *c, bool *found, wire_frame *frame);
+trm_status channel_next(channel *c, bool *found, ipc_frame *frame);
 /* Sends as much of `out` as the socket takes. */
 trm_status channel_send(channel *c);
 bool channel_has_output(const channel *c);

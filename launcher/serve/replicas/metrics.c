@@ -179,21 +179,21 @@ static void put_ranks(writer *w, const metrics *m)
 {
     static const struct {
         const char *name, *type, *help;
-        size_t offset; /* of a double in beat_times */
+        size_t offset; /* of a double in heartbeat_times */
         bool exchange; /* only where there are ranks to exchange with */
     } rows[] = {
-        {"trireme_rank_step_seconds_total", "counter", "time in them", offsetof(beat_times, step), false},
+        {"trireme_rank_step_seconds_total", "counter", "time in them", offsetof(heartbeat_times, step), false},
         {"trireme_rank_device_seconds_total", "counter", "of it the rank's device was at work",
-         offsetof(beat_times, device), false},
-        {"trireme_rank_last_step_seconds", "gauge", "time of a rank's last step", offsetof(beat_times, last_step),
+         offsetof(heartbeat_times, device), false},
+        {"trireme_rank_last_step_seconds", "gauge", "time of a rank's last step", offsetof(heartbeat_times, last_step),
          false},
         {"trireme_rank_sampled_layer_seconds_total", "counter",
          "time in all layers of a rank's steps that were looked at, one of 1024, of 64 while weights stream",
-         offsetof(beat_times, layer), true},
+         offsetof(heartbeat_times, layer), true},
         {"trireme_rank_sampled_collective_seconds_total", "counter",
-         "of it in exchanges with other ranks, waits for these included", offsetof(beat_times, collective), true},
+         "of it in exchanges with other ranks, waits for these included", offsetof(heartbeat_times, collective), true},
         {"trireme_rank_last_collective_seconds", "gauge", "time in exchanges of the last step that was looked at",
-         offsetof(beat_times, last_collective), true},
+         offsetof(heartbeat_times, last_collective), true},
     };
     char label[METRICS_MOST_RANKS][48];
     int32_t n = m->ranks * m->replicas;

@@ -7,8 +7,8 @@
 
 #include <trireme/serving.h>
 
-#include "launcher/serve/ipc/beats.h"
-#include "launcher/serve/ipc/wire.h"
+#include "launcher/serve/ipc/heartbeat.h"
+#include "launcher/serve/ipc/ipc_frames.h"
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/replicas/router.h"
 
@@ -48,7 +48,7 @@ typedef struct metrics {
     } replica[ROUTER_MOST_REPLICAS];
     struct {
         uint64_t steps;
-        beat_times times;
+        heartbeat_times times;
         double heard, heard_ago; /* when it beat last, on supervisor_clock, 0: never; and how many seconds before */
     } rank[METRICS_MOST_RANKS];  /* those of the first replica, then those of the next */
     double recovery_seconds;     /* the last one took */
@@ -58,7 +58,7 @@ void metrics_init(metrics *m);
 /* Adds what a job counts from its start; and what it has now, times of a last step as the longest. */
 void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
 void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
-/* The text of /metrics. stalls: what layers waited for weights, lines as wire_stalls has them. */
+/* The text of /metrics. stalls: what layers waited for weights, lines as ipc_stalls has them. */
 void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out);
 
 #endif

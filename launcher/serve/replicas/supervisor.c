@@ -58,7 +58,7 @@ static trm_status listen_at(supervisor *s)
 
 trm_status supervisor_init(supervisor *s, const supervisor_options *options)
 {
-    *s = (supervisor){.options = *options, .listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
+    *s = (supervisor){.options = *options, .listener = -1, .child_pidfd = -1, .heartbeats = HEARTBEATS_NONE};
     trm_status status = listen_at(s);
     if (status != TRM_OK) {
         supervisor_fini(s);
@@ -102,8 +102,8 @@ void supervisor_fini(supervisor *s)
         unlink(s->path);
         rmdir(s->folder);
     }
-    beats_close(&s->beats);
-    *s = (supervisor){.listener = -1, .child_pidfd = -1, .beats = BEATS_NONE};
+    heartbeats_close(&s->heartbeats);
+    *s = (supervisor){.listener = -1, .child_pidfd = -1, .heartbeats = HEARTBEATS_NONE};
 }
 
 /* The environment of the job: this one's, where the socket is, and how many start. mpirun as root, which is usual in
@@ -134,8 +134,8 @@ static char **job_environment(const supervisor *s, int32_t starting, char socket
 trm_status supervisor_start(supervisor *s, int32_t starting)
 {
     char socket_variable[128], count_variable[64];
-    beats_close(&s->beats); /* what is left of the job before may still write there */
-    TRM_TRY(beats_create(&s->beats, s->options.ranks));
+    heartbeats_close(&s->heartbeats); /* what is left of the job before may still write there */
+    TRM_TRY(heartbeats_create(&s->heartbeats, s->options.ranks));
     char **environment = job_environment(s, starting, socket_variable, count_variable);
     if (environment == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the environment of the job");
@@ -165,7 +165,7 @@ trm_status supervisor_start(supervisor *s, int32_t starting)
     s->child_pidfd = open_pidfd(pid);
     s->phase = JOB_LOADING;
     s->started = s->checked = supervisor_clock();
-    s->failure = (wire_failure){TRM_OK, NULL};
+    s->failure = (ipc_failure){TRM_OK, NULL};
     return TRM_OK;
 }
 
@@ -234,14 +234,14 @@ static void accept_links(supervisor *s)
     }
 }
 
-static trm_status take_hello(supervisor *s, rank_link *link, const wire_frame *frame)
+static trm_status take_hello(supervisor *s, rank_link *link, const ipc_frame *frame)
 {
-    wire_hello hello;
-    TRM_TRY(wire_read(frame, &hello, sizeof(hello)));
-    if (hello.version != WIRE_VERSION || hello.ranks != s->options.ranks || hello.rank < 0 ||
+    ipc_hello hello;
+    TRM_TRY(ipc_read(frame, &hello, sizeof(hello)));
+    if (hello.version != IPC_VERSION || hello.ranks != s->options.ranks || hello.rank < 0 ||
         hello.rank >= hello.ranks) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "rank %d of %d speaks version %u, expected one of %d ranks and version %d",
-                 hello.rank, hello.ranks, hello.version, s->options.ranks, WIRE_VERSION);
+                 hello.rank, hello.ranks, hello.version, s->options.ranks, IPC_VERSION);
     }
     link->rank = hello.rank;
     link->leads = hello.leads != 0;
@@ -250,32 +250,32 @@ static trm_status take_hello(supervisor *s, rank_link *link, const wire_frame *f
         s->leader = &link->channel;
     } else {
         link->pidfd = open_pidfd(link->pid);
-        TRM_TRY(beats_send(&s->beats, link->channel.fd));
+        TRM_TRY(heartbeats_send(&s->heartbeats, link->channel.fd));
     }
     return TRM_OK;
 }
 
 /* One frame of a rank; what is not the supervisor's goes to `fn`. */
-static trm_status take_frame(supervisor *s, rank_link *link, const wire_frame *frame, supervisor_frame_fn fn,
-                             void *user, bool *became_ready, wire_ready *ready)
+static trm_status take_frame(supervisor *s, rank_link *link, const ipc_frame *frame, supervisor_frame_fn fn, void *user,
+                             bool *became_ready, ipc_ready *ready)
 {
-    if (link->rank < 0 && frame->kind != WIRE_HELLO) {
+    if (link->rank < 0 && frame->kind != IPC_HELLO) {
         TRM_FAIL(TRM_ERROR_IO, "a rank's first message is of kind %d, expected its greeting", (int)frame->kind);
     }
     switch (frame->kind) {
-    case WIRE_HELLO:
+    case IPC_HELLO:
         return take_hello(s, link, frame);
-    case WIRE_READY:
-        TRM_TRY(wire_read(frame, ready, sizeof(*ready)));
+    case IPC_READY:
+        TRM_TRY(ipc_read(frame, ready, sizeof(*ready)));
         *became_ready = true;
         s->phase = JOB_READY;
         return TRM_OK;
-    case WIRE_FAILED: {
-        wire_failure failure;
-        TRM_TRY(wire_read_failure(frame, &failure));
+    case IPC_FAILED: {
+        ipc_failure failure;
+        TRM_TRY(ipc_read_failure(frame, &failure));
         if (s->failure.status == TRM_OK && failure.status != TRM_OK) {
             snprintf(s->failure_text, sizeof(s->failure_text), "%s", failure.cause);
-            s->failure = (wire_failure){failure.status, s->failure_text};
+            s->failure = (ipc_failure){failure.status, s->failure_text};
         }
         return TRM_OK;
     }
@@ -286,10 +286,10 @@ static trm_status take_frame(supervisor *s, rank_link *link, const wire_frame *f
 }
 
 static trm_status poll_link(supervisor *s, rank_link *link, supervisor_frame_fn fn, void *user, bool *became_ready,
-                            wire_ready *ready)
+                            ipc_ready *ready)
 {
     bool closed, found;
-    wire_frame frame;
+    ipc_frame frame;
     size_t had = link->channel.in.size - link->channel.in_taken;
     TRM_TRY(channel_receive(&link->channel, &closed));
     if (link->channel.in.size - link->channel.in_taken > had) {
@@ -331,9 +331,9 @@ static char thread_state(pid_t pid, pid_t thread)
 }
 
 /* The rank's own counters; NULL: it has not said who it is. */
-static beat *beat_of(const supervisor *s, const rank_link *link)
+static heartbeat *heartbeat_of(const supervisor *s, const rank_link *link)
 {
-    return link->rank >= 0 ? &s->beats.ranks[link->rank] : NULL;
+    return link->rank >= 0 ? &s->heartbeats.ranks[link->rank] : NULL;
 }
 
 /* Whether a silent rank would beat if it could: its thread waits for a processor (R), or for memory or a disk (D). One
@@ -342,26 +342,26 @@ static beat *beat_of(const supervisor *s, const rank_link *link)
  * counter, as it may have beaten in between. */
 static bool is_held_up(const supervisor *s, const rank_link *link)
 {
-    beat *own = beat_of(s, link);
+    heartbeat *own = heartbeat_of(s, link);
     pid_t thread = own != NULL ? (pid_t)atomic_load(&own->thread) : 0;
     char state = link->pid > 0 ? thread_state(link->pid, thread > 0 ? thread : link->pid) : '\0';
     bool waits = thread > 0 ? state == 'R' || state == 'D' : state != 'T' && state != 't' && state != 'Z';
-    return waits || (own != NULL ? atomic_load(&own->beats) != link->beats : is_readable(link->channel.fd));
+    return waits || (own != NULL ? atomic_load(&own->heartbeats) != link->heartbeats : is_readable(link->channel.fd));
 }
 
 /* Looks at what a rank has counted. */
 static void look_at(const supervisor *s, rank_link *link, double now)
 {
-    beat *own = beat_of(s, link);
+    heartbeat *own = heartbeat_of(s, link);
     if (own == NULL) {
         return;
     }
-    unsigned long long beaten = atomic_load(&own->beats);
+    unsigned long long count = atomic_load(&own->heartbeats);
     bool busy = atomic_load(&own->busy) != 0;
     link->steps = atomic_load(&own->steps);
     unsigned long long done = busy ? link->steps : atomic_load(&own->turns);
-    if (beaten != link->beats) {
-        link->beats = beaten;
+    if (count != link->heartbeats) {
+        link->heartbeats = count;
         link->heard = now;
     }
     if (busy != link->busy || done != link->done) {
@@ -381,7 +381,7 @@ static bool holds_up(const rank_link *link, const rank_link *than)
 
 /* Silence and steps without end; *lost is whose, if not OK. If this thread itself was held up, the ranks get that time
  * too. */
-static trm_status check_beats(supervisor *s, int32_t *lost)
+static trm_status check_heartbeats(supervisor *s, int32_t *lost)
 {
     double now = supervisor_clock(), late = now - s->checked;
     const rank_link *stuck = NULL;
@@ -397,7 +397,7 @@ static trm_status check_beats(supervisor *s, int32_t *lost)
         }
         look_at(s, link, now);
         *lost = link->rank;
-        double silent = now - link->heard, allowed = s->options.beat_seconds;
+        double silent = now - link->heard, allowed = s->options.heartbeat_seconds;
         if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(s, link))) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, silent);
         }
@@ -437,7 +437,7 @@ static trm_status child_failure(const supervisor *s)
 /* Rank `lost` is; what rank 0 may have said meanwhile, be it over a connection that is new, tells why. If that is of a
  * lost rank as well, and not the reason of its own end, it follows from this loss. */
 static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, supervisor_frame_fn fn, void *user,
-                               bool *became_ready, wire_ready *ready)
+                               bool *became_ready, ipc_ready *ready)
 {
     char cause[sizeof(s->failure_text)];
     snprintf(cause, sizeof(cause), "%s", trm_last_error());
@@ -465,7 +465,7 @@ static bool reap(supervisor *s)
     return false;
 }
 
-trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, wire_ready *ready)
+trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, ipc_ready *ready)
 {
     trm_status status = TRM_OK;
     int32_t lost = -1;
@@ -476,7 +476,7 @@ trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bo
         lost = s->links[i].rank;
     }
     if (status == TRM_OK && s->phase != JOB_ENDING) {
-        status = check_beats(s, &lost);
+        status = check_heartbeats(s, &lost);
     }
     if (status != TRM_OK) {
         status = better_cause(s, status, lost, fn, user, became_ready, ready);

@@ -1,14 +1,14 @@
 /*
  * The ranks as processes: starts the job, hears their beats, notices when one dies, stops or hangs, and ends what is
- * left of it. Everything happens on the hub's thread, which polls the descriptors given to it.
+ * left of it. Everything happens on the dispatcher's thread, which polls the descriptors given to it.
  */
 #ifndef TRM_LAUNCHER_SERVE_REPLICAS_SUPERVISOR_H
 #define TRM_LAUNCHER_SERVE_REPLICAS_SUPERVISOR_H
 
 #include <sys/types.h>
 
-#include "launcher/serve/ipc/beats.h"
 #include "launcher/serve/ipc/channel.h"
+#include "launcher/serve/ipc/heartbeat.h"
 
 #define SUPERVISOR_MOST_RANKS 1024
 #define SUPERVISOR_PATIENCE   10 /* beat timeouts of silence while a rank waits for a processor, or starts */
@@ -17,8 +17,9 @@ typedef struct supervisor_options {
     char *const *command; /* NULL-terminated: what starts the job; gets TRIREME_SERVE_SOCKET and TRIREME_SERVE_STARTING
                              in its environment */
     int32_t ranks;
-    double beat_seconds; /* a rank that is silent for longer has stopped, SUPERVISOR_PATIENCE times it if held up */
-    double step_seconds; /* a step that takes longer hangs, and a rank that looks for none for longer */
+    double
+        heartbeat_seconds; /* a rank that is silent for longer has stopped, SUPERVISOR_PATIENCE times it if held up */
+    double step_seconds;   /* a step that takes longer hangs, and a rank that looks for none for longer */
 } supervisor_options;
 
 typedef enum job_phase {
@@ -37,9 +38,9 @@ typedef struct rank_link {
     bool leads;   /* rank 0's connection for requests and events, which does not beat */
     double heard; /* when it beat last, or connected */
     bool busy;
-    unsigned long long beats, done; /* as last seen: beats; steps while there is work, else turns */
-    unsigned long long steps;       /* as last seen, busy or not */
-    double progressed;              /* when `done` or `busy` changed */
+    unsigned long long heartbeats, done; /* as last seen: beats; steps while there is work, else turns */
+    unsigned long long steps;            /* as last seen, busy or not */
+    double progressed;                   /* when `done` or `busy` changed */
 } rank_link;
 
 typedef struct supervisor {
@@ -52,10 +53,10 @@ typedef struct supervisor {
     double started, ended; /* when the phase began */
     rank_link *links;      /* [n_links] */
     int32_t n_links, capacity;
-    channel *leader; /* rank 0's; NULL: none */
-    beats beats;     /* the job's */
+    channel *leader;       /* rank 0's; NULL: none */
+    heartbeats heartbeats; /* the job's */
     double checked;
-    wire_failure failure; /* what a rank said before it left; cause is failure_text */
+    ipc_failure failure; /* what a rank said before it left; cause is failure_text */
     char failure_text[512];
     int exit_status; /* of the child, as waitpid gives it */
 } supervisor;
@@ -70,14 +71,14 @@ typedef void (*supervisor_watch_fn)(void *user, int fd, bool output);
 void supervisor_watch(const supervisor *s, supervisor_watch_fn fn, void *user);
 
 /* Called for every frame of rank 0 but READY and FAILED, which the supervisor reads itself. */
-typedef void (*supervisor_frame_fn)(void *user, const wire_frame *frame);
+typedef void (*supervisor_frame_fn)(void *user, const ipc_frame *frame);
 
 /*
  * Takes what has arrived and sends what waits. Another status than OK says, once, that the job of phases LOADING or
  * READY is lost, with the cause in the error record; it is then killed (ENDING), and its phase is NONE when its
  * launcher is gone. *became_ready is set once, with *ready, and not where the job is lost.
  */
-trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, wire_ready *ready);
+trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bool *became_ready, ipc_ready *ready);
 /* Kills the job. */
 void supervisor_kill(supervisor *s);
 

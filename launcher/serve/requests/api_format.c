@@ -1,4 +1,4 @@
-/* Formats and guides of a request to the kind and text of its grammar. */
+/* Formats and fields of a request to the kind and text of its grammar. */
 #include "launcher/serve/requests/api_format.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static bool take_json(api_request *r, const char *key, const trm_json *value, ap
 }
 
 /* A guide by its value; one that is empty or false asks for nothing. */
-static bool read_guide(api_request *r, const char *key, api_format format, const trm_json *value, api_error *error)
+static bool read_guided(api_request *r, const char *key, api_format format, const trm_json *value, api_error *error)
 {
     const char *text = trm_json_string(value);
     bool is_flag = format == API_FORMAT_JSON, is_choice = format == API_FORMAT_CHOICE;
@@ -56,12 +56,12 @@ static bool read_guide(api_request *r, const char *key, api_format format, const
 
 /* vLLM's guided_json and its kin, the later ones as members of structured_outputs; llama-server's json_schema and
  * grammar. */
-static bool read_guides(api_request *r, api_error *error)
+static bool read_all_guided(api_request *r, api_error *error)
 {
     static const struct {
         const char *key, *member;
         api_format format;
-    } guides[] = {{"guided_json", "json", API_FORMAT_SCHEMA},     {"guided_regex", "regex", API_FORMAT_REGEX},
+    } fields[] = {{"guided_json", "json", API_FORMAT_SCHEMA},     {"guided_regex", "regex", API_FORMAT_REGEX},
                   {"guided_choice", "choice", API_FORMAT_CHOICE}, {"guided_grammar", "grammar", API_FORMAT_EBNF},
                   {"json_schema", NULL, API_FORMAT_SCHEMA},       {"grammar", NULL, API_FORMAT_EBNF},
                   {NULL, "json_object", API_FORMAT_JSON}};
@@ -74,11 +74,11 @@ static bool read_guides(api_request *r, api_error *error)
         return api_fail(error, 400, outputs_key, "unsupported_parameter",
                         "structured_outputs has structural_tag, which is not supported");
     }
-    for (size_t i = 0; i < sizeof(guides) / sizeof(guides[0]); i++) {
-        const trm_json *value = guides[i].key == NULL ? NULL : trm_json_get(root, guides[i].key);
-        const trm_json *member = guides[i].member == NULL ? NULL : trm_json_get(outputs, guides[i].member);
-        if (!read_guide(r, guides[i].key, guides[i].format, value, error) ||
-            !read_guide(r, outputs_key, guides[i].format, member, error)) {
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        const trm_json *value = fields[i].key == NULL ? NULL : trm_json_get(root, fields[i].key);
+        const trm_json *member = fields[i].member == NULL ? NULL : trm_json_get(outputs, fields[i].member);
+        if (!read_guided(r, fields[i].key, fields[i].format, value, error) ||
+            !read_guided(r, outputs_key, fields[i].format, member, error)) {
             return false;
         }
     }
@@ -119,5 +119,5 @@ bool api_read_format(api_request *r, api_error *error)
     }
     const trm_json *format = is_response ? trm_json_get(text, "format") : trm_json_get(root, "response_format");
     return (format == NULL || read_openai(r, is_response ? "text.format" : "response_format", format, error)) &&
-           read_guides(r, error);
+           read_all_guided(r, error);
 }

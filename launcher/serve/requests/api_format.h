@@ -1,6 +1,6 @@
 /*
  * What a request says its text must look like: OpenAI's response_format, and guides under vLLM's and llama-server's
- * names. They are read into its format and grammar, which are compiled elsewhere (guide.h).
+ * names. They are read into its format and grammar, which are compiled elsewhere (grammar_cache.h).
  */
 #ifndef TRM_LAUNCHER_SERVE_REQUESTS_API_FORMAT_H
 #define TRM_LAUNCHER_SERVE_REQUESTS_API_FORMAT_H

@@ -41,8 +41,8 @@ static trm_status init_choice(completion *c, int32_t index, const trm_tokens *pr
     return TRM_OK;
 }
 
-trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,
-                             const char *model, completion **result)
+trm_status completion_create(http_exchange *x, api_request *request, trm_tokens *prompts,
+                             const trm_tokenizer *tokenizer, const char *model, completion **result)
 {
     completion *c = calloc(1, sizeof(*c));
     int32_t n = request->n_prompts * request->best_of;
@@ -53,7 +53,7 @@ trm_status completion_create(exchange *x, api_request *request, trm_tokens *prom
         free(choices);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a request");
     }
-    *c = (completion){.exchange = exchange_retain(x),
+    *c = (completion){.exchange = http_exchange_retain(x),
                       .request = *request,
                       .tokenizer = tokenizer,
                       .model = model,
@@ -99,7 +99,7 @@ void completion_destroy(completion *c)
     trm_bytes_fini(&c->head);
     free(c->choices);
     api_request_fini(&c->request);
-    exchange_release(c->exchange);
+    http_exchange_release(c->exchange);
     free(c);
 }
 
@@ -424,9 +424,9 @@ static void send_bytes(completion *c, json_text *json)
 {
     c->spoke = supervisor_clock();
     if (json->status == TRM_OK) {
-        exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
+        http_exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
     } else {
-        exchange_end_stream(c->exchange, true);
+        http_exchange_end_stream(c->exchange, true);
     }
     json_text_fini(json);
 }
@@ -458,7 +458,7 @@ static void open_stream(completion *c)
 {
     if (!c->open) {
         c->open = true;
-        exchange_begin_stream(c->exchange);
+        http_exchange_begin_stream(c->exchange);
     }
 }
 
@@ -553,7 +553,7 @@ static void end_stream(completion *c)
 {
     if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
         (c->request.kind == API_RESPONSE ? response_end : anthropic_end)(c);
-        exchange_end_stream(c->exchange, false);
+        http_exchange_end_stream(c->exchange, false);
         return;
     }
     if (c->request.include_usage) {
@@ -568,7 +568,7 @@ static void end_stream(completion *c)
     json_text done = {0};
     json_literal(&done, "data: [DONE]");
     completion_send(c, &done);
-    exchange_end_stream(c->exchange, false);
+    http_exchange_end_stream(c->exchange, false);
 }
 
 static void write_whole_choice(json_text *json, choice *ch)
@@ -645,11 +645,11 @@ static void reply_whole(completion *c)
         json_end_object(&json);
     }
     if (json.status == TRM_OK) {
-        exchange_reply(c->exchange, 200, json.bytes.data, json.bytes.size);
+        http_exchange_reply(c->exchange, 200, json.bytes.data, json.bytes.size);
     } else {
         api_error error;
         api_fail(&error, 503, NULL, NULL, "cannot allocate the reply");
-        exchange_reply_error(c->exchange, &error);
+        http_exchange_reply_error(c->exchange, &error);
     }
     json_text_fini(&json);
 }
@@ -722,7 +722,7 @@ void completion_fail(completion *c, const api_error *error)
     }
     c->failed = true;
     if (!c->open) {
-        exchange_reply_error(c->exchange, error);
+        http_exchange_reply_error(c->exchange, error);
         return;
     }
     if (c->request.kind == API_MESSAGES) {
@@ -733,5 +733,5 @@ void completion_fail(completion *c, const api_error *error)
         api_error_write(error, &json);
         completion_send(c, &json);
     }
-    exchange_end_stream(c->exchange, false);
+    http_exchange_end_stream(c->exchange, false);
 }

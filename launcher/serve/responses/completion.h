@@ -1,6 +1,6 @@
 /*
  * A generating request on its way: its prompts, choices and the text of each, and how that becomes the reply, whole or
- * as a stream. Used by the hub's thread alone once it is submitted. Of the engine only tokens come in.
+ * as a stream. Used by the dispatcher's thread alone once it is submitted. Of the engine only tokens come in.
  */
 #ifndef TRM_LAUNCHER_SERVE_RESPONSES_COMPLETION_H
 #define TRM_LAUNCHER_SERVE_RESPONSES_COMPLETION_H
@@ -9,7 +9,7 @@
 #include <trireme/tokenizer.h>
 
 #include "launcher/serve/json/json_text.h"
-#include "launcher/serve/responses/exchange.h"
+#include "launcher/serve/responses/http_exchange.h"
 #include "launcher/serve/responses/tool_stream.h"
 #include "launcher/text/text_sink.h"
 
@@ -48,7 +48,7 @@ typedef struct choice {
 } choice;
 
 struct completion {
-    exchange *exchange;
+    http_exchange *exchange;
     api_request request;
     const trm_tokenizer *tokenizer;
     const char *model; /* served name, the server's */
@@ -66,15 +66,15 @@ struct completion {
     int64_t prompt_tokens, cached_tokens, output_tokens;
     double received, submitted, first_token, last_token; /* supervisor_clock; 0: not yet */
     double deadline;
-    completion *next, *previous; /* the hub's list */
-    struct hub_client *holder;   /* the hub's: its client, while it is live */
-    bool yields;                 /* the hub's, while it looks for places */
+    completion *next, *previous;      /* the dispatcher's list */
+    struct dispatcher_client *holder; /* the dispatcher's: its client, while it is live */
+    bool yields;                      /* the dispatcher's, while it looks for places */
 };
 
 /* Takes over the request (empty afterwards) and the prompts' tokens [request->n_prompts], which are then empty too.
  * Retains the exchange. */
-trm_status completion_create(exchange *x, api_request *request, trm_tokens *prompts, const trm_tokenizer *tokenizer,
-                             const char *model, completion **result);
+trm_status completion_create(http_exchange *x, api_request *request, trm_tokens *prompts,
+                             const trm_tokenizer *tokenizer, const char *model, completion **result);
 void completion_destroy(completion *c);
 
 /* What the engine is asked for; arrays are the choice's. */

@@ -14,39 +14,39 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "launcher/serve/ipc/beats.h"
 #include "launcher/serve/ipc/channel.h"
-#include "launcher/serve/requests/guide.h"
+#include "launcher/serve/ipc/heartbeat.h"
+#include "launcher/serve/requests/grammar_cache.h"
 
-#define BEAT_MS        100
+#define HEARTBEAT_MS   100
 #define IDLE_MS        200 /* ranks that follow hear from rank 0 at least so often */
 #define STATS_SECONDS  0.1
 #define ORPHAN_SECONDS 3    /* a rank whose front end is gone has this long to end in order */
 #define FRONT_SECONDS  60.0 /* for the front end to answer a rank that has connected */
 
 /* A live request that follows a grammar. */
-typedef struct guided guided;
-struct guided {
-    guided *next;
+typedef struct request_grammar request_grammar;
+struct request_grammar {
+    request_grammar *next;
     uint64_t id;
-    guide_walk walk;
+    grammar_walk walk;
 };
 
 struct worker {
     int32_t rank, ranks;
-    int beat_fd;
+    int heartbeat_fd;
     channel lead; /* of rank 0 */
     pthread_t thread;
-    bool beats; /* the thread is there */
+    bool thread_runs; /* the heartbeat thread was started */
     atomic_bool stop;
-    beats memory;
-    beat *own;
-    bool ended;          /* the front end has said so, or is gone */
-    guide_store *guides; /* NULL until a request asks for a grammar */
-    guided *guided;
+    heartbeats memory;
+    heartbeat *own;
+    bool ended;              /* the front end has said so, or is gone */
+    grammar_cache *grammars; /* NULL until a request asks for a grammar */
+    request_grammar *constrained;
 };
 
-static void drop_guided(worker *w, uint64_t id);
+static void drop_grammar_walk(worker *w, uint64_t id);
 
 static trm_status connect_to(const char *path, int *result)
 {
@@ -92,7 +92,7 @@ static unsigned long long nanoseconds(double seconds)
 
 void worker_note_step(void *user, const trm_step_times *times)
 {
-    beat *own = ((worker *)user)->own;
+    heartbeat *own = ((worker *)user)->own;
     atomic_store(&own->last_step, nanoseconds(times->seconds));
     atomic_fetch_add(&own->step, nanoseconds(times->seconds));
     atomic_fetch_add(&own->device, nanoseconds(times->device_seconds));
@@ -107,26 +107,26 @@ void worker_note_step(void *user, const trm_step_times *times)
 
 void worker_note_heard(void *user, bool has_step)
 {
-    beat *own = ((worker *)user)->own;
+    heartbeat *own = ((worker *)user)->own;
     atomic_fetch_add(&own->turns, 1);
     atomic_store(&own->busy, has_step);
 }
 
 /* Beats until told to stop. A front end that is gone ends this process, in case nothing else does. */
-static void *beat_main(void *user)
+static void *heartbeat_main(void *user)
 {
     worker *w = user;
     bool alive = true;
-    int64_t orphan_beats = 0;
+    int64_t orphan_count = 0;
     atomic_store(&w->own->thread, gettid());
     while (!atomic_load(&w->stop)) {
         char byte;
-        atomic_fetch_add(&w->own->beats, 1);
-        alive = alive && recv(w->beat_fd, &byte, 1, MSG_DONTWAIT) != 0;
-        if (!alive && ++orphan_beats > ORPHAN_SECONDS * 1000 / BEAT_MS) {
+        atomic_fetch_add(&w->own->heartbeats, 1);
+        alive = alive && recv(w->heartbeat_fd, &byte, 1, MSG_DONTWAIT) != 0;
+        if (!alive && ++orphan_count > ORPHAN_SECONDS * 1000 / HEARTBEAT_MS) {
             _exit(trm_status_exit_code(TRM_ERROR_LOST_RANK));
         }
-        struct timespec pause = {.tv_nsec = BEAT_MS * 1000000};
+        struct timespec pause = {.tv_nsec = HEARTBEAT_MS * 1000000};
         nanosleep(&pause, NULL);
     }
     return NULL;
@@ -135,14 +135,14 @@ static void *beat_main(void *user)
 static trm_status greet(const worker *w, int fd, bool leads)
 {
     trm_bytes frame = {0};
-    wire_hello hello;
+    ipc_hello hello;
     memset(&hello, 0, sizeof(hello));
-    hello.version = WIRE_VERSION;
+    hello.version = IPC_VERSION;
     hello.rank = w->rank;
     hello.ranks = w->ranks;
     hello.pid = getpid();
     hello.leads = leads;
-    TRM_TRY(wire_write(&frame, WIRE_HELLO, &hello, sizeof(hello)));
+    TRM_TRY(ipc_write(&frame, IPC_HELLO, &hello, sizeof(hello)));
     bool sent = send_all(fd, frame.data, frame.size);
     trm_bytes_fini(&frame);
     return sent ? TRM_OK : trm_fail(TRM_ERROR_IO, "cannot greet the front end");
@@ -157,12 +157,12 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
     }
     w->rank = rank;
     w->ranks = ranks;
-    w->beat_fd = -1;
+    w->heartbeat_fd = -1;
     w->lead.fd = -1;
-    w->memory = BEATS_NONE;
-    TRM_TRY_GOTO(status, connect_to(path, &w->beat_fd), destroy);
-    TRM_TRY_GOTO(status, greet(w, w->beat_fd, false), destroy);
-    TRM_TRY_GOTO(status, beats_receive(&w->memory, w->beat_fd, ranks, FRONT_SECONDS), destroy);
+    w->memory = HEARTBEATS_NONE;
+    TRM_TRY_GOTO(status, connect_to(path, &w->heartbeat_fd), destroy);
+    TRM_TRY_GOTO(status, greet(w, w->heartbeat_fd, false), destroy);
+    TRM_TRY_GOTO(status, heartbeats_receive(&w->memory, w->heartbeat_fd, ranks, FRONT_SECONDS), destroy);
     w->own = &w->memory.ranks[rank];
     if (rank == 0) {
         int fd;
@@ -170,11 +170,11 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
         channel_init(&w->lead, fd);
         TRM_TRY_GOTO(status, greet(w, fd, true), destroy);
     }
-    if (pthread_create(&w->thread, NULL, beat_main, w) != 0) {
+    if (pthread_create(&w->thread, NULL, heartbeat_main, w) != 0) {
         status = trm_fail(TRM_ERROR_INTERNAL, "cannot start the thread that beats");
         goto destroy;
     }
-    w->beats = true;
+    w->thread_runs = true;
     *result = w;
     return TRM_OK;
 destroy:
@@ -185,7 +185,7 @@ destroy:
 bool worker_tell_failure(worker *w, trm_status failure)
 {
     trm_bytes frame = {0};
-    bool told = w != NULL && w->lead.fd >= 0 && wire_write_failure(&frame, failure, trm_last_error()) == TRM_OK &&
+    bool told = w != NULL && w->lead.fd >= 0 && ipc_write_failure(&frame, failure, trm_last_error()) == TRM_OK &&
                 send_all(w->lead.fd, frame.data, frame.size);
     trm_bytes_fini(&frame);
     return told;
@@ -196,31 +196,31 @@ void worker_destroy(worker *w)
     if (w == NULL) {
         return;
     }
-    if (w->beats) {
+    if (w->thread_runs) {
         atomic_store(&w->stop, true);
         pthread_join(w->thread, NULL);
     }
-    if (w->beat_fd >= 0) {
-        close(w->beat_fd);
+    if (w->heartbeat_fd >= 0) {
+        close(w->heartbeat_fd);
     }
-    while (w->guided != NULL) {
-        drop_guided(w, w->guided->id);
+    while (w->constrained != NULL) {
+        drop_grammar_walk(w, w->constrained->id);
     }
-    guide_store_destroy(w->guides);
+    grammar_cache_destroy(w->grammars);
     channel_fini(&w->lead);
-    beats_close(&w->memory);
+    heartbeats_close(&w->memory);
     free(w);
 }
 
-static void drop_guided(worker *w, uint64_t id)
+static void drop_grammar_walk(worker *w, uint64_t id)
 {
-    for (guided **at = &w->guided; *at != NULL; at = &(*at)->next) {
-        guided *g = *at;
+    for (request_grammar **at = &w->constrained; *at != NULL; at = &(*at)->next) {
+        request_grammar *g = *at;
         if (g->id == id) {
-            guide *used = g->walk.guide;
+            cached_grammar *used = g->walk.grammar;
             *at = g->next;
-            guide_walk_fini(&g->walk);
-            guide_release(w->guides, used);
+            grammar_walk_fini(&g->walk);
+            grammar_cache_release(w->grammars, used);
             free(g);
             return;
         }
@@ -229,32 +229,32 @@ static void drop_guided(worker *w, uint64_t id)
 
 static trm_status mask_tokens(void *user, uint64_t id, const int32_t *tokens, int64_t n_tokens, uint32_t *mask)
 {
-    guided *g = user;
+    request_grammar *g = user;
     (void)id;
-    return guide_walk_mask(&g->walk, tokens, n_tokens, mask);
+    return grammar_walk_mask(&g->walk, tokens, n_tokens, mask);
 }
 
 /* The grammar of a request that asks for one. */
-static trm_status add_guided(worker *w, const worker_engine *engine, wire_submission *submission)
+static trm_status add_grammar_walk(worker *w, const worker_engine *engine, ipc_submission *submission)
 {
-    guide *used;
+    cached_grammar *used;
     api_format format = (api_format)submission->grammar_kind;
     if (format == API_FORMAT_TEXT) {
         return TRM_OK;
     }
-    if (w->guides == NULL) {
-        TRM_TRY(guide_store_create(engine->tokenizer, engine->info->eos_tokens, engine->info->n_eos_tokens,
-                                   engine->info->vocab, &w->guides));
+    if (w->grammars == NULL) {
+        TRM_TRY(grammar_cache_create(engine->tokenizer, engine->info->eos_tokens, engine->info->n_eos_tokens,
+                                     engine->info->vocab, &w->grammars));
     }
-    guided *g = calloc(1, sizeof(*g));
+    request_grammar *g = calloc(1, sizeof(*g));
     if (g == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the state of a grammar");
     }
-    trm_status status = guide_open(w->guides, format, submission->grammar, &used);
+    trm_status status = grammar_cache_get(w->grammars, format, submission->grammar, &used);
     if (status == TRM_OK) {
-        status = guide_walk_init(used, &g->walk);
+        status = grammar_walk_init(used, &g->walk);
         if (status != TRM_OK) {
-            guide_release(w->guides, used);
+            grammar_cache_release(w->grammars, used);
         }
     }
     if (status != TRM_OK) {
@@ -262,41 +262,41 @@ static trm_status add_guided(worker *w, const worker_engine *engine, wire_submis
         return status;
     }
     g->id = submission->request.id;
-    g->next = w->guided;
-    w->guided = g;
+    g->next = w->constrained;
+    w->constrained = g;
     submission->request.mask = mask_tokens;
     submission->request.mask_user = g;
     return TRM_OK;
 }
 
-static trm_status take_submission(worker *w, const worker_engine *engine, const wire_frame *frame)
+static trm_status take_submission(worker *w, const worker_engine *engine, const ipc_frame *frame)
 {
-    wire_submission submission;
-    TRM_TRY(wire_read_submission(frame, &submission));
-    trm_status status = add_guided(w, engine, &submission);
+    ipc_submission submission;
+    TRM_TRY(ipc_read_submission(frame, &submission));
+    trm_status status = add_grammar_walk(w, engine, &submission);
     if (status == TRM_OK) {
         status = trm_scheduler_submit(engine->scheduler, &submission.request);
         if (status != TRM_OK) {
-            drop_guided(w, submission.request.id);
+            drop_grammar_walk(w, submission.request.id);
         }
     }
     if (status != TRM_OK) {
-        return wire_write_refusal(&w->lead.out, submission.request.id, status, trm_last_error());
+        return ipc_write_refusal(&w->lead.out, submission.request.id, status, trm_last_error());
     }
     return TRM_OK;
 }
 
-static trm_status take_frame(worker *w, const worker_engine *engine, const wire_frame *frame)
+static trm_status take_frame(worker *w, const worker_engine *engine, const ipc_frame *frame)
 {
     uint64_t id;
     switch (frame->kind) {
-    case WIRE_SUBMIT:
+    case IPC_SUBMIT:
         return take_submission(w, engine, frame);
-    case WIRE_CANCEL:
-        TRM_TRY(wire_read(frame, &id, sizeof(id)));
+    case IPC_CANCEL:
+        TRM_TRY(ipc_read(frame, &id, sizeof(id)));
         trm_scheduler_cancel(engine->scheduler, id);
         return TRM_OK;
-    case WIRE_END:
+    case IPC_END:
         w->ended = true;
         return TRM_OK;
     default:
@@ -309,7 +309,7 @@ static trm_status take_requests(worker *w, const worker_engine *engine)
 {
     bool closed, found, work = trm_scheduler_has_work(engine->scheduler);
     struct pollfd entry = {.fd = w->lead.fd, .events = (short)(POLLIN | (channel_has_output(&w->lead) ? POLLOUT : 0))};
-    wire_frame frame;
+    ipc_frame frame;
     if (poll(&entry, 1, work ? 0 : IDLE_MS) <= 0) {
         return TRM_OK;
     }
@@ -349,14 +349,14 @@ static void add_stall(void *user, const char *layer, double seconds)
 static trm_status tell_stalls(worker *w, const worker_engine *engine, int64_t *told)
 {
     stall_lines lines = {0};
-    wire_stalls stalls = {.steps = trm_scheduler_stalls(engine->scheduler, NULL, NULL)};
+    ipc_stalls stalls = {.steps = trm_scheduler_stalls(engine->scheduler, NULL, NULL)};
     if (stalls.steps == *told) {
         return TRM_OK;
     }
     *told = trm_scheduler_stalls(engine->scheduler, add_stall, &lines);
     trm_status status = lines.status == TRM_OK ? trm_bytes_append(&lines.text, "", 1) : lines.status;
     stalls.layers = lines.text.data;
-    status = status == TRM_OK ? wire_write_stalls(&w->lead.out, &stalls) : status;
+    status = status == TRM_OK ? ipc_write_stalls(&w->lead.out, &stalls) : status;
     trm_bytes_fini(&lines.text);
     return status;
 }
@@ -365,12 +365,12 @@ static trm_status lead(worker *w, const worker_engine *engine)
 {
     double told = 0;
     int64_t told_stalls = 0;
-    wire_ready ready = {.max_context = engine->max_context,
-                        .cache_tokens = engine->cache_tokens,
-                        .max_sequences = engine->max_sequences,
-                        .block_tokens = TRM_KV_BLOCK_SIZE,
-                        .load_seconds = engine->load_seconds};
-    TRM_TRY(wire_write(&w->lead.out, WIRE_READY, &ready, sizeof(ready)));
+    ipc_ready ready = {.max_context = engine->max_context,
+                       .cache_tokens = engine->cache_tokens,
+                       .max_sequences = engine->max_sequences,
+                       .block_tokens = TRM_KV_BLOCK_SIZE,
+                       .load_seconds = engine->load_seconds};
+    TRM_TRY(ipc_write(&w->lead.out, IPC_READY, &ready, sizeof(ready)));
     TRM_TRY(channel_send(&w->lead));
     while (!w->ended) {
         const trm_serving_event *events;
@@ -380,9 +380,9 @@ static trm_status lead(worker *w, const worker_engine *engine)
         atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
         TRM_TRY(trm_scheduler_step(engine->scheduler, &events, &n_events));
         for (int32_t i = 0; i < n_events; i++) {
-            TRM_TRY(wire_write_event(&w->lead.out, &events[i]));
-            if (events[i].kind == TRM_EVENT_FINISHED && w->guided != NULL) {
-                drop_guided(w, events[i].id);
+            TRM_TRY(ipc_write_event(&w->lead.out, &events[i]));
+            if (events[i].kind == TRM_EVENT_FINISHED && w->constrained != NULL) {
+                drop_grammar_walk(w, events[i].id);
             }
         }
         trm_scheduler_stats stats;
@@ -390,7 +390,7 @@ static trm_status lead(worker *w, const worker_engine *engine)
         atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
         if (clock_seconds() - told > STATS_SECONDS) {
             told = clock_seconds();
-            TRM_TRY(wire_write(&w->lead.out, WIRE_STATS, &stats, sizeof(stats)));
+            TRM_TRY(ipc_write(&w->lead.out, IPC_STATS, &stats, sizeof(stats)));
             TRM_TRY(tell_stalls(w, engine, &told_stalls));
         }
         if (channel_send(&w->lead) != TRM_OK) {

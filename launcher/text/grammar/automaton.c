@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/grammar/alike.h"
+#include "launcher/text/grammar/minimize.h"
 #include "launcher/text/grammar/nfa.h"
 #include "launcher/text/strings/buffer.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/recorder.h"
-#include "launcher/text/grammar/machine.h"
+#include "launcher/text/grammar/pushdown.h"
 #include "launcher/text/grammar/vocab.h"
 
 #define LARGEST_TEXT   ((size_t)1 << 20)
@@ -26,7 +26,7 @@ struct trm_grammar {
     const trm_grammar_vocab *vocab;
     trm_grammar_automaton automaton;
     pthread_mutex_t lock; /* for everything below */
-    trm_grammar_machine machine;
+    trm_grammar_pushdown pushdown;
     trm_grammar_state *states;
     size_t n_states, n_masks;
 };
@@ -54,7 +54,7 @@ static trm_status read_tree(trm_grammar_tree *tree, trm_grammar_kind kind, const
         trm_grammar_read_ebnf(tree, text, size);
         break;
     case TRM_GRAMMAR_CHOICE:
-        trm_grammar_read_choice(tree, text, size);
+        trm_grammar_read_enum(tree, text, size);
         break;
     default:
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown kind of grammar %d", (int)kind);
@@ -85,7 +85,7 @@ TRM_CALL(NULL, trm_grammar_compile,
     }
     trm_grammar_tree_fini(&tree);
     if (status == TRM_OK) {
-        status = trm_grammar_machine_init(&made->machine, &made->automaton);
+        status = trm_grammar_pushdown_init(&made->pushdown, &made->automaton);
     }
     if (status != TRM_OK) {
         trm_grammar_automaton_fini(&made->automaton);
@@ -100,7 +100,7 @@ TRM_CALL(NULL, trm_grammar_compile,
 void trm_grammar_destroy(trm_grammar *grammar)
 {
     if (grammar != NULL) {
-        trm_grammar_machine_fini(&grammar->machine);
+        trm_grammar_pushdown_fini(&grammar->pushdown);
         trm_grammar_automaton_fini(&grammar->automaton);
         pthread_mutex_destroy(&grammar->lock);
         free(grammar);
@@ -131,8 +131,8 @@ TRM_CALL(NULL, trm_grammar_state_create, (trm_grammar *grammar, trm_grammar_stat
     uint32_t config;
     trm_grammar_state *made = NULL;
     pthread_mutex_lock(&grammar->lock);
-    trm_grammar_machine_begin(&grammar->machine);
-    trm_status status = trm_grammar_machine_start(&grammar->machine, &config);
+    trm_grammar_pushdown_begin(&grammar->pushdown);
+    trm_status status = trm_grammar_pushdown_start(&grammar->pushdown, &config);
     if (status == TRM_OK) {
         status = add_state(grammar, &made);
     }
@@ -184,7 +184,7 @@ void trm_grammar_state_destroy(trm_grammar_state *state)
 /* Drops what no state needs if there is much of it. */
 static trm_status collect(trm_grammar *grammar)
 {
-    if (trm_grammar_machine_memory(&grammar->machine) < MEMORY_LIMIT) {
+    if (trm_grammar_pushdown_memory(&grammar->pushdown) < MEMORY_LIMIT) {
         return TRM_OK;
     }
     uint32_t **configs = calloc(grammar->n_states, sizeof(*configs));
@@ -195,7 +195,7 @@ static trm_status collect(trm_grammar *grammar)
     for (trm_grammar_state *state = grammar->states; state != NULL; state = state->next) {
         configs[n++] = &state->config;
     }
-    trm_status status = trm_grammar_machine_collect(&grammar->machine, configs, n);
+    trm_status status = trm_grammar_pushdown_collect(&grammar->pushdown, configs, n);
     grammar->n_masks = status == TRM_OK ? 0 : grammar->n_masks;
     free(configs);
     return status;
@@ -203,7 +203,7 @@ static trm_status collect(trm_grammar *grammar)
 
 static trm_status begin(trm_grammar_state *state)
 {
-    trm_grammar_machine_begin(&state->grammar->machine);
+    trm_grammar_pushdown_begin(&state->grammar->pushdown);
     return collect(state->grammar);
 }
 
@@ -220,11 +220,11 @@ static bool is_end_token(const trm_grammar_vocab *vocab, int32_t token)
 static trm_status accept(trm_grammar_state *state, int32_t token, bool *accepted)
 {
     const trm_grammar_vocab *vocab = state->grammar->vocab;
-    trm_grammar_machine *machine = &state->grammar->machine;
+    trm_grammar_pushdown *pushdown = &state->grammar->pushdown;
     *accepted = false;
     TRM_TRY(begin(state));
     if (is_end_token(vocab, token)) {
-        *accepted = state->ended || machine->configs[state->config].ends;
+        *accepted = state->ended || pushdown->configs[state->config].ends;
         state->ended |= *accepted;
         return TRM_OK;
     }
@@ -233,7 +233,7 @@ static trm_status accept(trm_grammar_state *state, int32_t token, bool *accepted
     }
     uint32_t config = state->config;
     for (uint8_t i = 0; i < vocab->lengths[token] && config != TRM_GRAMMAR_NOWHERE; i++) {
-        TRM_TRY(trm_grammar_machine_step(machine, config, vocab->bytes[token][i], &config));
+        TRM_TRY(trm_grammar_pushdown_step(pushdown, config, vocab->bytes[token][i], &config));
     }
     *accepted = config != TRM_GRAMMAR_NOWHERE;
     state->config = *accepted ? config : state->config;
@@ -264,21 +264,21 @@ static void set_bits(const trm_grammar_trie *trie, uint32_t first, uint32_t end,
  * configuration back to itself, its tokens are allowed without a look at each. */
 static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint32_t config, uint32_t *bits)
 {
-    trm_grammar_machine *machine = &grammar->machine;
+    trm_grammar_pushdown *pushdown = &grammar->pushdown;
     uint32_t path[TRM_GRAMMAR_LONGEST_TOKEN + 1];
     path[0] = config;
     for (uint32_t i = 0; i < trie->n_nodes;) {
         const trm_grammar_trie_node *node = &trie->nodes[i];
         uint32_t next;
-        TRM_TRY(trm_grammar_machine_step(machine, path[node->depth - 1], node->byte, &next));
+        TRM_TRY(trm_grammar_pushdown_step(pushdown, path[node->depth - 1], node->byte, &next));
         if (next == TRM_GRAMMAR_NOWHERE) {
             i = node->skip;
             continue;
         }
-        trm_grammar_config *c = &machine->configs[next];
+        trm_grammar_config *c = &pushdown->configs[next];
         if (!c->self_known && c->visits++ >= VISITS_TO_LOOK) {
-            TRM_TRY(trm_grammar_machine_find_self(machine, next));
-            c = &machine->configs[next];
+            TRM_TRY(trm_grammar_pushdown_find_self(pushdown, next));
+            c = &pushdown->configs[next];
         }
         if (c->self_known && (node->groups & ~c->self_groups) == 0) {
             set_bits(trie, node->token, trie->nodes[node->skip].token, bits);
@@ -294,9 +294,9 @@ static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint3
 
 static void drop_masks(trm_grammar *grammar)
 {
-    for (size_t i = 0; i < grammar->machine.n_configs; i++) {
-        free(grammar->machine.configs[i].mask);
-        grammar->machine.configs[i].mask = NULL;
+    for (size_t i = 0; i < grammar->pushdown.n_configs; i++) {
+        free(grammar->pushdown.configs[i].mask);
+        grammar->pushdown.configs[i].mask = NULL;
     }
     grammar->n_masks = 0;
 }
@@ -307,11 +307,11 @@ static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
 static trm_status derive_mask(trm_grammar *grammar, uint32_t config, uint32_t alike, uint32_t *mask, size_t words)
 {
     const uint32_t *is_longer = grammar->vocab->is_longer;
-    if (grammar->machine.configs[alike].mask == NULL) {
+    if (grammar->pushdown.configs[alike].mask == NULL) {
         TRM_TRY(find_mask(grammar, alike, words));
     }
     for (size_t i = 0; i < words; i++) {
-        mask[i] = grammar->machine.configs[alike].mask[i] & ~is_longer[i];
+        mask[i] = grammar->pushdown.configs[alike].mask[i] & ~is_longer[i];
     }
     return walk(grammar, &grammar->vocab->longer, config, mask);
 }
@@ -322,7 +322,7 @@ static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
     if (mask == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a mask of %zu words", words);
     }
-    trm_status status = trm_grammar_machine_find_alike(&grammar->machine, config, &alike);
+    trm_status status = trm_grammar_pushdown_find_alike(&grammar->pushdown, config, &alike);
     if (status == TRM_OK) {
         status = alike == config ? walk(grammar, &grammar->vocab->all, config, mask)
                                  : derive_mask(grammar, config, alike, mask, words);
@@ -334,7 +334,7 @@ static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
     if (grammar->n_masks == MOST_MASKS) {
         drop_masks(grammar);
     }
-    grammar->machine.configs[config].mask = mask;
+    grammar->pushdown.configs[config].mask = mask;
     grammar->n_masks++;
     return TRM_OK;
 }
@@ -347,12 +347,12 @@ static trm_status fill_mask(trm_grammar_state *state, uint32_t *bits)
     if (state->ended) {
         memset(bits, 0, words * sizeof(*bits));
     } else {
-        if (grammar->machine.configs[state->config].mask == NULL) {
+        if (grammar->pushdown.configs[state->config].mask == NULL) {
             TRM_TRY(find_mask(grammar, state->config, words));
         }
-        memcpy(bits, grammar->machine.configs[state->config].mask, words * sizeof(*bits));
+        memcpy(bits, grammar->pushdown.configs[state->config].mask, words * sizeof(*bits));
     }
-    if (state->ended || grammar->machine.configs[state->config].ends) {
+    if (state->ended || grammar->pushdown.configs[state->config].ends) {
         for (size_t i = 0; i < grammar->vocab->n_end_tokens; i++) {
             uint32_t id = (uint32_t)grammar->vocab->end_tokens[i];
             bits[id / 32] |= (uint32_t)1 << id % 32;
@@ -375,7 +375,7 @@ TRM_CALL(NULL, trm_grammar_state_mask, (trm_grammar_state *state, uint32_t *bits
 bool trm_grammar_state_is_complete(const trm_grammar_state *state)
 {
     pthread_mutex_lock(&state->grammar->lock);
-    bool complete = state->ended || state->grammar->machine.configs[state->config].ends;
+    bool complete = state->ended || state->grammar->pushdown.configs[state->config].ends;
     pthread_mutex_unlock(&state->grammar->lock);
     return complete;
 }
@@ -383,7 +383,7 @@ bool trm_grammar_state_is_complete(const trm_grammar_state *state)
 bool trm_grammar_state_is_final(const trm_grammar_state *state)
 {
     pthread_mutex_lock(&state->grammar->lock);
-    const trm_grammar_config *config = &state->grammar->machine.configs[state->config];
+    const trm_grammar_config *config = &state->grammar->pushdown.configs[state->config];
     bool final = state->ended || (config->ends && config->n_items == 0);
     pthread_mutex_unlock(&state->grammar->lock);
     return final;

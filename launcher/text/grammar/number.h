@@ -4,7 +4,7 @@
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_NUMBER_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_NUMBER_H
 
-#include "launcher/text/grammar/json_text.h"
+#include "launcher/text/grammar/json_grammar.h"
 
 typedef struct trm_grammar_bounds {
     double min, max; /* -INFINITY and INFINITY: none */

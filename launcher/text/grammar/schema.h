@@ -6,7 +6,7 @@
 #define TRM_LAUNCHER_TEXT_GRAMMAR_SCHEMA_H
 
 #include "base/json.h"
-#include "launcher/text/grammar/json_text.h"
+#include "launcher/text/grammar/json_grammar.h"
 
 /* A schema that is named by $ref, and its rule. */
 typedef struct schema_ref {

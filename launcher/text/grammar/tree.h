@@ -89,7 +89,7 @@ trm_grammar_node *trm_grammar_copy(trm_grammar_tree *tree, const trm_grammar_nod
 void trm_grammar_read_ebnf(trm_grammar_tree *tree, const char *text, size_t size);
 void trm_grammar_read_schema(trm_grammar_tree *tree, const char *text, size_t size);
 void trm_grammar_read_json(trm_grammar_tree *tree);
-void trm_grammar_read_choice(trm_grammar_tree *tree, const char *text, size_t size);
+void trm_grammar_read_enum(trm_grammar_tree *tree, const char *text, size_t size);
 /* A regular expression; with `json` for the text between the quotes of a JSON string. */
 trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size, bool json);
 /* One character of the ranges as it stands between the quotes of a JSON string: escaped where it has to be. */

@@ -1,5 +1,5 @@
 /* States are put into classes by what they are, and classes are split TRM_GRAMMAR_NEAR times by where they lead. */
-#include "launcher/text/grammar/alike.h"
+#include "launcher/text/grammar/minimize.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,38 +1,38 @@
 /* Frames written and read. */
-#include "launcher/serve/ipc/wire.h"
+#include "launcher/serve/ipc/ipc_frames.h"
 
 #include <string.h>
 
 #include "base/error.h"
 
-#define WIRE_MAGIC 0x314d5254u /* "TRM1" */
+#define IPC_MAGIC 0x314d5254u /* "TRM1" */
 
 typedef struct frame_header {
     uint32_t magic, kind;
     uint64_t size; /* of the payload */
 } frame_header;
 
-wire_writer wire_begin(trm_bytes *out, wire_kind kind)
+ipc_writer ipc_begin(trm_bytes *out, ipc_kind kind)
 {
-    wire_writer writer = {.out = out, .start = out->size};
-    frame_header header = {.magic = WIRE_MAGIC, .kind = (uint32_t)kind};
-    wire_put(&writer, &header, sizeof(header));
+    ipc_writer writer = {.out = out, .start = out->size};
+    frame_header header = {.magic = IPC_MAGIC, .kind = (uint32_t)kind};
+    ipc_put(&writer, &header, sizeof(header));
     return writer;
 }
 
-void wire_put(wire_writer *writer, const void *bytes, size_t size)
+void ipc_put(ipc_writer *writer, const void *bytes, size_t size)
 {
     if (writer->status == TRM_OK && size > 0) {
         writer->status = trm_bytes_append(writer->out, bytes, size);
     }
 }
 
-trm_status wire_end(wire_writer *writer)
+trm_status ipc_end(ipc_writer *writer)
 {
     uint64_t size = writer->out->size - writer->start - sizeof(frame_header);
-    if (writer->status == TRM_OK && size > WIRE_LONGEST_FRAME) {
+    if (writer->status == TRM_OK && size > IPC_LONGEST_FRAME) {
         writer->status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "message has %llu bytes, expected at most %zu",
-                                  (unsigned long long)size, WIRE_LONGEST_FRAME);
+                                  (unsigned long long)size, IPC_LONGEST_FRAME);
     }
     if (writer->status != TRM_OK) {
         writer->out->size = writer->start;
@@ -42,70 +42,70 @@ trm_status wire_end(wire_writer *writer)
     return TRM_OK;
 }
 
-trm_status wire_write(trm_bytes *out, wire_kind kind, const void *payload, size_t size)
+trm_status ipc_write(trm_bytes *out, ipc_kind kind, const void *payload, size_t size)
 {
-    wire_writer writer = wire_begin(out, kind);
-    wire_put(&writer, payload, size);
-    return wire_end(&writer);
+    ipc_writer writer = ipc_begin(out, kind);
+    ipc_put(&writer, payload, size);
+    return ipc_end(&writer);
 }
 
 /* Texts go last in a frame, with their NUL. */
-static void put_text(wire_writer *writer, const char *text)
+static void put_text(ipc_writer *writer, const char *text)
 {
-    wire_put(writer, text == NULL ? "" : text, text == NULL ? 1 : strlen(text) + 1);
+    ipc_put(writer, text == NULL ? "" : text, text == NULL ? 1 : strlen(text) + 1);
 }
 
-trm_status wire_write_failure(trm_bytes *out, trm_status failure, const char *cause)
+trm_status ipc_write_failure(trm_bytes *out, trm_status failure, const char *cause)
 {
     int32_t number = (int32_t)failure;
-    wire_writer writer = wire_begin(out, WIRE_FAILED);
-    wire_put(&writer, &number, sizeof(number));
+    ipc_writer writer = ipc_begin(out, IPC_FAILED);
+    ipc_put(&writer, &number, sizeof(number));
     put_text(&writer, cause);
-    return wire_end(&writer);
+    return ipc_end(&writer);
 }
 
-trm_status wire_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, const char *cause)
+trm_status ipc_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, const char *cause)
 {
     int32_t number = (int32_t)failure;
-    wire_writer writer = wire_begin(out, WIRE_REFUSED);
-    wire_put(&writer, &id, sizeof(id));
-    wire_put(&writer, &number, sizeof(number));
+    ipc_writer writer = ipc_begin(out, IPC_REFUSED);
+    ipc_put(&writer, &id, sizeof(id));
+    ipc_put(&writer, &number, sizeof(number));
     put_text(&writer, cause);
-    return wire_end(&writer);
+    return ipc_end(&writer);
 }
 
-trm_status wire_write_stalls(trm_bytes *out, const wire_stalls *stalls)
+trm_status ipc_write_stalls(trm_bytes *out, const ipc_stalls *stalls)
 {
-    wire_writer writer = wire_begin(out, WIRE_STALLS);
-    wire_put(&writer, &stalls->steps, sizeof(stalls->steps));
+    ipc_writer writer = ipc_begin(out, IPC_STALLS);
+    ipc_put(&writer, &stalls->steps, sizeof(stalls->steps));
     put_text(&writer, stalls->layers);
-    return wire_end(&writer);
+    return ipc_end(&writer);
 }
 
 /* The struct as it is, its pointers meaning nothing, and then what they point to. */
-trm_status wire_write_submission(trm_bytes *out, const wire_submission *submission)
+trm_status ipc_write_submission(trm_bytes *out, const ipc_submission *submission)
 {
     const trm_serving_request *request = &submission->request;
-    wire_writer writer = wire_begin(out, WIRE_SUBMIT);
-    wire_put(&writer, submission, sizeof(*submission));
-    wire_put(&writer, request->prompt, (size_t)request->n_prompt * sizeof(int32_t));
-    wire_put(&writer, request->stop_tokens, (size_t)request->n_stop_tokens * sizeof(int32_t));
-    wire_put(&writer, request->sampling.bias, (size_t)request->sampling.n_bias * sizeof(trm_logit_bias));
+    ipc_writer writer = ipc_begin(out, IPC_SUBMIT);
+    ipc_put(&writer, submission, sizeof(*submission));
+    ipc_put(&writer, request->prompt, (size_t)request->n_prompt * sizeof(int32_t));
+    ipc_put(&writer, request->stop_tokens, (size_t)request->n_stop_tokens * sizeof(int32_t));
+    ipc_put(&writer, request->sampling.bias, (size_t)request->sampling.n_bias * sizeof(trm_logit_bias));
     put_text(&writer, submission->grammar);
-    return wire_end(&writer);
+    return ipc_end(&writer);
 }
 
-trm_status wire_write_event(trm_bytes *out, const trm_serving_event *event)
+trm_status ipc_write_event(trm_bytes *out, const trm_serving_event *event)
 {
-    wire_writer writer = wire_begin(out, WIRE_EVENT);
-    wire_put(&writer, event, sizeof(*event));
-    wire_put(&writer, event->top, (size_t)event->n_top * sizeof(trm_token_logprob));
-    wire_put(&writer, event->embedding, (size_t)event->n_embedding * sizeof(float));
+    ipc_writer writer = ipc_begin(out, IPC_EVENT);
+    ipc_put(&writer, event, sizeof(*event));
+    ipc_put(&writer, event->top, (size_t)event->n_top * sizeof(trm_token_logprob));
+    ipc_put(&writer, event->embedding, (size_t)event->n_embedding * sizeof(float));
     put_text(&writer, event->error);
-    return wire_end(&writer);
+    return ipc_end(&writer);
 }
 
-trm_status wire_next(const char *data, size_t size, bool *complete, wire_frame *frame)
+trm_status ipc_next(const char *data, size_t size, bool *complete, ipc_frame *frame)
 {
     frame_header header;
     *complete = false;
@@ -113,8 +113,8 @@ trm_status wire_next(const char *data, size_t size, bool *complete, wire_frame *
         return TRM_OK;
     }
     memcpy(&header, data, sizeof(header));
-    if (header.magic != WIRE_MAGIC || header.kind == 0 || header.kind >= WIRE_KIND_COUNT ||
-        header.size > WIRE_LONGEST_FRAME) {
+    if (header.magic != IPC_MAGIC || header.kind == 0 || header.kind >= IPC_KIND_COUNT ||
+        header.size > IPC_LONGEST_FRAME) {
         TRM_FAIL(TRM_ERROR_IO, "message has magic %x, kind %u and size %llu, expected one of this program",
                  header.magic, header.kind, (unsigned long long)header.size);
     }
@@ -122,19 +122,19 @@ trm_status wire_next(const char *data, size_t size, bool *complete, wire_frame *
         return TRM_OK;
     }
     *complete = true;
-    *frame = (wire_frame){.kind = (wire_kind)header.kind,
-                          .payload = data + sizeof(header),
-                          .size = (size_t)header.size,
-                          .whole = sizeof(header) + (size_t)header.size};
+    *frame = (ipc_frame){.kind = (ipc_kind)header.kind,
+                         .payload = data + sizeof(header),
+                         .size = (size_t)header.size,
+                         .whole = sizeof(header) + (size_t)header.size};
     return TRM_OK;
 }
 
-static trm_status fail_short(const wire_frame *frame)
+static trm_status fail_short(const ipc_frame *frame)
 {
     TRM_FAIL(TRM_ERROR_IO, "message of kind %d has %zu bytes, expected another size", (int)frame->kind, frame->size);
 }
 
-trm_status wire_read(const wire_frame *frame, void *payload, size_t size)
+trm_status ipc_read(const ipc_frame *frame, void *payload, size_t size)
 {
     if (frame->size != size) {
         return fail_short(frame);
@@ -145,7 +145,7 @@ trm_status wire_read(const wire_frame *frame, void *payload, size_t size)
 
 /* Bytes of a payload taken one after the other. */
 typedef struct cursor {
-    const wire_frame *frame;
+    const ipc_frame *frame;
     size_t at;
     bool failed;
 } cursor;
@@ -181,7 +181,7 @@ static const char *take_text(cursor *c)
     return text;
 }
 
-trm_status wire_read_failure(const wire_frame *frame, wire_failure *failure)
+trm_status ipc_read_failure(const ipc_frame *frame, ipc_failure *failure)
 {
     cursor c = {.frame = frame};
     int32_t number = 0;
@@ -191,7 +191,7 @@ trm_status wire_read_failure(const wire_frame *frame, wire_failure *failure)
     return c.failed ? fail_short(frame) : TRM_OK;
 }
 
-trm_status wire_read_refusal(const wire_frame *frame, wire_refusal *refusal)
+trm_status ipc_read_refusal(const ipc_frame *frame, ipc_refusal *refusal)
 {
     cursor c = {.frame = frame};
     int32_t number = 0;
@@ -202,7 +202,7 @@ trm_status wire_read_refusal(const wire_frame *frame, wire_refusal *refusal)
     return c.failed ? fail_short(frame) : TRM_OK;
 }
 
-trm_status wire_read_stalls(const wire_frame *frame, wire_stalls *stalls)
+trm_status ipc_read_stalls(const ipc_frame *frame, ipc_stalls *stalls)
 {
     cursor c = {.frame = frame};
     stalls->steps = 0;
@@ -214,14 +214,14 @@ trm_status wire_read_stalls(const wire_frame *frame, wire_stalls *stalls)
 /* Counts are within what a frame can hold, so that sizes cannot overflow. */
 static bool count_is_sane(int64_t count)
 {
-    return count >= 0 && (uint64_t)count <= WIRE_LONGEST_FRAME;
+    return count >= 0 && (uint64_t)count <= IPC_LONGEST_FRAME;
 }
 
-trm_status wire_read_submission(const wire_frame *frame, wire_submission *submission)
+trm_status ipc_read_submission(const ipc_frame *frame, ipc_submission *submission)
 {
     cursor c = {.frame = frame};
     trm_serving_request *request = &submission->request;
-    *submission = (wire_submission){0};
+    *submission = (ipc_submission){0};
     take_into(&c, submission, sizeof(*submission));
     if (c.failed || request->size != sizeof(*request) || !count_is_sane(request->n_prompt) ||
         !count_is_sane(request->n_stop_tokens) || !count_is_sane(request->sampling.n_bias)) {
@@ -239,10 +239,10 @@ trm_status wire_read_submission(const wire_frame *frame, wire_submission *submis
     return c.failed ? fail_short(frame) : TRM_OK;
 }
 
-trm_status wire_read_event(const wire_frame *frame, wire_event *event)
+trm_status ipc_read_event(const ipc_frame *frame, ipc_event *event)
 {
     cursor c = {.frame = frame};
-    *event = (wire_event){0};
+    *event = (ipc_event){0};
     take_into(&c, &event->event, sizeof(event->event));
     if (c.failed || event->event.n_top < 0 || event->event.n_top > TRM_MAX_TOP_LOGPROBS ||
         !count_is_sane(event->event.n_embedding)) {

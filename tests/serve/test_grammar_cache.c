@@ -3,7 +3,7 @@
 
 #include <trireme/tokenizer.h>
 
-#include "launcher/serve/requests/guide.h"
+#include "launcher/serve/requests/grammar_cache.h"
 
 #define MODEL TRM_SOURCE_DIR "/configs/models/kjv-7m"
 
@@ -26,23 +26,23 @@ static void drafts_can_be_taken_back(void **state)
     static const char schema[] = "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"items\":{\"type\":"
                                  "\"integer\"}},\"b\":{\"type\":\"string\"}},\"required\":[\"a\",\"b\"]}";
     trm_tokenizer *tokenizer;
-    guide_store *store;
-    guide *g;
+    grammar_cache *cache;
+    cached_grammar *g;
     const int32_t end = 1;
     uint64_t random = test_seed();
     assert_ok(trm_tokenizer_open(MODEL, &tokenizer));
-    assert_ok(guide_store_create(tokenizer, &end, 1, 4096, &store));
-    assert_ok(guide_open(store, API_FORMAT_SCHEMA, schema, &g));
-    guide_walk walk, straight;
-    assert_ok(guide_walk_init(g, &walk));
-    assert_ok(guide_walk_init(g, &straight));
+    assert_ok(grammar_cache_create(tokenizer, &end, 1, 4096, &cache));
+    assert_ok(grammar_cache_get(cache, API_FORMAT_SCHEMA, schema, &g));
+    grammar_walk walk, straight;
+    assert_ok(grammar_walk_init(g, &walk));
+    assert_ok(grammar_walk_init(g, &straight));
     int32_t tokens[MOST + 32], n = 0, taken_back = 0;
     while (n < MOST) {
         uint32_t mask[WORDS], expected[WORDS], drafted[WORDS];
         memset(mask, 0xff, sizeof(mask));
         memset(expected, 0xff, sizeof(expected));
-        assert_ok(guide_walk_mask(&walk, tokens, n, mask));
-        assert_ok(guide_walk_mask(&straight, tokens, n, expected));
+        assert_ok(grammar_walk_mask(&walk, tokens, n, mask));
+        assert_ok(grammar_walk_mask(&straight, tokens, n, expected));
         assert_memory_equal(mask, expected, sizeof(mask));
         int32_t token = allowed_token(mask, &random, end);
         if (token < 0) {
@@ -57,16 +57,16 @@ static void drafts_can_be_taken_back(void **state)
             }
             tokens[n + k] = draft;
             memset(drafted, 0xff, sizeof(drafted));
-            assert_ok(guide_walk_mask(&walk, tokens, n + k + 1, drafted));
+            assert_ok(grammar_walk_mask(&walk, tokens, n + k + 1, drafted));
             taken_back += k == 0 && draft != token;
         }
         tokens[n++] = token;
     }
     assert_true(n > 20 && taken_back > 5);
-    guide_walk_fini(&walk);
-    guide_walk_fini(&straight);
-    guide_release(store, g);
-    guide_store_destroy(store);
+    grammar_walk_fini(&walk);
+    grammar_walk_fini(&straight);
+    grammar_cache_release(cache, g);
+    grammar_cache_destroy(cache);
     trm_tokenizer_close(tokenizer);
 }
 

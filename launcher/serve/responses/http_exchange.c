@@ -1,14 +1,14 @@
-/* Status and bytes on their way from the hub to a connection. */
-#include "launcher/serve/responses/exchange.h"
+/* Status and bytes on their way from the dispatcher to a connection. */
+#include "launcher/serve/responses/http_exchange.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 
-trm_status exchange_create(void (*wake)(void *connection), void *connection, exchange **result)
+trm_status http_exchange_create(void (*wake)(void *connection), void *connection, http_exchange **result)
 {
-    exchange *x = calloc(1, sizeof(*x));
+    http_exchange *x = calloc(1, sizeof(*x));
     if (x == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a request");
     }
@@ -22,13 +22,13 @@ trm_status exchange_create(void (*wake)(void *connection), void *connection, exc
     return TRM_OK;
 }
 
-exchange *exchange_retain(exchange *x)
+http_exchange *http_exchange_retain(http_exchange *x)
 {
     atomic_fetch_add(&x->references, 1);
     return x;
 }
 
-void exchange_release(exchange *x)
+void http_exchange_release(http_exchange *x)
 {
     if (x != NULL && atomic_fetch_sub(&x->references, 1) == 1) {
         pthread_mutex_destroy(&x->lock);
@@ -38,7 +38,7 @@ void exchange_release(exchange *x)
 }
 
 /* With the lock held: `connection` is gone as soon as `gone` is set, which happens under this lock too. */
-static void wake(exchange *x)
+static void wake(http_exchange *x)
 {
     if (x->sleeping && !atomic_load(&x->gone)) {
         x->sleeping = false;
@@ -46,7 +46,7 @@ static void wake(exchange *x)
     }
 }
 
-void exchange_reply(exchange *x, int status, const char *body, size_t size)
+void http_exchange_reply(http_exchange *x, int status, const char *body, size_t size)
 {
     pthread_mutex_lock(&x->lock);
     if (x->status == 0) {
@@ -71,18 +71,18 @@ void api_error_write(const api_error *error, json_text *json)
     json_end_object(json);
 }
 
-void exchange_reply_error(exchange *x, const api_error *error)
+void http_exchange_reply_error(http_exchange *x, const api_error *error)
 {
     json_text json = {0};
     api_error_write(error, &json);
     pthread_mutex_lock(&x->lock);
     x->retry_after = error->status == 429 || error->status == 503 ? 1 : 0;
     pthread_mutex_unlock(&x->lock);
-    exchange_reply(x, error->status, json.bytes.data, json.status == TRM_OK ? json.bytes.size : 0);
+    http_exchange_reply(x, error->status, json.bytes.data, json.status == TRM_OK ? json.bytes.size : 0);
     json_text_fini(&json);
 }
 
-void exchange_begin_stream(exchange *x)
+void http_exchange_begin_stream(http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->status = 200;
@@ -91,10 +91,10 @@ void exchange_begin_stream(exchange *x)
     pthread_mutex_unlock(&x->lock);
 }
 
-bool exchange_stream(exchange *x, const char *bytes, size_t size)
+bool http_exchange_stream(http_exchange *x, const char *bytes, size_t size)
 {
     pthread_mutex_lock(&x->lock);
-    bool taken = !x->ended && !atomic_load(&x->gone) && x->out.size - x->taken <= EXCHANGE_MOST_UNREAD &&
+    bool taken = !x->ended && !atomic_load(&x->gone) && x->out.size - x->taken <= HTTP_EXCHANGE_MAX_UNREAD &&
                  trm_bytes_append(&x->out, bytes, size) == TRM_OK;
     if (!taken) {
         x->ended = x->broken = true;
@@ -104,7 +104,7 @@ bool exchange_stream(exchange *x, const char *bytes, size_t size)
     return taken;
 }
 
-void exchange_end_stream(exchange *x, bool broken)
+void http_exchange_end_stream(http_exchange *x, bool broken)
 {
     pthread_mutex_lock(&x->lock);
     x->ended = true;
@@ -113,7 +113,7 @@ void exchange_end_stream(exchange *x, bool broken)
     pthread_mutex_unlock(&x->lock);
 }
 
-void exchange_abandon(exchange *x)
+void http_exchange_abandon(http_exchange *x)
 {
     pthread_mutex_lock(&x->lock);
     x->ended = x->broken = true;

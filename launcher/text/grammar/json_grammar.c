@@ -1,6 +1,6 @@
 /* The pieces that JSON texts are made of. Numbers have at most 18 digits before the point and 18 behind it: more say
  * nothing, and a model that writes digits for ever is a common fault. */
-#include "launcher/text/grammar/json_text.h"
+#include "launcher/text/grammar/json_grammar.h"
 
 #include <stdio.h>
 #include <string.h>

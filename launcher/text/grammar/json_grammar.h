@@ -1,8 +1,8 @@
 /*
  * The pieces that JSON texts are made of, as expressions.
  */
-#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_JSON_TEXT_H
-#define TRM_LAUNCHER_TEXT_GRAMMAR_JSON_TEXT_H
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_JSON_GRAMMAR_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_JSON_GRAMMAR_H
 
 #include "launcher/text/grammar/tree.h"
 

@@ -2,8 +2,8 @@
  * States that nothing of TRM_GRAMMAR_NEAR bytes tells apart, such as those of a string of 100 and of 90 characters
  * more. Masks of short tokens are the same for them, so one is made for all.
  */
-#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_ALIKE_H
-#define TRM_LAUNCHER_TEXT_GRAMMAR_ALIKE_H
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_MINIMIZE_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_MINIMIZE_H
 
 #include "launcher/text/grammar/automaton.h"
 

@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "launcher/text/grammar/tree.h"
 
-void trm_grammar_read_choice(trm_grammar_tree *tree, const char *text, size_t size)
+void trm_grammar_read_enum(trm_grammar_tree *tree, const char *text, size_t size)
 {
     trm_json_document *document = NULL;
     trm_status status = trm_json_parse("choice", text, size, &document);

@@ -3,8 +3,8 @@
  * Both stacks and configurations are kept once each and have numbers, and where a configuration goes on a byte is noted
  * when it was found, so that after a while a text is followed by looking up numbers, as if the grammar were regular.
  */
-#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_MACHINE_H
-#define TRM_LAUNCHER_TEXT_GRAMMAR_MACHINE_H
+#ifndef TRM_LAUNCHER_TEXT_GRAMMAR_PUSHDOWN_H
+#define TRM_LAUNCHER_TEXT_GRAMMAR_PUSHDOWN_H
 
 #include "launcher/text/grammar/automaton.h"
 
@@ -28,7 +28,7 @@ typedef struct trm_grammar_config {
     uint32_t *mask;       /* of allowed tokens, or NULL */
 } trm_grammar_config;
 
-typedef struct trm_grammar_machine {
+typedef struct trm_grammar_pushdown {
     const trm_grammar_automaton *automaton;
     trm_grammar_stack *stacks;
     size_t n_stacks, stack_capacity;
@@ -50,31 +50,31 @@ typedef struct trm_grammar_machine {
     bool found_end;
     int64_t work; /* left for this call */
     uint64_t class_groups[256];
-} trm_grammar_machine;
+} trm_grammar_pushdown;
 
-trm_status trm_grammar_machine_init(trm_grammar_machine *machine, const trm_grammar_automaton *automaton);
-void trm_grammar_machine_fini(trm_grammar_machine *machine);
+trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_grammar_automaton *automaton);
+void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown);
 /* Begins a call, which gets its share of work. */
-void trm_grammar_machine_begin(trm_grammar_machine *machine);
+void trm_grammar_pushdown_begin(trm_grammar_pushdown *pushdown);
 /* The configuration before any text. */
-trm_status trm_grammar_machine_start(trm_grammar_machine *machine, uint32_t *config);
+trm_status trm_grammar_pushdown_start(trm_grammar_pushdown *pushdown, uint32_t *config);
 /* Where a class of bytes leads, found and noted. */
-trm_status trm_grammar_machine_find(trm_grammar_machine *machine, uint32_t config, uint32_t class, uint32_t *next);
-static inline trm_status trm_grammar_machine_step(trm_grammar_machine *machine, uint32_t config, uint8_t byte,
-                                                  uint32_t *next)
+trm_status trm_grammar_pushdown_find(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t class, uint32_t *next);
+static inline trm_status trm_grammar_pushdown_step(trm_grammar_pushdown *pushdown, uint32_t config, uint8_t byte,
+                                                   uint32_t *next)
 {
-    uint32_t class = machine->automaton->class_of[byte];
-    *next = machine->moves[(size_t)config * machine->automaton->n_classes + class];
-    return *next != TRM_GRAMMAR_UNKNOWN ? TRM_OK : trm_grammar_machine_find(machine, config, class, next);
+    uint32_t class = pushdown->automaton->class_of[byte];
+    *next = pushdown->moves[(size_t)config * pushdown->automaton->n_classes + class];
+    return *next != TRM_GRAMMAR_UNKNOWN ? TRM_OK : trm_grammar_pushdown_find(pushdown, config, class, next);
 }
 /* The configuration in which every state is the first one like it: what TRM_GRAMMAR_NEAR bytes may follow is the same.
  */
-trm_status trm_grammar_machine_find_alike(trm_grammar_machine *machine, uint32_t config, uint32_t *alike);
+trm_status trm_grammar_pushdown_find_alike(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t *alike);
 /* Finds which groups of bytes lead back to the configuration. */
-trm_status trm_grammar_machine_find_self(trm_grammar_machine *machine, uint32_t config);
+trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32_t config);
 /* Bytes in use. */
-size_t trm_grammar_machine_memory(const trm_grammar_machine *machine);
+size_t trm_grammar_pushdown_memory(const trm_grammar_pushdown *pushdown);
 /* Drops everything but the configurations [n], whose numbers change. */
-trm_status trm_grammar_machine_collect(trm_grammar_machine *machine, uint32_t *const *configs, size_t n);
+trm_status trm_grammar_pushdown_collect(trm_grammar_pushdown *pushdown, uint32_t *const *configs, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* Shared memory of a job's ranks, and its way to them. */
-#include "launcher/serve/ipc/beats.h"
+#include "launcher/serve/ipc/heartbeat.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,9 +20,9 @@ typedef union descriptor_space {
     char bytes[CMSG_SPACE(sizeof(int))];
 } descriptor_space;
 
-static trm_status map(beats *b)
+static trm_status map(heartbeats *b)
 {
-    void *memory = mmap(NULL, (size_t)b->n * sizeof(beat), PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
+    void *memory = mmap(NULL, (size_t)b->n * sizeof(heartbeat), PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
     if (memory == MAP_FAILED) {
         TRM_FAIL(TRM_ERROR_IO, "cannot map the beats of %d ranks: %s", b->n, strerror(errno));
     }
@@ -30,47 +30,47 @@ static trm_status map(beats *b)
     return TRM_OK;
 }
 
-trm_status beats_create(beats *b, int32_t n)
+trm_status heartbeats_create(heartbeats *b, int32_t n)
 {
-    *b = (beats){.fd = memfd_create("trireme-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING), .n = n};
+    *b = (heartbeats){.fd = memfd_create("trireme-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING), .n = n};
     /* Sealed, so that no rank can cut it off under this process. */
-    if (b->fd < 0 || ftruncate(b->fd, (off_t)((size_t)n * sizeof(beat))) != 0 ||
+    if (b->fd < 0 || ftruncate(b->fd, (off_t)((size_t)n * sizeof(heartbeat))) != 0 ||
         fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int cause = errno;
-        beats_close(b);
+        heartbeats_close(b);
         TRM_FAIL(TRM_ERROR_IO, "cannot make shared memory for the beats of %d ranks: %s", n, strerror(cause));
     }
     trm_status status = map(b);
     if (status != TRM_OK) {
-        beats_close(b);
+        heartbeats_close(b);
     }
     return status;
 }
 
-trm_status beats_open(beats *b, int fd, int32_t n)
+trm_status heartbeats_open(heartbeats *b, int fd, int32_t n)
 {
     struct stat about;
-    *b = (beats){.fd = fd, .n = n};
+    *b = (heartbeats){.fd = fd, .n = n};
     trm_status status = TRM_OK;
-    if (fstat(fd, &about) != 0 || about.st_size != (off_t)((size_t)n * sizeof(beat))) {
+    if (fstat(fd, &about) != 0 || about.st_size != (off_t)((size_t)n * sizeof(heartbeat))) {
         status = trm_fail(TRM_ERROR_IO, "the front end's memory for beats is not that of %d ranks", n);
     }
     status = status == TRM_OK ? map(b) : status;
     if (status != TRM_OK) {
-        beats_close(b);
+        heartbeats_close(b);
     }
     return status;
 }
 
-void beats_close(beats *b)
+void heartbeats_close(heartbeats *b)
 {
     if (b->ranks != NULL) {
-        munmap(b->ranks, (size_t)b->n * sizeof(beat));
+        munmap(b->ranks, (size_t)b->n * sizeof(heartbeat));
     }
     if (b->fd >= 0) {
         close(b->fd);
     }
-    *b = BEATS_NONE;
+    *b = HEARTBEATS_NONE;
 }
 
 static double seconds_of(atomic_ullong *nanoseconds)
@@ -78,17 +78,17 @@ static double seconds_of(atomic_ullong *nanoseconds)
     return (double)atomic_load(nanoseconds) * 1e-9;
 }
 
-beat_times beats_times(beat *rank)
+heartbeat_times heartbeat_get_times(heartbeat *rank)
 {
-    return (beat_times){.step = seconds_of(&rank->step),
-                        .device = seconds_of(&rank->device),
-                        .last_step = seconds_of(&rank->last_step),
-                        .layer = seconds_of(&rank->layer),
-                        .collective = seconds_of(&rank->collective),
-                        .last_collective = seconds_of(&rank->last_collective)};
+    return (heartbeat_times){.step = seconds_of(&rank->step),
+                             .device = seconds_of(&rank->device),
+                             .last_step = seconds_of(&rank->last_step),
+                             .layer = seconds_of(&rank->layer),
+                             .collective = seconds_of(&rank->collective),
+                             .last_collective = seconds_of(&rank->last_collective)};
 }
 
-trm_status beats_send(const beats *b, int socket)
+trm_status heartbeats_send(const heartbeats *b, int socket)
 {
     char byte = 0;
     struct iovec content = {&byte, 1};
@@ -125,7 +125,7 @@ static trm_status wait_for_input(int socket, double seconds)
     return TRM_OK;
 }
 
-trm_status beats_receive(beats *b, int socket, int32_t n, double seconds)
+trm_status heartbeats_receive(heartbeats *b, int socket, int32_t n, double seconds)
 {
     char byte;
     struct iovec content = {&byte, 1};
@@ -143,5 +143,5 @@ trm_status beats_receive(beats *b, int socket, int32_t n, double seconds)
     }
     int fd;
     memcpy(&fd, CMSG_DATA(header), sizeof(fd));
-    return beats_open(b, fd, n);
+    return heartbeats_open(b, fd, n);
 }

@@ -1,9 +1,9 @@
 /*
- * One HTTP call between the connection it came by and the hub that answers it: the hub writes status and bytes, the
- * connection takes them. Two owners, so references are counted. Bytes that a slow reader leaves are bounded.
+ * One HTTP call between the connection it came by and the dispatcher that answers it: the dispatcher writes status and
+ * bytes, the connection takes them. Two owners, so references are counted. Bytes that a slow reader leaves are bounded.
  */
-#ifndef TRM_LAUNCHER_SERVE_RESPONSES_EXCHANGE_H
-#define TRM_LAUNCHER_SERVE_RESPONSES_EXCHANGE_H
+#ifndef TRM_LAUNCHER_SERVE_RESPONSES_HTTP_EXCHANGE_H
+#define TRM_LAUNCHER_SERVE_RESPONSES_HTTP_EXCHANGE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,9 +12,9 @@
 #include "launcher/serve/requests/api_request.h"
 #include "launcher/text/strings/buffer.h"
 
-#define EXCHANGE_MOST_UNREAD ((size_t)512 << 10) /* bytes; one piece may go beyond it */
+#define HTTP_EXCHANGE_MAX_UNREAD ((size_t)512 << 10) /* bytes; one piece may go beyond it */
 
-typedef struct exchange {
+typedef struct http_exchange {
     atomic_int references;
     atomic_bool gone; /* the connection is no more: nobody reads */
     atomic_bool left; /* the client has closed its end: the connection has yet to notice */
@@ -32,23 +32,23 @@ typedef struct exchange {
     trm_bytes out;
     size_t taken;
     int64_t prompt_tokens, output_tokens; /* for the log */
-} exchange;
+} http_exchange;
 
-trm_status exchange_create(void (*wake)(void *connection), void *connection, exchange **result);
-exchange *exchange_retain(exchange *x);
-void exchange_release(exchange *x);
+trm_status http_exchange_create(void (*wake)(void *connection), void *connection, http_exchange **result);
+http_exchange *http_exchange_retain(http_exchange *x);
+void http_exchange_release(http_exchange *x);
 
-/* The hub's side. */
+/* The dispatcher's side. */
 /* The whole reply at once. */
-void exchange_reply(exchange *x, int status, const char *body, size_t size);
-void exchange_reply_error(exchange *x, const api_error *error);
-/* A stream begins, goes on, ends. exchange_stream returns false when the reader is too slow or gone: the stream is then
- * broken. */
-void exchange_begin_stream(exchange *x);
-bool exchange_stream(exchange *x, const char *bytes, size_t size);
-void exchange_end_stream(exchange *x, bool broken);
+void http_exchange_reply(http_exchange *x, int status, const char *body, size_t size);
+void http_exchange_reply_error(http_exchange *x, const api_error *error);
+/* A stream begins, goes on, ends. http_exchange_stream returns false when the reader is too slow or gone: the stream is
+ * then broken. */
+void http_exchange_begin_stream(http_exchange *x);
+bool http_exchange_stream(http_exchange *x, const char *bytes, size_t size);
+void http_exchange_end_stream(http_exchange *x, bool broken);
 /* The client has left: nothing more is written, and the connection is woken so that it notices. */
-void exchange_abandon(exchange *x);
+void http_exchange_abandon(http_exchange *x);
 
 /* {"type":"error","error":{...}}: OpenAI's clients read the latter, Anthropic's both. */
 void api_error_write(const api_error *error, json_text *json);

@@ -1,0 +1,140 @@
+/* The dispatcher from other threads: its state, requests handed over, sleep. */
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "launcher/serve/replicas/dispatcher_internal.h"
+
+static struct timespec clock_after(double seconds)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    return until;
+}
+
+dispatcher_state dispatcher_get_state(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    dispatcher_state state = d->state;
+    pthread_mutex_unlock(&d->lock);
+    return state;
+}
+
+bool dispatcher_get_ready(dispatcher *d, ipc_ready *ready)
+{
+    pthread_mutex_lock(&d->lock);
+    bool was_ready = d->was_ready;
+    *ready = d->ready;
+    pthread_mutex_unlock(&d->lock);
+    return was_ready;
+}
+
+trm_status dispatcher_failure(dispatcher *d, char *cause, size_t size)
+{
+    pthread_mutex_lock(&d->lock);
+    trm_status failure = d->failure;
+    snprintf(cause, size, "%s", d->cause);
+    pthread_mutex_unlock(&d->lock);
+    return failure;
+}
+
+void dispatcher_submit(dispatcher *d, completion *c)
+{
+    c->received = supervisor_clock();
+    pthread_mutex_lock(&d->lock);
+    bool late = d->stopped;
+    if (!late) {
+        c->next = d->inbox;
+        d->inbox = c;
+    }
+    pthread_mutex_unlock(&d->lock);
+    if (late) {
+        dispatcher_refuse_late(c);
+    } else {
+        dispatcher_notify(d);
+    }
+}
+
+void dispatcher_watch(dispatcher *d, http_exchange *x, int fd)
+{
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = x};
+    pthread_mutex_lock(&d->lock);
+    (void)epoll_ctl(d->clients, EPOLL_CTL_ADD, fd, &event); /* unwatched, a client that leaves is noticed later */
+    pthread_mutex_unlock(&d->lock);
+}
+
+void dispatcher_unwatch(dispatcher *d, http_exchange *x, int fd)
+{
+    (void)x;
+    pthread_mutex_lock(&d->lock);
+    (void)epoll_ctl(d->clients, EPOLL_CTL_DEL, fd, NULL);
+    pthread_mutex_unlock(&d->lock);
+    dispatcher_notify(d);
+}
+
+void dispatcher_connection_ended(dispatcher *d)
+{
+    dispatcher_notify(d);
+}
+
+void dispatcher_drain(dispatcher *d, double seconds)
+{
+    double until = supervisor_clock() + seconds;
+    pthread_mutex_lock(&d->lock);
+    d->drain_until = until < d->drain_until ? until : d->drain_until;
+    pthread_mutex_unlock(&d->lock);
+    dispatcher_notify(d);
+}
+
+trm_status dispatcher_sleep(dispatcher *d, double seconds)
+{
+    struct timespec until = clock_after(seconds);
+    int waited = 0;
+    pthread_mutex_lock(&d->lock);
+    d->sleep_wanted = true;
+    d->sleep_refused = false;
+    dispatcher_notify(d);
+    while (!d->sleep_refused && !d->asleep_and_gone && waited == 0) {
+        waited = pthread_cond_timedwait(&d->changed, &d->lock, &until);
+    }
+    bool refused = d->sleep_refused, gone = d->asleep_and_gone;
+    int32_t live = d->published.live;
+    dispatcher_state state = d->state;
+    pthread_mutex_unlock(&d->lock);
+    if (refused) {
+        TRM_FAIL(TRM_ERROR_BUSY, "the server is %s with %d live requests, expected it to be ready with none",
+                 dispatcher_state_name(state), live);
+    }
+    return gone ? TRM_OK : trm_fail(TRM_ERROR_INTERNAL, "the ranks have not ended after %.0f s", seconds);
+}
+
+void dispatcher_wake(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->sleep_wanted = false;
+    pthread_mutex_unlock(&d->lock);
+    dispatcher_notify(d);
+}
+
+trm_status dispatcher_stalls(dispatcher *d, trm_bytes *layers)
+{
+    pthread_mutex_lock(&d->lock);
+    trm_status status = trm_bytes_append(layers, d->stalls.data, d->stalls.size);
+    pthread_mutex_unlock(&d->lock);
+    return status == TRM_OK ? trm_bytes_append(layers, "", 1) : status;
+}
+
+void dispatcher_snapshot(dispatcher *d, metrics *copy)
+{
+    pthread_mutex_lock(&d->lock);
+    *copy = d->published;
+    pthread_mutex_unlock(&d->lock);
+}

@@ -1,0 +1,375 @@
+/* The jobs that serve: lost, started again, asleep, ended. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/serve/replicas/dispatcher_internal.h"
+
+#define END_GRACE  3.0  /* seconds for jobs to end in order */
+#define LATE_START 60.0 /* seconds between starts of a job that is given up */
+
+static void say(const dispatcher *d, const char *format, ...) TRM_PRINTF(2, 3);
+static void say(const dispatcher *d, const char *format, ...)
+{
+    char line[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    if (d->options.log != NULL) {
+        d->options.log(d->options.log_user, line);
+    }
+}
+
+trm_status replicas_start(dispatcher *d)
+{
+    int32_t n = d->options.n_replicas;
+    d->replicas = calloc((size_t)n, sizeof(*d->replicas));
+    if (d->replicas == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d replicas", n);
+    }
+    for (; d->n_replicas < n; d->n_replicas++) {
+        replica *r = &d->replicas[d->n_replicas];
+        r->dispatcher = d;
+        r->index = d->n_replicas;
+        TRM_TRY(supervisor_init(&r->supervisor, &d->options.replicas[r->index]));
+    }
+    d->options.replicas = NULL; /* the caller's */
+    for (int32_t i = 0; i < n; i++) {
+        TRM_TRY(supervisor_start(&d->replicas[i].supervisor, n));
+    }
+    return TRM_OK;
+}
+
+void replicas_fini(dispatcher *d)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        supervisor_fini(&d->replicas[i].supervisor);
+    }
+    free(d->replicas);
+    d->replicas = NULL;
+    d->n_replicas = 0;
+}
+
+channel *replica_leader(replica *r)
+{
+    bool serves = r->supervisor.phase == JOB_READY && !r->dispatcher->ending && !r->dispatcher->asleep;
+    return serves ? r->supervisor.leader : NULL;
+}
+
+static int32_t count_serving(const dispatcher *d)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        n += replica_leader(&d->replicas[i]) != NULL;
+    }
+    return n;
+}
+
+/* Those that have all the memory they take. */
+static int32_t count_ready(const dispatcher *d)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        n += d->replicas[i].supervisor.phase == JOB_READY;
+    }
+    return n;
+}
+
+bool replicas_serve(const dispatcher *d)
+{
+    return count_serving(d) > 0;
+}
+
+void replicas_send(dispatcher *d)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        channel *to = replica_leader(&d->replicas[i]);
+        if (to != NULL) {
+            (void)channel_send(to); /* a failure shows as a loss at the next look */
+        }
+    }
+}
+
+void replicas_keep_stalls(dispatcher *d, const char *layers)
+{
+    pthread_mutex_lock(&d->lock);
+    d->stalls.size = 0;
+    (void)trm_bytes_append(&d->stalls, layers, strlen(layers)); /* without memory there are none */
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* ---- loss and return ----------------------------------------------------------------------------------- */
+
+/* The job is over, and the next one counts from 0. */
+static void forget_job(dispatcher *d, replica *r)
+{
+    metrics_add_counters(&r->engine_before, &r->engine);
+    r->engine = (trm_scheduler_stats){0};
+    router_forget(&d->router, r->index);
+    if (d->n_replicas == 1) {
+        replicas_keep_stalls(d, "");
+    }
+}
+
+/* Its requests are to be submitted again. Returns their number. */
+static int32_t release_choices(dispatcher *d, replica *r)
+{
+    int32_t n = r->n_choices;
+    for (completion *c = d->live; c != NULL; c = c->next) {
+        for (int32_t i = 0; i < c->n_choices; i++) {
+            choice *ch = &c->choices[i];
+            ch->running = ch->running && ch->replica != r->index;
+        }
+    }
+    r->n_choices = 0;
+    r->prompt_tokens = 0;
+    d->has_waiting = d->has_waiting || n > 0;
+    return n;
+}
+
+static bool all_given_up(const dispatcher *d)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        if (!d->replicas[i].given_up) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The first start after a loss comes at once; what has failed since is given time. */
+static double pause_before_start(const replica *r)
+{
+    return r->given_up ? LATE_START : r->failed_starts;
+}
+
+/* `loss` is why; the cause is in the error record. */
+static void take_loss(dispatcher *d, replica *r, trm_status loss)
+{
+    if (d->ending || d->asleep || d->state == DISPATCHER_ENDED) {
+        return;
+    }
+    char name[32] = "the job", later[32] = "", cause[512];
+    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    if (d->n_replicas > 1) {
+        snprintf(name, sizeof(name), "replica %d", r->index);
+        (void)trm_fail(loss, "%s: %s", name, cause);
+    }
+    r->given_up = r->failed_starts >= d->options.most_restarts;
+    if (!d->was_ready || all_given_up(d)) {
+        dispatcher_end(d, loss);
+        return;
+    }
+    double now = supervisor_clock(), pause = pause_before_start(r);
+    if (pause > 0) {
+        snprintf(later, sizeof(later), " in %g s", pause);
+    }
+    say(d, "%s is lost: %s; starting it again%s for %d live requests", name, cause, later, r->n_choices);
+    r->lost_at = r->lost_at > 0 ? r->lost_at : now;
+    r->next_start = now + pause;
+    r->failed_starts++;
+    d->m.restarts++;
+    forget_job(d, r);
+    int32_t released = release_choices(d, r);
+    int32_t others = count_serving(d);
+    if (others == 0 && d->state != DISPATCHER_DRAINING) {
+        dispatcher_set_state(d, DISPATCHER_RECOVERING);
+    } else if (others > 0 && released > 0) {
+        say(d, "%d replicas that serve take over its %d requests", others, released);
+    }
+}
+
+/* What every replica keeps to. */
+static ipc_ready common_limits(const dispatcher *d)
+{
+    ipc_ready all = d->replicas[0].ready;
+    for (int32_t i = 1; i < d->n_replicas; i++) {
+        const ipc_ready *one = &d->replicas[i].ready;
+        all.max_context = one->max_context < all.max_context ? one->max_context : all.max_context;
+        all.cache_tokens = one->cache_tokens < all.cache_tokens ? one->cache_tokens : all.cache_tokens;
+        all.max_sequences = one->max_sequences < all.max_sequences ? one->max_sequences : all.max_sequences;
+        all.load_seconds = one->load_seconds > all.load_seconds ? one->load_seconds : all.load_seconds;
+    }
+    return all;
+}
+
+static void take_ready(dispatcher *d, replica *r, const ipc_ready *ready)
+{
+    bool all = true;
+    if (d->state == DISPATCHER_ENDED) {
+        return;
+    }
+    r->failed_starts = 0;
+    r->given_up = false;
+    r->ready = *ready;
+    r->was_ready = true;
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        all = all && d->replicas[i].was_ready;
+    }
+    if (all) {
+        pthread_mutex_lock(&d->lock);
+        d->ready = common_limits(d);
+        d->was_ready = true;
+        d->state = d->state == DISPATCHER_LOADING || d->state == DISPATCHER_RECOVERING ? DISPATCHER_READY : d->state;
+        pthread_cond_broadcast(&d->changed);
+        pthread_mutex_unlock(&d->lock);
+    }
+    if (r->lost_at > 0) {
+        d->m.recovery_seconds = supervisor_clock() - r->lost_at;
+        r->lost_at = 0;
+        if (d->n_replicas > 1) {
+            say(d, "replica %d is serving again after %.2f s", r->index, d->m.recovery_seconds);
+        } else {
+            say(d, "serving again after %.2f s", d->m.recovery_seconds);
+        }
+    }
+    if (d->n_replicas > 1) {
+        dispatcher_rebalance(d); /* it has nothing to do, others may have more than they can do at a time */
+    }
+}
+
+static void hear_job(dispatcher *d, replica *r, supervisor_frame_fn fn)
+{
+    bool became_ready;
+    ipc_ready ready;
+    trm_status loss = supervisor_poll(&r->supervisor, fn, r, &became_ready, &ready);
+    if (became_ready) {
+        take_ready(d, r, &ready);
+    }
+    if (loss != TRM_OK) {
+        take_loss(d, r, loss);
+    }
+}
+
+/* Whether another job loads that was started before this one was lost: it was not told of it, and takes of the memory
+ * that is free what it finds. What it leaves is known when it is ready. */
+static bool waits_for_another(const dispatcher *d, const replica *r)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        const supervisor *other = &d->replicas[i].supervisor;
+        if (other != &r->supervisor && other->phase == JOB_LOADING && other->started < r->lost_at) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Starts it again, if it is lost and its time has come. */
+static void restart_job(dispatcher *d, replica *r)
+{
+    bool wanted = r->lost_at > 0 && supervisor_clock() >= r->next_start && !d->asleep && !d->ending;
+    if (r->supervisor.phase == JOB_NONE && wanted && d->state != DISPATCHER_ENDED && !waits_for_another(d, r)) {
+        trm_status loss = supervisor_start(&r->supervisor, d->n_replicas - count_ready(d));
+        if (loss != TRM_OK) {
+            take_loss(d, r, loss);
+        }
+    }
+}
+
+/* ---- the end, and sleep -------------------------------------------------------------------------------- */
+
+void replicas_end(dispatcher *d)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        replica *r = &d->replicas[i];
+        channel *to = replica_leader(r);
+        if (to == NULL || ipc_write(&to->out, IPC_END, NULL, 0) != TRM_OK || channel_send(to) != TRM_OK) {
+            supervisor_kill(&r->supervisor);
+        }
+    }
+    d->ending_since = supervisor_clock();
+}
+
+bool replicas_are_gone(dispatcher *d)
+{
+    bool gone = true, late = supervisor_clock() - d->ending_since > END_GRACE;
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        supervisor *s = &d->replicas[i].supervisor;
+        if (late && s->phase != JOB_NONE && s->phase != JOB_ENDING) {
+            supervisor_kill(s);
+        }
+        gone = gone && s->phase == JOB_NONE;
+    }
+    return gone;
+}
+
+/* Falls asleep where that is wanted and nothing is live, and wakes up. */
+static void tend_sleep(dispatcher *d)
+{
+    bool gone = d->asleep && replicas_are_gone(d);
+    pthread_mutex_lock(&d->lock);
+    bool wanted = d->sleep_wanted;
+    if (wanted && (d->live != NULL || (!d->asleep && d->state != DISPATCHER_READY))) {
+        d->sleep_wanted = wanted = false;
+        d->sleep_refused = true;
+    }
+    d->asleep_and_gone = gone && wanted;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->lock);
+    if (wanted && !d->asleep) {
+        replicas_end(d);
+        d->asleep = true;
+        dispatcher_set_state(d, DISPATCHER_SLEEPING);
+        say(d, "the model sleeps");
+    } else if (!wanted && gone && d->state == DISPATCHER_SLEEPING) {
+        d->asleep = false;
+        for (int32_t i = 0; i < d->n_replicas; i++) {
+            replica *r = &d->replicas[i];
+            r->lost_at = supervisor_clock(); /* and is started again as after a loss */
+            r->next_start = 0;
+            r->given_up = false;
+            r->failed_starts = 0;
+            forget_job(d, r);
+        }
+        dispatcher_set_state(d, DISPATCHER_RECOVERING);
+    }
+}
+
+void replicas_tend(dispatcher *d, supervisor_frame_fn fn)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        hear_job(d, &d->replicas[i], fn);
+    }
+    for (int32_t i = 0; i < d->n_replicas; i++) { /* once it is known which others are lost as well */
+        restart_job(d, &d->replicas[i]);
+    }
+    tend_sleep(d);
+}
+
+/* ---- what others see ----------------------------------------------------------------------------------- */
+
+void replicas_publish(dispatcher *d)
+{
+    double now = supervisor_clock();
+    metrics *m = &d->m;
+    m->replicas = d->n_replicas;
+    m->ranks = d->replicas[0].supervisor.options.ranks;
+    m->engine = (trm_scheduler_stats){0};
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        replica *r = &d->replicas[i];
+        m->replica[i].serves = replica_leader(r) != NULL;
+        m->replica[i].live = r->n_choices;
+        metrics_add_counters(&m->engine, &r->engine_before);
+        metrics_add_counters(&m->engine, &r->engine);
+        metrics_add_gauges(&m->engine, &r->engine);
+        for (int32_t k = 0; k < r->supervisor.n_links; k++) {
+            const rank_link *link = &r->supervisor.links[k];
+            int32_t at = i * m->ranks + link->rank;
+            if (!link->leads && link->rank >= 0 && at < METRICS_MOST_RANKS) {
+                heartbeat *own = &r->supervisor.heartbeats.ranks[link->rank];
+                m->rank[at].steps = atomic_load(&own->steps);
+                m->rank[at].times = heartbeat_get_times(own);
+                m->rank[at].heard = link->heard;
+            }
+        }
+        for (int32_t k = i * m->ranks; k < (i + 1) * m->ranks && k < METRICS_MOST_RANKS; k++) {
+            m->rank[k].heard_ago = m->rank[k].heard > 0 ? now - m->rank[k].heard : 0;
+        }
+    }
+    pthread_mutex_lock(&d->lock);
+    d->published = *m;
+    pthread_mutex_unlock(&d->lock);
+}
