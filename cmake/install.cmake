@@ -30,7 +30,15 @@ endforeach()
 install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
 install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
-install(FILES docs/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+# The manual page has its options from there, too.
+add_custom_command(
+  OUTPUT ${PROJECT_BINARY_DIR}/trireme.1
+  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:trireme> -DFILE=${PROJECT_SOURCE_DIR}/docs/trireme.1
+          -DOUTPUT=${PROJECT_BINARY_DIR}/trireme.1 -P ${PROJECT_SOURCE_DIR}/cmake/manual.cmake
+  DEPENDS trireme ${PROJECT_SOURCE_DIR}/docs/trireme.1 ${PROJECT_SOURCE_DIR}/cmake/manual.cmake
+  VERBATIM)
+add_custom_target(trireme_manual ALL DEPENDS ${PROJECT_BINARY_DIR}/trireme.1)
+install(FILES ${PROJECT_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 

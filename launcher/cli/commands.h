@@ -8,13 +8,13 @@
 
 typedef struct command {
     const char *name;
-    unsigned settings; /* which rows of the table it takes, COMMAND_... */
-    /* Does the work and returns the exit code. There is one operand. */
+    unsigned settings; /* the bit of the command, COMMAND_... */
+    /* Runs the command with its one operand and returns the exit code. */
     int (*run)(const settings *all);
-    const char *summary;  /* NULL: started by the program itself, and not listed */
-    const char *operand;  /* what its operand is, for the error when there is none */
-    const char *usage;    /* first part of its help */
-    const char *examples; /* last part */
+    const char *summary;  /* NULL: hidden */
+    const char *operand;  /* the expected operand, for errors */
+    const char *usage;    /* beginning of its help */
+    const char *examples; /* end of its help */
 } command;
 
 extern const command commands_table[];

@@ -1,4 +1,4 @@
-/* `trireme completion`: scripts for shells, made from the table of settings. */
+/* `trireme completion`: scripts for shells, and the OPTIONS section of the manual page, from the table of settings. */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,13 +15,13 @@ static void print_flags(unsigned mask)
     }
 }
 
-/* Shells see words, not pairs of them. */
+/* Shells complete single words: not "bench serve". */
 static bool is_completed(const command *row)
 {
     return row->summary != NULL && strchr(row->name, ' ') == NULL;
 }
 
-/* One function for bash; zsh takes it through bashcompinit. */
+/* zsh uses the same function through bashcompinit. */
 static void print_bash(void)
 {
     printf(
@@ -62,7 +62,7 @@ static void print_fish(void)
                 if (row->letter != 0) {
                     printf(" -s %c", row->letter);
                 }
-                printf("%s -d \"%s\"\n", row->type == SETTING_FLAG ? "" : " -r", row->help);
+                printf("%s -d \"%s\"\n", row->type == SETTING_TYPE_FLAG ? "" : " -r", row->help);
             }
         }
     }
@@ -78,9 +78,11 @@ int command_completion(const settings *all)
         print_bash();
     } else if (strcmp(shell, "fish") == 0) {
         print_fish();
+    } else if (strcmp(shell, "man") == 0) { /* for the build */
+        settings_print_manual(stdout);
     } else {
         return print_failure_once(
-            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "completion is asked for \"%s\", expected bash, zsh or fish", shell));
+            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown shell \"%s\", expected bash, zsh or fish", shell));
     }
     return 0;
 }

@@ -290,32 +290,26 @@ static trm_status inspect_model(const settings *all, const char *name)
     return status;
 }
 
-/* Options of what is planned, where no plan is made; of a model and an ONNX file, as a plan file is always shown whole.
- */
+/* Refuses options of a plan if none is made. A plan file is always shown whole. */
 static trm_status check_planned(const settings *all)
 {
-    static const setting_id planned[] = {SETTING_RANKS,     SETTING_RANK,           SETTING_MESH,
-                                         SETTING_DTYPE,     SETTING_KV_CACHE_DTYPE, SETTING_CONTEXT,
-                                         SETTING_SEQUENCES, SETTING_STEP_TOKENS,    SETTING_WEIGHT_BUDGET,
-                                         SETTING_TF32,      SETTING_WORKSPACE,      SETTING_MAX_AUX_STREAMS};
     const bool has_stage = settings_text(all, SETTING_AFTER) != NULL, memory = settings_flag(all, SETTING_MEMORY_PLAN);
-    for (size_t i = 0; !has_stage && !memory && i < sizeof(planned) / sizeof(planned[0]); i++) {
-        if (settings_is_option(all, planned[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for what is planned: give --memory-plan or --after",
-                     all->origins[planned[i]]);
+    for (int32_t id = 0; !has_stage && !memory && id < SETTING_COUNT; id++) {
+        if ((settings_table[id].traits & SETTING_TRAIT_PLANNED) != 0 && settings_is_option(all, (setting_id)id)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s needs a plan: add --memory-plan or --after",
+                     all->origins[id]);
         }
     }
     if (!has_stage && settings_is_option(all, SETTING_RANK)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --rank is for --after, --memory-plan shows all ranks");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --rank is for --after; --memory-plan shows all ranks");
     }
     if (has_stage && settings_is_option(all, SETTING_MEMORY_PLAN)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "option --memory-plan is for a model as a whole, --after shows its network");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "options --memory-plan and --after exclude each other");
     }
     return TRM_OK;
 }
 
-/* No device is asked how much memory it has. */
+/* Inspecting does not ask any device for its free memory. */
 static void note_auto_budget(const settings *all)
 {
     const bool is_shown = settings_flag(all, SETTING_MEMORY_PLAN) || settings_text(all, SETTING_AFTER) != NULL ||
@@ -323,14 +317,14 @@ static void note_auto_budget(const settings *all)
     if (is_shown && strcmp(settings_text(all, SETTING_WEIGHT_BUDGET), "auto") == 0 &&
         !settings_flag(all, SETTING_QUIET)) {
         fprintf(stderr,
-                "trireme: with weight-budget auto the memory that is free at a run decides what stays; shown is "
-                "where there is room for all\n");
+                "trireme: with weight-budget auto, free memory at run time decides which weights stay on the device; "
+                "this plan assumes that all fit\n");
     }
 }
 
 int command_inspect(const settings *all)
 {
-    if (!is_first_rank()) { /* every rank would print the same */
+    if (!is_first_rank()) { /* all ranks would print the same */
         return 0;
     }
     if (strcmp(all->operands[0], "config") == 0) {

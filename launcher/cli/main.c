@@ -1,4 +1,4 @@
-/* The program: the table of commands; picks one, reads its settings, runs it. */
+/* The program: chooses a command, reads its settings and runs it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,88 +11,82 @@
 #include "launcher/cli/job/job.h"
 
 const command commands_table[] = {
-    {"run", COMMAND_RUN, command_run,
-     "continue text with a model, or run an ONNX network once; under mpirun on many ranks",
+    {"run", COMMAND_RUN, command_run, "generate text with a model, or run an ONNX network once",
      "one model folder, ONNX or plan file",
      "usage: trireme run MODEL [options]\n       mpirun -np 4 trireme run MODEL [options]\n"
      "       trireme run NET.onnx|NET.plan --input x=in.npy --output y=out.npy [--expect y=ref.npy] [options]\n\n"
-     "Continues text with a model: a Hugging Face folder, or org/name in the local Hugging Face cache. Prompts come "
-     "from\n"
-     "-p and -f in this order, otherwise from stdin. One continuation is printed as it comes.\n",
-     "  trireme run net.onnx --input x=in.npy --output y=out.npy\n"
+     "Continues prompts with a model: a Hugging Face folder, or org/name in the local Hugging Face cache. Prompts "
+     "come\n"
+     "from -p and -f in this order, otherwise from stdin. A single continuation is streamed.\n",
      "  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
-     "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"},
-    {"serve", COMMAND_SERVE, command_serve, "serve a model to OpenAI's clients over HTTP", "one model folder",
+     "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"
+     "  trireme run net.onnx --input x=in.npy --output y=out.npy\n"},
+    {"serve", COMMAND_SERVE, command_serve, "serve a model over OpenAI's HTTP API", "one model folder",
      "usage: trireme serve MODEL [--ranks 4] [options]\n\n"
-     "Serves a model over the HTTP interface of OpenAI's clients, with many requests at a time. The ranks are started "
-     "as a\n"
-     "job of their own, and started again when one is lost; requests then go on where they were.\n",
+     "Serves a model over the HTTP API of OpenAI and Anthropic, with continuous batching. The ranks run as a separate\n"
+     "job. If a rank is lost, the job is restarted and its requests continue where they were.\n",
      "  trireme serve configs/models/kjv-7m --port 8000\n"
      "  trireme serve ./llama-3-8b --ranks 4 --host 0.0.0.0 --api-keys keys.txt\n"
      "  curl http://127.0.0.1:8000/v1/completions -d '{\"prompt\": \"In the beginning\", \"max_tokens\": 20}'\n"},
     {"serve-worker", COMMAND_SERVE_WORKER, command_serve_worker, NULL, "one model folder",
-     "usage: trireme serve-worker MODEL [options]\n\nOne rank of trireme serve, which starts it.\n", ""},
-    {"bench", COMMAND_BENCH, command_bench,
-     "measure tokens per second, or runs of an ONNX network, and where the time goes",
+     "usage: trireme serve-worker MODEL [options]\n\nA rank of trireme serve, started by it.\n", ""},
+    {"bench", COMMAND_BENCH, command_bench, "measure tokens per second, or the latency of an ONNX network",
      "one model folder, shape, ONNX or plan file",
      "usage: trireme bench MODEL|SHAPE [options]\n       mpirun -np 4 trireme bench SHAPE [options]\n"
      "       trireme bench NET.onnx|NET.plan [--shapes x:1x3x224x224] [options]\n\n"
-     "Measures prompts and decoding, or runs of an ONNX network with random or given inputs, whose outputs may be "
-     "compared\nwith references: the exit code is 1 if one departs. A shape has random weights and needs no files.\n",
-     "  trireme bench net.onnx --shapes x:8x3x224x224 --profile\n"
-     "  trireme bench net.plan --input x=in.npy --expect y=ref.npy --rtol 1e-2\n"
+     "Measures prompts and decoding of a model, or runs of an ONNX network with random or given inputs. A shape has\n"
+     "random weights and needs no files. With --expect or --against, outputs are compared with references; the exit\n"
+     "code is 1 if one differs.\n",
      "  trireme bench llama-3-8b --prompt-tokens 128 --tokens 256\n"
-     "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"},
-    {"bench serve", COMMAND_BENCH_SERVE, command_bench_serve, "put load on a server and measure it",
+     "  mpirun -np 4 trireme bench llama-3-70b --batch 8 --profile --json\n"
+     "  trireme bench net.onnx --shapes x:8x3x224x224 --profile\n"
+     "  trireme bench net.plan --input x=in.npy --expect y=ref.npy --rtol 1e-2\n"},
+    {"bench serve", COMMAND_BENCH_SERVE, command_bench_serve, "load a server and measure it",
      "one http://HOST:PORT or https://HOST:PORT",
      "usage: trireme bench serve http[s]://HOST:PORT [options]\n\n"
-     "Sends completions to any server that speaks OpenAI's interface, as streams, and measures what comes back.\n",
+     "Sends streamed completions to any server that implements OpenAI's API and measures throughput and latency.\n",
      "  trireme bench serve http://127.0.0.1:8000 --concurrency 32 --requests 320\n"
      "  trireme bench serve http://127.0.0.1:8000 --rate 4 --spread --goal-first 500 --goal-token 50 --html "
      "load.html\n"},
-    {"build", COMMAND_BUILD, command_build, "build an ONNX network once, for all ranks of a mesh, into a plan file",
-     "one ONNX file",
+    {"build", COMMAND_BUILD, command_build, "build an ONNX network into a plan file", "one ONNX file",
      "usage: trireme build NET.onnx -o NET.plan [--mesh tp=2] [options]\n\n"
-     "Imports, partitions and plans a network for every rank of a mesh, and writes that into one file, which run, "
-     "bench\n"
-     "and inspect take in place of the ONNX file. Weights stay in their files unless --embed-weights is given.\n",
+     "Imports, partitions and plans a network for every rank of a mesh and writes one plan file. run, bench and "
+     "inspect\n"
+     "take it in place of the ONNX file. Weights stay in their files unless --embed-weights is given.\n",
      "  trireme build net.onnx -o net.plan --shapes x:8x3x224x224\n"
      "  trireme build net.onnx --min-shapes x:1x16 --shapes x:1x128 --max-shapes x:8x512\n"
      "  trireme build net.onnx --mesh tp=2 --embed-weights && mpirun -np 2 trireme bench net.plan\n"},
-    {"refit", COMMAND_REFIT, command_refit, "give a plan file other weights", "one plan file",
+    {"refit", COMMAND_REFIT, command_refit, "replace the weights of a plan file", "one plan file",
      "usage: trireme refit NET.plan --weights NET.onnx|FOLDER -o NEW.plan [options]\n\n"
-     "Takes weights by their names from an ONNX file or a folder of safetensors: those that a plan was saved without, "
-     "or\n"
-     "other ones, which must have the same types and dims. A plan that was built with --refittable takes any elements, "
-     "another\n"
-     "one those that it was built with.\n",
+     "Takes weights by name from an ONNX file or a folder of safetensors. Types and dims must be those of the plan. A\n"
+     "plan built with --refittable takes any values; another plan takes only the values it was built with.\n",
      "  trireme build net.onnx --refittable --strip-weights -o net.plan\n"
      "  trireme refit net.plan --weights trained.onnx -o trained.plan\n"},
-    {"compare", COMMAND_COMPARE, command_compare,
-     "run a network in two ways, compare tensor by tensor, and name the first layer that departs",
-     "one ONNX or plan file, model folder or shape, or folder of --save",
+    {"compare", COMMAND_COMPARE, command_compare, "compare two runs of a network tensor by tensor",
+     "one ONNX or plan file, model folder or shape, or folder written by --save",
      "usage: trireme compare NET --backend host,cuda [options]\n"
      "       trireme compare NET --ranks 1,2 [options]\n"
      "       trireme compare NET --save FOLDER [options]\n"
      "       trireme compare NET|FOLDER --against FOLDER | --expect y=out.npy [options]\n\n"
-     "Runs a network (NET.onnx, NET.plan), or one prompt of a model, on the same inputs on several backends or numbers "
-     "of\nranks, or once against what was saved or given, and compares what every layer made that is there on both "
-     "sides. The\nfirst of several is the reference. The exit code is 1 if a tensor departs.\n",
+     "Runs a network (NET.onnx, NET.plan), or one prompt of a model, with the same inputs on several backends or "
+     "numbers\n"
+     "of ranks, or once against saved or given tensors. Compares every tensor that both sides have and names the "
+     "first\n"
+     "layer that differs. The first run is the reference. The exit code is 1 if a tensor differs.\n",
      "  trireme compare net.onnx --shapes x:8x3x224x224 --backend host,cuda --every-layer\n"
      "  trireme compare net.onnx --backend host,cuda --ranks 1,4 --mesh tp=4\n"
      "  trireme compare configs/models/kjv-7m --backend host,cuda --prompt-tokens 20\n"
      "  trireme compare net.onnx --save good && trireme compare net.onnx --against good --json\n"
      "  trireme compare net.onnx --input x=in.npy --expect y=out.npy --rtol 1e-3 --atol 1e-5\n"},
-    {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its networks and memory, the system, the settings",
+    {"inspect", COMMAND_INSPECT, command_inspect, "show a model, its network and memory, the system, the settings",
      "one model folder, shape, ONNX or plan file, or system, or config",
-     "usage: trireme inspect MODEL|SHAPE|NET.onnx|NET.plan [options]\n       trireme inspect system\n       trireme "
-     "inspect "
-     "config\n\n"
-     "Shows a model, its network after a stage of the build, or what each rank keeps in memory; the machine and the\n"
-     "libraries found; every setting and where its value comes from.\n",
-     "  trireme inspect net.onnx --after final\n"
+     "usage: trireme inspect MODEL|SHAPE|NET.onnx|NET.plan [options]\n       trireme inspect system\n"
+     "       trireme inspect config\n\n"
+     "Shows a model, its network after a stage of the build, or the memory plan of every rank; the machine and its\n"
+     "libraries; or every setting and its origin.\n",
      "  trireme inspect configs/models/kjv-7m --after partition --ranks 2 --rank 1\n"
-     "  trireme inspect llama-3-70b --ranks 4 --memory-plan --context 8192\n"},
+     "  trireme inspect llama-3-70b --ranks 4 --memory-plan --context 8192\n"
+     "  trireme inspect net.onnx --after final\n"},
     {"completion", COMMAND_COMPLETION, command_completion, "print a completion script for bash, zsh or fish",
      "one of bash, zsh, fish", "usage: trireme completion bash|zsh|fish\n\nPrints a completion script.\n",
      "  trireme completion bash >~/.local/share/bash-completion/completions/trireme\n"},
@@ -101,14 +95,14 @@ const size_t commands_count = sizeof(commands_table) / sizeof(commands_table[0])
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "Trireme runs large models over many GPUs: one process and one engine per GPU.\n\n"
+    fprintf(out, "Trireme runs large models on many GPUs, one process and one engine per GPU.\n\n"
                  "usage: trireme COMMAND [options]\n       mpirun -np N trireme COMMAND [options]\n\nCommands:\n");
     for (size_t i = 0; i < commands_count; i++) {
         if (commands_table[i].summary != NULL) {
             fprintf(out, "  %-12s %s\n", commands_table[i].name, commands_table[i].summary);
         }
     }
-    fprintf(out, "\ntrireme COMMAND --help, or trireme help COMMAND, lists the options of a command.\n"
+    fprintf(out, "\n'trireme help COMMAND' lists the options of a command.\n"
                  "Exit codes: 0 ok, 1 failure, 2 usage, 3 bad model or config, 4 no device or driver, 5 out of memory, "
                  "6 lost rank.\n");
 }
@@ -131,7 +125,7 @@ static int run_command(const command *row, int argc, char **argv)
 {
     bool everything = row->run == command_inspect && argc > 0 && strcmp(argv[0], "config") == 0;
     settings all;
-    trm_status status = settings_load(&all, everything ? COMMAND_ALL : row->settings, argc, argv);
+    trm_status status = settings_load(&all, everything ? COMMAND_VISIBLE : row->settings, argc, argv);
     int code = 0;
     if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
         print_command_help(row);
@@ -148,10 +142,9 @@ static int run_command(const command *row, int argc, char **argv)
     return code;
 }
 
-/* Picks the command. */
 static int dispatch(int argc, char **argv)
 {
-    bool help = argc > 2 && strcmp(argv[1], "help") == 0; /* and a command's name */
+    bool help = argc > 2 && strcmp(argv[1], "help") == 0; /* help COMMAND */
     if (help) {
         argc--;
         argv++;
@@ -181,7 +174,7 @@ static int dispatch(int argc, char **argv)
             return run_command(&commands_table[i], argc - 2, argv + 2);
         }
         int32_t distance = edit_distance(name, commands_table[i].name);
-        if (distance < least) {
+        if (distance < least && commands_table[i].summary != NULL) {
             least = distance;
             nearest = commands_table[i].name;
         }
@@ -191,11 +184,12 @@ static int dispatch(int argc, char **argv)
         return trm_status_exit_code(TRM_ERROR_INVALID_ARGUMENT);
     }
     return print_failure_once(
-        nearest != NULL ? trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown command %s, did you mean %s", name, nearest)
-                        : trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown command %s, trireme --help lists them", name));
+        nearest != NULL
+            ? trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown command %s, did you mean %s", name, nearest)
+            : trm_fail(TRM_ERROR_INVALID_ARGUMENT, "unknown command %s, trireme --help lists all commands", name));
 }
 
-/* What the command printed is worth nothing if it did not arrive. */
+/* Output that was not written is a failure of the command. */
 static int flush_output(int code)
 {
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == 0) {
@@ -204,8 +198,8 @@ static int flush_output(int code)
     return code;
 }
 
-/* What is opened later must not get the number of a stream that the caller has closed: weights would be read as stdin,
- * or written over by messages. Reading finds nothing then, and output fails as it does on a closed stream. */
+/* If the caller closed stdin, stdout or stderr, a file opened later would get its number: messages would overwrite
+ * weights. Opens /dev/null in the wrong direction instead, so that reading and writing fail as on a closed stream. */
 static void fill_closed_streams(void)
 {
     static const int modes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
@@ -219,7 +213,7 @@ static void fill_closed_streams(void)
 int main(int argc, char **argv)
 {
     fill_closed_streams();
-    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* a system without /sys is none of the user's errors; ours come in one line */
+    setenv("HWLOC_HIDE_ERRORS", "2", 0); /* hwloc must not print about a missing /sys */
     send_log_to_stderr(false);
     return flush_output(dispatch(argc, argv));
 }

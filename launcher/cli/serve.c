@@ -41,7 +41,7 @@ typedef struct serve_command {
     trm_embedding pooling;
     char model_name[SERVER_LONGEST_NAME + 1];
     int32_t ranks;
-    command_line jobs[ROUTER_MOST_REPLICAS]; /* [n_replicas] */
+    command_line jobs[ROUTER_MAX_REPLICAS]; /* [n_replicas] */
     int32_t n_replicas;
     dispatcher *dispatcher;
     server *server;
@@ -275,7 +275,7 @@ static trm_status prepare(serve_command *c)
 static trm_status start(serve_command *c)
 {
     const settings *all = c->all;
-    supervisor_options jobs[ROUTER_MOST_REPLICAS];
+    supervisor_options jobs[ROUTER_MAX_REPLICAS];
     for (int32_t i = 0; i < c->n_replicas; i++) {
         jobs[i] = (supervisor_options){.command = c->jobs[i].words,
                                        .ranks = c->ranks,

@@ -21,7 +21,7 @@ for file in bin/trireme include/trireme/trireme.h share/bash-completion/completi
 done
 [ -s "$doc/LICENSE" ] && [ -L "$library/libtrireme.so" ]
 cmp "$doc/examples/network.c" "$here/../../docs/examples/network.c"
-[ ! -f "$here/../../docs/trireme.1" ] || [ -s "$prefix/share/man/man1/trireme.1" ]
+grep -q 'max.-tokens' "$prefix/share/man/man1/trireme.1" || { echo "the manual page has no options" >&2; exit 1; }
 
 # find_package
 version=$(pkg-config --modversion trireme)

@@ -16,12 +16,14 @@ case_options() { # help, suggestions, completion
     [ $code = 2 ] || complain "without a command: $code"
     grep -q 'usage: trireme' "$work/err" || complain "without a command: $(cat "$work/err")"
     fails 2 "unknown command rum, did you mean run" 0 rum
-    fails 2 "unknown command frobnicate, trireme --help lists them" 0 frobnicate
+    fails 2 "unknown command frobnicate, trireme --help lists all commands" 0 frobnicate
+    fails 2 "unknown command serve-worke, trireme --help lists all commands" 0 serve-worke # not the hidden one
+    fails 2 "unknown option --replica, did you mean --replicas" 0 serve "$model" --replica 1
     fails 2 "unknown command rum, did you mean run" 0 help rum
     shows "usage: trireme bench serve" 0 help bench serve
     shows "usage: trireme COMMAND" 0 help
     refused 2 "unknown option --max-tokenz, did you mean --max-tokens" run "$model" --max-tokenz 3
-    fails 2 "option --profile is not for this command but for bench" 0 run "$model" --profile
+    fails 2 "option --profile is for bench, not for run" 0 run "$model" --profile
     fails 2 "top-p is \"3\", expected a number from 1e-09 to 1 (--top-p)" 0 run "$model" --top-p 3
     refused 2 "kv cache dtype is \"int8\", expected auto or fp8 (--kv-cache-dtype)" run "$model" -p a --kv-cache-dtype int8
     refused 2 "dtype is \"int3\", expected auto, f32, f16 or bf16 (--dtype)" run "$model" -p a --dtype int3
@@ -42,7 +44,7 @@ case_options() { # help, suggestions, completion
     fails 2 "option --mark is for ONNX and plan files" 0 compare "$model" --ranks 1,2 --mark x
     fails 2 "option --dtype is for language models" 0 compare "$work/net.onnx" --ranks 1,2 --dtype f16
     fails 2 "option --layers is for named shapes, $model is a model folder" 0 inspect "$model" --layers 3
-    fails 2 "option --tf32 is not for this command but for run bench inspect build compare" 0 bench serve http://127.0.0.1:1 --tf32
+    fails 2 "option --tf32 is for run, bench, inspect, build, compare, not for bench serve" 0 bench serve http://127.0.0.1:1 --tf32
     TRIREME_BATCH=2 shows "1 layers, " 0 bench "$work/net.onnx" --duration 0 --warm-up 0 --iterations 1
     TRIREME_NO_CAPTURE=true TRIREME_LAYERS=3 shows "8 query" 0 inspect "$model"
     TRIREME_TF32=true TRIREME_LAYERS=3 TRIREME_WEIGHTS=int8 ASAN_OPTIONS=$leaky \
@@ -88,21 +90,21 @@ case_options() { # help, suggestions, completion
     # inspect: of what is planned, where no plan is made
     for option in "--ranks 2" "--mesh tp=2" "--context 100" "--weight-budget 0"; do
         # shellcheck disable=SC2086
-        fails 2 "option ${option% *} is for what is planned: give --memory-plan or --after" 0 inspect "$model" $option
+        fails 2 "option ${option% *} needs a plan: add --memory-plan or --after" 0 inspect "$model" $option
     done
-    fails 2 "option --tf32 is for what is planned" 0 inspect "$work/net.onnx" --tf32
-    fails 2 "option --rank is for --after, --memory-plan shows all ranks" 0 inspect "$model" --memory-plan --ranks 2 --rank 1
-    fails 2 "option --memory-plan is for a model as a whole" 0 inspect "$model" --memory-plan --after final
+    fails 2 "option --tf32 needs a plan" 0 inspect "$work/net.onnx" --tf32
+    fails 2 "option --rank is for --after; --memory-plan shows all ranks" 0 inspect "$model" --memory-plan --ranks 2 --rank 1
+    fails 2 "options --memory-plan and --after exclude each other" 0 inspect "$model" --memory-plan --after final
     TRIREME_CONTEXT=100 TRIREME_WEIGHT_BUDGET=0 shows "8 query" 0 inspect "$model"
     start 0 inspect "$model" --memory-plan --context 100 --weight-budget auto
-    [ "$code $(grep -c 'memory that is free at a run decides' "$work/err")" = "0 1" ] || complain "nothing about an automatic budget: $(cat "$work/err")"
+    [ "$code $(grep -c 'free memory at run time decides' "$work/err")" = "0 1" ] || complain "nothing about an automatic budget: $(cat "$work/err")"
     TRIREME_WEIGHT_BUDGET=auto start 0 inspect "$model"
     [ "$code $(grep -c 'weight-budget' "$work/err")" = "0 0" ] || complain "of a budget, where nothing is planned: $(cat "$work/err")"
     fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1
     fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
-    fails 2 "completion is asked for \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
+    fails 2 "unknown shell \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
     refused 2 "device is 7 (--device), but the host backend has none" run "$model" -p a -n 1 --backend host --device 7
@@ -112,9 +114,10 @@ case_options() { # help, suggestions, completion
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"
     done
     sort -u "$work/options" >"$work/options.help"
-    sed -n '/^\.SH OPTIONS/,/^\.SH SETTINGS/p' "$source/docs/trireme.1" | grep '^\\fB' | sed 's/\\f.//g; s/\\//g' | grep -oE -- '--[a-z-]+' |
-        sort -u >"$work/options.manual"
-    diff "$work/options.help" "$work/options.manual" || complain "help and docs/trireme.1 have different options"
+    start 0 completion man
+    grep '^\\fB' "$work/out" | sed 's/\\f.//g; s/\\//g' | grep -oE -- '--[a-z-]+' | sort -u >"$work/options.manual"
+    diff "$work/options.help" "$work/options.manual" || complain "help and manual page have different options"
+    [ "$(grep -c '^@OPTIONS@$' "$source/docs/trireme.1")" = 1 ] || complain "docs/trireme.1 has no place for the options"
     for shell in bash zsh fish; do
         start 0 completion $shell
         [ $code = 0 ] || complain "completion $shell: $(cat "$work/err")"

@@ -50,9 +50,10 @@ static void rows_are_complete(void **state)
         const setting *row = &settings_table[i];
         assert_non_null(row->name);
         assert_true(row->commands != 0 && row->help != NULL && row->group != NULL);
-        assert_true((row->type == SETTING_FLAG) == (row->argument == NULL));
-        bool number = row->type == SETTING_INTEGER || row->type == SETTING_INTEGERS || row->type == SETTING_NUMBER;
-        assert_true(number == (row->least < row->most));
+        assert_true((row->type == SETTING_TYPE_FLAG) == (row->argument == NULL));
+        bool number =
+            row->type == SETTING_TYPE_INTEGER || row->type == SETTING_TYPE_INTEGERS || row->type == SETTING_TYPE_NUMBER;
+        assert_true(number == (row->min < row->max));
         for (int32_t k = 0; k < i; k++) {
             const setting *other = &settings_table[k];
             assert_string_not_equal(row->name, other->name);
@@ -159,15 +160,19 @@ static void wrong_values_name_their_origin(void **state)
         {"--max-token 1", "unknown option --max-token, did you mean --max-tokens"},
         {"--temprature 1", "unknown option --temprature, did you mean --temperature"},
         {"--rep 1", "unknown option --rep, did you mean --repetition-penalty"},
-        {"--profile", "option --profile is not for this command but for bench"},
-        {"--layers=2", "option --layers=2 is not for this command but for bench inspect"},
-        {"--xyzzy", "unknown option --xyzzy, --help lists them"},
-        {"--x=5", "unknown option --x=5, --help lists them"},
-        {"-z", "unknown option -z, --help lists them"},
+        {"--profile", "option --profile is for bench, not for run"},
+        {"--layers=2", "option --layers=2 is for bench, inspect, compare, not for run"},
+        {"--xyzzy", "unknown option --xyzzy, --help lists all options"},
+        {"--x=5", "unknown option --x=5, --help lists all options"},
+        {"-z", "unknown option -z, --help lists all options"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_fails(load(COMMAND_RUN, cases[i].line), TRM_ERROR_INVALID_ARGUMENT, cases[i].part);
     }
+    /* what only the ranks of serve take is unknown to users */
+    assert_fails(load(COMMAND_SERVE, "--replica 1"), TRM_ERROR_INVALID_ARGUMENT,
+                 "unknown option --replica, did you mean --replicas");
+    assert_fails(load(COMMAND_BENCH, "--replica 1"), TRM_ERROR_INVALID_ARGUMENT, "unknown option --replica, --help");
     setenv("TRIREME_TEMPERATURE", "hot", 1);
     assert_fails(load(COMMAND_RUN, ""), TRM_ERROR_INVALID_ARGUMENT, "(TRIREME_TEMPERATURE)");
     assert_ok(load(COMMAND_BENCH, "")); /* not a setting of bench */
@@ -183,8 +188,9 @@ static void broken_files_name_their_line(void **state)
     static const struct {
         const char *content, *part;
     } cases[] = {
-        {"max-tokens = 1\nnonsense\n", ":2: \"nonsense\" is no setting, expected key = value"},
+        {"max-tokens = 1\nnonsense\n", ":2: found \"nonsense\", expected key = value"},
         {"max-token = 1\n", ":1: unknown setting \"max-token\", did you mean max-tokens"},
+        {"replica = 1\n", ":1: unknown setting \"replica\", did you mean replicas"},
         {"\n\n= 1\n", ":3: unknown setting \"\""},
         {"max-tokens = many\n", "max-tokens is \"many\", expected an integer"},
     };
@@ -205,7 +211,8 @@ static void too_many_are_refused(void **state)
     }
     assert_ok(load(COMMAND_RUN, line));
     strcat(line, "one-more");
-    assert_fails(load(COMMAND_RUN, line), TRM_ERROR_INVALID_ARGUMENT, "too many arguments, \"one-more\" is one");
+    assert_fails(load(COMMAND_RUN, line), TRM_ERROR_INVALID_ARGUMENT,
+                 "too many arguments at \"one-more\", expected at most 16");
     char *argv[2 * MAX_LIST + 2];
     for (int32_t i = 0; i < 2 * MAX_LIST + 2; i++) {
         argv[i] = i % 2 == 0 ? "-p" : "x";
@@ -215,7 +222,7 @@ static void too_many_are_refused(void **state)
     assert_int_equal(all.list_counts[SETTING_PROMPT], MAX_LIST);
     settings_fini(&all);
     assert_fails(settings_load(&all, COMMAND_RUN, 2 * MAX_LIST + 2, argv), TRM_ERROR_INVALID_ARGUMENT,
-                 "--prompt is given more than 256 times");
+                 "--prompt is repeated more than 256 times");
 }
 
 static void distances(void **state)
@@ -231,6 +238,23 @@ static void distances(void **state)
     assert_int_equal(edit_distance(long_name, "seed"), INT32_MAX);
     assert_string_equal(settings_nearest("sead", COMMAND_RUN), "seed");
     assert_null(settings_nearest("foo", COMMAND_RUN));
+}
+
+static void the_manual_has_every_option_of_users(void **state)
+{
+    (void)state;
+    char *manual = NULL;
+    size_t size;
+    FILE *out = open_memstream(&manual, &size);
+    settings_print_manual(out);
+    fclose(out);
+    assert_non_null(strstr(manual, "\\fB\\-n\\fR, \\fB\\-\\-max\\-tokens\\fR \\fIN\\fR\n"
+                                   "Generate at most N tokens per prompt.\nCommands: run.\nDefault: 128.\n"));
+    assert_null(strstr(manual, "\\-replica\\fR"));
+    for (int32_t i = 0; i < SETTING_COUNT; i++) {
+        assert_true(settings_table[i].help[strlen(settings_table[i].help) - 1] != '.');
+    }
+    free(manual);
 }
 
 static void texts_list_every_setting(void **state)
@@ -255,9 +279,9 @@ static void texts_list_every_setting(void **state)
         assert_non_null(strstr(help, settings_table[i].name));
         assert_non_null(strstr(plain, settings_table[i].name));
         assert_true(trm_json_is_object(entry));
-        const char *expected = i == SETTING_SEED                     ? "--seed"
-                               : settings_table[i].otherwise != NULL ? "default"
-                                                                     : "not set";
+        const char *expected = i == SETTING_SEED                         ? "--seed"
+                               : settings_table[i].default_value != NULL ? "default"
+                                                                         : "not set";
         assert_string_equal(trm_json_string(trm_json_get(entry, "origin")), expected);
     }
     trm_json_close(document);
@@ -276,6 +300,7 @@ int main(void)
         cmocka_unit_test_setup(broken_files_name_their_line, no_surroundings),
         cmocka_unit_test_setup(too_many_are_refused, no_surroundings),
         cmocka_unit_test_setup(distances, no_surroundings),
+        cmocka_unit_test_setup(the_manual_has_every_option_of_users, no_surroundings),
         cmocka_unit_test_setup(texts_list_every_setting, no_surroundings),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

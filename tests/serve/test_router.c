@@ -50,7 +50,7 @@ static void equals_take_turns(void **state)
     router_forget(&r, 0);
     router_fini(&r);
     assert_fails(router_init(&r, 0, true), TRM_ERROR_INVALID_ARGUMENT, "0 replicas");
-    assert_fails(router_init(&r, ROUTER_MOST_REPLICAS + 1, true), TRM_ERROR_INVALID_ARGUMENT, "expected 1 to 64");
+    assert_fails(router_init(&r, ROUTER_MAX_REPLICAS + 1, true), TRM_ERROR_INVALID_ARGUMENT, "expected 1 to 64");
 }
 
 static void prompts_go_where_they_began(void **state)

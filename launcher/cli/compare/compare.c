@@ -159,7 +159,7 @@ static void add_settings(words *w, const settings *all)
             strcmp(all->origins[id], "default") == 0) {
             continue;
         }
-        if (settings_table[id].type != SETTING_LIST) {
+        if (settings_table[id].type != SETTING_TYPE_LIST) {
             add_word(w, option, all->values[id]);
         }
         for (int32_t i = 0; i < all->list_counts[id]; i++) {

@@ -170,18 +170,13 @@ static bool asks_something(const settings *all, setting_id id)
     if (id == SETTING_HOST_COMPUTE && trm_host_compute_parse(value, &budget) == TRM_OK) {
         return budget.host_compute == TRM_HOST_COMPUTE_AUTO || budget.host_percent > 0; /* 0% is none */
     }
-    return strcmp(value, "off") != 0 && strcmp(value, settings_table[id].otherwise) != 0;
+    return strcmp(value, "off") != 0 && strcmp(value, settings_table[id].default_value) != 0;
 }
 
 bool job_passes_over(const settings *all, setting_id id)
 {
-    static const setting_id of_streaming[] = {SETTING_HOST_MEMORY, SETTING_WEIGHT_COMPRESSION, SETTING_WEIGHT_SHARING,
-                                              SETTING_HOST_COMPUTE};
-    bool found = false;
-    for (size_t i = 0; i < sizeof(of_streaming) / sizeof(of_streaming[0]); i++) {
-        found = found || id == of_streaming[i];
-    }
-    return found && asks_something(all, id) && !may_stream(all);
+    const bool of_streaming = (settings_table[id].traits & SETTING_TRAIT_STREAMING) != 0;
+    return of_streaming && asks_something(all, id) && !may_stream(all);
 }
 
 trm_status job_check_options(const settings *all)
@@ -367,17 +362,11 @@ trm_status report_stage(const char *stage, int64_t rank, int64_t ranks, const ch
     return TRM_OK;
 }
 
-/* Whether a setting may differ between ranks: what only rank 0 uses, and what is a rank's own. */
 static bool may_differ(int32_t id)
 {
-    static const setting_id free_settings[] = {SETTING_PROMPT,  SETTING_FILE,   SETTING_ECHO, SETTING_DEVICE,
-                                               SETTING_THREADS, SETTING_CONFIG, SETTING_JSON, SETTING_QUIET,
-                                               SETTING_VERBOSE, SETTING_OUTPUT};
-    bool differs = (settings_table[id].commands & (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE)) == 0;
-    for (size_t i = 0; i < sizeof(free_settings) / sizeof(free_settings[0]); i++) {
-        differs = differs || id == (int32_t)free_settings[i];
-    }
-    return differs;
+    const setting *row = &settings_table[id];
+    return (row->traits & SETTING_TRAIT_PER_RANK) != 0 ||
+           (row->commands & (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE)) == 0;
 }
 
 /* The settings that must be the same on every rank, one "name = value" line each; NULL when out of memory. */

@@ -1,4 +1,4 @@
-/* The way the values of settings are found, and what is printed of them. */
+/* Reads settings from their four sources, and prints help, manual and origins. */
 #include "launcher/cli/settings/settings.h"
 
 #include <ctype.h>
@@ -21,10 +21,10 @@ bool settings_is_option(const settings *all, setting_id id)
 bool settings_has_effect(const settings *all, setting_id id, bool on_network)
 {
     setting_operand operand = settings_table[id].operand;
-    if (operand == SETTING_COMPARISONS) {
+    if (operand == SETTING_OPERAND_COMPARISON) {
         return on_network || all->command == COMMAND_COMPARE;
     }
-    return operand == SETTING_ANY_OPERAND || (operand == SETTING_NETWORKS) == on_network;
+    return operand == SETTING_OPERAND_ANY || (operand == SETTING_OPERAND_NETWORK) == on_network;
 }
 
 trm_status settings_check_operand(const settings *all, bool is_network)
@@ -44,7 +44,7 @@ struct kept_string {
     char text[];
 };
 
-/* "TRIREME_MAX_TOKENS" of "max-tokens". */
+/* "TRIREME_MAX_TOKENS" for "max-tokens". */
 static void variable_name(const char *name, char *variable, size_t size)
 {
     int used = snprintf(variable, size, "TRIREME_%s", name);
@@ -83,9 +83,9 @@ static trm_status assign(settings *all, setting_id id, const char *value, const 
     if (kept == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    if (settings_table[id].type == SETTING_LIST) {
+    if (settings_table[id].type == SETTING_TYPE_LIST) {
         if (all->list_counts[id] >= MAX_LIST) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is given more than %d times", origin, MAX_LIST);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is repeated more than %d times", origin, MAX_LIST);
         }
         all->lists[id][all->list_counts[id]++] = kept;
     }
@@ -117,7 +117,7 @@ int32_t edit_distance(const char *a, const char *b)
     return row[n];
 }
 
-/* A beginning of a name is as near as it gets; otherwise a third of what was typed may be wrong. */
+/* A prefix of a name is closest; otherwise up to a third of the characters may differ. */
 const char *settings_nearest(const char *typed, unsigned command)
 {
     const char *nearest = NULL;
@@ -155,26 +155,43 @@ static int32_t find_by_letter(char letter, unsigned command)
     return -1;
 }
 
+static const struct {
+    unsigned command;
+    const char *name;
+} visible_commands[] = {{COMMAND_RUN, "run"},         {COMMAND_BENCH, "bench"}, {COMMAND_BENCH_SERVE, "bench serve"},
+                        {COMMAND_INSPECT, "inspect"}, {COMMAND_BUILD, "build"}, {COMMAND_REFIT, "refit"},
+                        {COMMAND_COMPARE, "compare"}, {COMMAND_SERVE, "serve"}};
+
+/* "run, bench": the visible ones of the commands. */
+static void list_commands(unsigned commands, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(visible_commands) / sizeof(visible_commands[0]); i++) {
+        if ((commands & visible_commands[i].command) != 0 && used < size) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ", visible_commands[i].name);
+        }
+    }
+}
+
 static trm_status unknown_option(const char *typed, const char *name, unsigned command)
 {
-    int32_t elsewhere = find_by_name(name, strlen(name), COMMAND_ALL);
+    int32_t elsewhere = find_by_name(name, strlen(name), COMMAND_VISIBLE);
     if (elsewhere >= 0) {
-        unsigned owners = settings_table[elsewhere].commands;
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is not for this command but for%s%s%s%s%s%s%s%s", typed,
-                 (owners & COMMAND_RUN) != 0 ? " run" : "", (owners & COMMAND_BENCH) != 0 ? " bench" : "",
-                 (owners & COMMAND_INSPECT) != 0 ? " inspect" : "", (owners & COMMAND_BUILD) != 0 ? " build" : "",
-                 (owners & COMMAND_COMPARE) != 0 ? " compare" : "", (owners & COMMAND_REFIT) != 0 ? " refit" : "",
-                 (owners & COMMAND_SERVE) != 0 ? " serve" : "",
-                 (owners & COMMAND_BENCH_SERVE) != 0 ? " bench serve" : "");
+        char here[32], owners[128];
+        list_commands(command, here, sizeof(here));
+        list_commands(settings_table[elsewhere].commands, owners, sizeof(owners));
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for %s, not for %s", typed, owners,
+                 here[0] == '\0' ? "this command" : here);
     }
     const char *nearest = settings_nearest(name, command);
     if (nearest != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, did you mean --%s", typed, nearest);
     }
-    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, --help lists them", typed);
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, --help lists all options", typed);
 }
 
-/* One option at argv[*at]; moves *at past it and its value. */
+/* Reads the option at argv[*at] and moves *at past it and its value. */
 static trm_status read_option(settings *all, int argc, char **argv, int *at)
 {
     const char *typed = argv[*at];
@@ -204,7 +221,7 @@ static trm_status read_option(settings *all, int argc, char **argv, int *at)
     if (kept_origin == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    if (row->type == SETTING_FLAG) {
+    if (row->type == SETTING_TYPE_FLAG) {
         if (value != NULL && strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s takes no value, found \"%s\"", row->name, value);
         }
@@ -233,7 +250,8 @@ static trm_status read_arguments(settings *all, int argc, char **argv)
         } else if (all->n_operands < MAX_OPERANDS) {
             all->operands[all->n_operands++] = argv[at++];
         } else {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "too many arguments, \"%s\" is one", argv[at]);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "too many arguments at \"%s\", expected at most %d", argv[at],
+                     MAX_OPERANDS);
         }
     }
     return TRM_OK;
@@ -268,7 +286,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* One "key = value" line; settings of other commands are allowed and left. */
+/* Reads one "key = value" line. Settings of other commands are skipped. */
 static trm_status read_config_line(settings *all, const char *path, int32_t number, char *line)
 {
     line = trim(line);
@@ -277,13 +295,13 @@ static trm_status read_config_line(settings *all, const char *path, int32_t numb
     }
     char *equals = strchr(line, '=');
     if (equals == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s:%d: \"%s\" is no setting, expected key = value", path, number, line);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s:%d: found \"%s\", expected key = value", path, number, line);
     }
     *equals = '\0';
     char *key = trim(line), *value = trim(equals + 1);
-    int32_t id = find_by_name(key, strlen(key), ~0u);
+    int32_t id = find_by_name(key, strlen(key), COMMAND_VISIBLE);
     if (id < 0) {
-        const char *nearest = settings_nearest(key, ~0u);
+        const char *nearest = settings_nearest(key, COMMAND_VISIBLE);
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s:%d: unknown setting \"%s\"%s%s", path, number, key,
                  nearest == NULL ? "" : ", did you mean ", nearest == NULL ? "" : nearest);
     }
@@ -336,14 +354,14 @@ static trm_status read_config(settings *all)
 /* "0 to 65535" */
 static void range_text(const setting *row, char *text, size_t size)
 {
-    if (row->type == SETTING_NUMBER) {
-        snprintf(text, size, "%.10g to %.10g", row->least, row->most);
+    if (row->type == SETTING_TYPE_NUMBER) {
+        snprintf(text, size, "%.10g to %.10g", row->min, row->max);
     } else {
-        snprintf(text, size, "%.0f to %.0f", row->least, row->most);
+        snprintf(text, size, "%.0f to %.0f", row->min, row->max);
     }
 }
 
-/* "1,2": each of them in the range of the row. */
+/* A list such as "1,2", each in the range of the row. */
 static trm_status check_integers(const settings *all, setting_id id)
 {
     const setting *row = &settings_table[id];
@@ -352,8 +370,7 @@ static trm_status check_integers(const settings *all, setting_id id)
     for (bool more = true; good && more;) {
         char *end;
         long long number = strtoll(text, &end, 10);
-        good =
-            end != text && (double)number >= row->least && (double)number <= row->most && (*end == '\0' || *end == ',');
+        good = end != text && (double)number >= row->min && (double)number <= row->max && (*end == '\0' || *end == ',');
         more = *end == ',';
         text = end + 1;
     }
@@ -373,24 +390,24 @@ static trm_status check_value(const settings *all, setting_id id)
     if (value == NULL) {
         return TRM_OK;
     }
-    if (row->type == SETTING_FLAG) {
+    if (row->type == SETTING_TYPE_FLAG) {
         if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected true or false (%s)", row->name, value,
                      all->origins[id]);
         }
-    } else if (row->type == SETTING_INTEGERS && all->command == COMMAND_COMPARE) {
+    } else if (row->type == SETTING_TYPE_INTEGERS && all->command == COMMAND_COMPARE) {
         return check_integers(all, id);
-    } else if (row->type == SETTING_INTEGER || row->type == SETTING_INTEGERS || row->type == SETTING_NUMBER) {
+    } else if (row->type == SETTING_TYPE_INTEGER || row->type == SETTING_TYPE_INTEGERS ||
+               row->type == SETTING_TYPE_NUMBER) {
         char *end;
         errno = 0;
         double number = strtod(value, &end);
-        bool whole = row->type == SETTING_NUMBER || (floor(number) == number && strpbrk(value, ".eExXnN") == NULL);
-        if (end == value || *end != '\0' || errno == ERANGE || !whole ||
-            !(number >= row->least && number <= row->most)) {
+        bool whole = row->type == SETTING_TYPE_NUMBER || (floor(number) == number && strpbrk(value, ".eExXnN") == NULL);
+        if (end == value || *end != '\0' || errno == ERANGE || !whole || !(number >= row->min && number <= row->max)) {
             char range[64];
             range_text(row, range, sizeof(range));
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is \"%s\", expected %s from %s (%s)", row->name, value,
-                     row->type == SETTING_NUMBER ? "a number" : "an integer", range, all->origins[id]);
+                     row->type == SETTING_TYPE_NUMBER ? "a number" : "an integer", range, all->origins[id]);
         }
     }
     return TRM_OK;
@@ -406,8 +423,8 @@ trm_status settings_load(settings *all, unsigned command, int argc, char **argv)
     TRM_TRY(read_environment(all));
     TRM_TRY(read_config(all));
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
-        if (all->values[id] == NULL && settings_table[id].otherwise != NULL) {
-            all->values[id] = settings_table[id].otherwise;
+        if (all->values[id] == NULL && settings_table[id].default_value != NULL) {
+            all->values[id] = settings_table[id].default_value;
             all->origins[id] = "default";
         }
         TRM_TRY(check_value(all, (setting_id)id));
@@ -444,32 +461,81 @@ static void print_help_line(FILE *out, const setting *row)
     snprintf(flag, sizeof(flag), "--%s%s%s", row->name, row->argument == NULL ? "" : " ",
              row->argument == NULL ? "" : row->argument);
     fprintf(out, "  %s%-26s %s", letter, flag, row->help);
-    if (row->otherwise != NULL) {
-        fprintf(out, " [%s]", row->otherwise);
+    if (row->default_value != NULL) {
+        fprintf(out, " [%s]", row->default_value);
     }
     fputc('\n', out);
 }
 
-/* Groups in the order in which they come first. */
-void settings_print_help(FILE *out, unsigned command)
+/* Prints the settings of the commands by group, groups in the order of their first rows. */
+static void print_groups(FILE *out, unsigned commands, const char *heading, void (*print)(FILE *, const setting *))
 {
     bool printed[SETTING_COUNT] = {false};
     for (int32_t first = 0; first < SETTING_COUNT; first++) {
-        if (printed[first] || (settings_table[first].commands & command) == 0) {
+        if (printed[first] || (settings_table[first].commands & commands) == 0) {
             continue;
         }
-        fprintf(out, "\n%s:\n", settings_table[first].group);
+        fprintf(out, heading, settings_table[first].group);
         for (int32_t id = first; id < SETTING_COUNT; id++) {
             const setting *row = &settings_table[id];
-            if ((row->commands & command) != 0 && strcmp(row->group, settings_table[first].group) == 0) {
-                print_help_line(out, row);
+            if ((row->commands & commands) != 0 && strcmp(row->group, settings_table[first].group) == 0) {
+                print(out, row);
                 printed[id] = true;
             }
         }
     }
-    fprintf(out,
-            "\nEvery option can also be set by a variable (--max-tokens by TRIREME_MAX_TOKENS) or in the settings file "
-            "(max-tokens = 64).\n");
+}
+
+void settings_print_help(FILE *out, unsigned command)
+{
+    print_groups(out, command, "\n%s:\n", print_help_line);
+    fprintf(out, "\nEvery option has an environment variable (--max-tokens: TRIREME_MAX_TOKENS) and a key in the "
+                 "settings file (max-tokens = 64).\n");
+}
+
+/* Text as roff prints it: hyphens stay hyphens, and no line becomes a request. */
+static void print_roff(FILE *out, const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++) {
+        if (c == text && (*c == '.' || *c == '\'')) {
+            fputs("\\&", out);
+        }
+        fputs(*c == '-' ? "\\-" : *c == '\\' ? "\\e" : (const char[]){*c, '\0'}, out);
+    }
+}
+
+static void print_manual_entry(FILE *out, const setting *row)
+{
+    char commands[128];
+    fputs(".TP\n", out);
+    if (row->letter != 0) {
+        fprintf(out, "\\fB\\-%c\\fR, ", row->letter);
+    }
+    fputs("\\fB\\-\\-", out);
+    print_roff(out, row->name);
+    fprintf(out, "\\fR%s%s%s\n", row->argument == NULL ? "" : " \\fI", row->argument == NULL ? "" : row->argument,
+            row->argument == NULL ? "" : "\\fR");
+    fputc(toupper((unsigned char)row->help[0]), out);
+    print_roff(out, row->help + 1);
+    fputs(".\n", out);
+    if (row->manual[0] != '\0') {
+        print_roff(out, row->manual);
+        fputc('\n', out);
+    }
+    if ((row->commands & COMMAND_VISIBLE) != COMMAND_VISIBLE) {
+        list_commands(row->commands, commands, sizeof(commands));
+        fprintf(out, "Commands: %s.\n", commands);
+    }
+    if (row->default_value != NULL) {
+        fputs("Default: ", out);
+        print_roff(out, row->default_value);
+        fputs(".\n", out);
+    }
+}
+
+void settings_print_manual(FILE *out)
+{
+    print_groups(out, COMMAND_VISIBLE, ".SS %s\n", print_manual_entry);
 }
 
 void settings_print_origins(FILE *out, const settings *all, bool json)
@@ -477,6 +543,9 @@ void settings_print_origins(FILE *out, const settings *all, bool json)
     report r;
     report_begin(&r, out);
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
+        if ((settings_table[id].commands & all->command) == 0) {
+            continue;
+        }
         const char *value = all->values[id] == NULL ? "" : all->values[id];
         const char *origin = all->origins[id] == NULL ? "not set" : all->origins[id];
         if (json) {

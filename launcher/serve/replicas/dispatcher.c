@@ -214,7 +214,7 @@ static bool submit_choice(dispatcher *d, replica *r, choice *ch, int64_t unseen)
 /* The replica that is to have it, and the tokens it has to run for it; NULL: none serves now. */
 static replica *choose_replica(dispatcher *d, const choice *ch, int64_t *unseen)
 {
-    router_replica state[ROUTER_MOST_REPLICAS] = {0};
+    router_replica state[ROUTER_MAX_REPLICAS] = {0};
     for (int32_t i = 0; i < d->n_replicas; i++) {
         replica *r = &d->replicas[i];
         state[i] = (router_replica){replica_leader(r) != NULL, r->n_choices, r->ready.max_sequences, r->prompt_tokens};

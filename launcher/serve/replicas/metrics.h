@@ -45,7 +45,7 @@ typedef struct metrics {
     struct {
         bool serves;
         int32_t live; /* choices that it has */
-    } replica[ROUTER_MOST_REPLICAS];
+    } replica[ROUTER_MAX_REPLICAS];
     struct {
         uint64_t steps;
         heartbeat_times times;

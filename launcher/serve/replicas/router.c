@@ -20,8 +20,8 @@ typedef struct router_block {
 trm_status router_init(router *r, int32_t n_replicas, bool prefix_cache)
 {
     *r = (router){.n_replicas = n_replicas, .last = n_replicas - 1};
-    if (n_replicas < 1 || n_replicas > ROUTER_MOST_REPLICAS) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d replicas, expected 1 to %d", n_replicas, ROUTER_MOST_REPLICAS);
+    if (n_replicas < 1 || n_replicas > ROUTER_MAX_REPLICAS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d replicas, expected 1 to %d", n_replicas, ROUTER_MAX_REPLICAS);
     }
     if (n_replicas > 1 && prefix_cache && (r->blocks = calloc(N_BLOCKS, sizeof(*r->blocks))) == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate what replicas have seen");
@@ -63,7 +63,7 @@ static void count_seen(const router *r, const int32_t *tokens, size_t n_tokens, 
 int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const router_replica *replicas,
                       int64_t *unseen)
 {
-    int64_t seen[ROUTER_MOST_REPLICAS] = {0}, least = 0;
+    int64_t seen[ROUTER_MAX_REPLICAS] = {0}, least = 0;
     int32_t best = -1;
     bool has_place = false;
     for (int32_t i = 0; i < r->n_replicas; i++) {

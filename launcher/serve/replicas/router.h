@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROUTER_MOST_REPLICAS 64
+#define ROUTER_MAX_REPLICAS 64
 
 /* A replica as the router sees it. */
 typedef struct router_replica {
