@@ -1,4 +1,4 @@
-/* Chat templates of model folders: where the text comes from, and the variables that Hugging Face transformers sets. */
+/* Chat templates of model folders: finds their text, and sets the variables that Hugging Face transformers sets. */
 #include <trireme/chat.h>
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ struct trm_chat_template {
     const char *name; /* for errors */
     named_template templates[MOST_NAMES];
     size_t count;
-    bool chosen;            /* by name: templates[0] is the one */
+    bool chosen;            /* by name: templates[0] is the one in use */
     trm_jinja_map *special; /* bos_token and the like */
 };
 
@@ -87,7 +87,7 @@ static trm_status add_file(trm_chat_template *chat, const char *path, const char
     return status;
 }
 
-/* "chat_template" of a configuration: a text, or a list of {"name", "template"}. Absent is fine. */
+/* Reads "chat_template" of a configuration: a text, or a list of {"name", "template"}. It may be absent. */
 static trm_status add_from_config(trm_chat_template *chat, const trm_json *root)
 {
     const trm_json *found = trm_json_get(root, "chat_template");
@@ -102,8 +102,7 @@ static trm_status add_from_config(trm_chat_template *chat, const trm_json *root)
         const char *name = trm_json_is_object(item) ? trm_json_string(trm_json_get(item, "name")) : NULL;
         const char *text = trm_json_is_object(item) ? trm_json_string(trm_json_get(item, "template")) : NULL;
         if (name == NULL || text == NULL) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: an entry of chat_template lacks its name or its template",
-                     chat->name);
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: an entry of chat_template has no name or no template", chat->name);
         }
         TRM_TRY(add_template(chat, name, text, strlen(text)));
     }
@@ -112,7 +111,7 @@ static trm_status add_from_config(trm_chat_template *chat, const trm_json *root)
 
 static trm_status add_special(trm_chat_template *chat, const char *key, const char *text)
 {
-    trm_jinja_run run; /* its memory is the template's */
+    trm_jinja_run run; /* the template owns its memory */
     trm_jinja_run_init(&run, chat->name);
     run.arena = chat->arena;
     const char *key_copy = trm_arena_strdup(&run.arena, key), *text_copy = trm_arena_strdup(&run.arena, text);
@@ -125,7 +124,7 @@ static trm_status add_special(trm_chat_template *chat, const char *key, const ch
     return status;
 }
 
-/* The special tokens that a configuration has and that are not known yet: texts, or objects with "content". */
+/* Reads the special tokens of a configuration that are not known yet: texts, or objects with "content". */
 static trm_status add_specials(trm_chat_template *chat, const trm_json *root)
 {
     static const char *const keys[] = {"bos_token", "eos_token", "unk_token", "sep_token",
@@ -141,7 +140,7 @@ static trm_status add_specials(trm_chat_template *chat, const trm_json *root)
     return TRM_OK;
 }
 
-/* A configuration of the folder, if it is there: special tokens and, unless one is known, its chat template. */
+/* Reads a configuration of the folder, if it exists: special tokens and, unless known, the chat template. */
 static trm_status add_config(trm_chat_template *chat, const char *folder, const char *file, bool template_too)
 {
     const char *path = trm_arena_printf(&chat->arena, "%s/%s", folder, file);
@@ -156,7 +155,7 @@ static trm_status add_config(trm_chat_template *chat, const char *folder, const 
     const trm_json *root = trm_json_root(document);
     trm_status status = TRM_OK;
     if (!trm_json_is_object(root)) {
-        status = trm_fail(TRM_ERROR_INVALID_MODEL, "%s is no JSON object", path);
+        status = trm_fail(TRM_ERROR_INVALID_MODEL, "%s is not a JSON object", path);
     }
     if (status == TRM_OK && template_too && chat->count == 0) {
         chat->name = path;
@@ -185,7 +184,7 @@ static trm_status open_folder(trm_chat_template *chat, const char *folder)
     if (chat->count == 0) {
         TRM_FAIL(
             TRM_ERROR_INVALID_MODEL,
-            "%s has no chat template, neither chat_template.jinja nor in tokenizer_config.json; give the file of one",
+            "%s has no chat template, neither chat_template.jinja nor in tokenizer_config.json; give a template file",
             folder);
     }
     return TRM_OK;
@@ -208,7 +207,7 @@ TRM_CALL(NULL, trm_chat_template_open, (const char *path, const char *name, trm_
          (path, name, chat))
 {
     if (path == NULL || chat == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_chat_template_open needs a path and a place for the template");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_chat_template_open needs a path and an output argument");
     }
     trm_chat_template *made = NULL;
     struct stat info;
@@ -230,8 +229,7 @@ TRM_CALL(NULL, trm_chat_template_parse, (const char *name, const char *text, siz
          (name, text, size, chat))
 {
     if (name == NULL || (text == NULL && size > 0) || chat == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "trm_chat_template_parse needs a name, a text and a place for the template");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_chat_template_parse needs a name, a text and an output argument");
     }
     trm_chat_template *made = NULL;
     TRM_TRY(create(name, &made));
@@ -261,13 +259,15 @@ static trm_status set_json(trm_jinja_run *run, trm_jinja_map *map, const char *n
     if (text != NULL) {
         TRM_TRY(trm_jinja_read_json(run, name, text, strlen(text), &value));
         if (value.kind != kind && value.kind != TRM_JINJA_NONE) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is no JSON %s", name, kind == TRM_JINJA_MAP ? "object" : "array");
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is not a JSON %s", name,
+                     kind == TRM_JINJA_MAP ? "object" : "array");
         }
     }
     return trm_jinja_map_set(run, map, &key, &value);
 }
 
-/* What transformers passes to a template: messages, tools, documents, add_generation_prompt and the special tokens. */
+/* Sets the variables that transformers passes to a template: messages, tools, documents, add_generation_prompt and the
+ * special tokens. */
 static trm_status set_variables(trm_jinja_run *run, const trm_chat_template *chat, const trm_chat_input *input,
                                 trm_jinja_map *map, bool *tools)
 {
@@ -329,9 +329,8 @@ TRM_CALL(NULL, trm_chat_template_render,
 {
     if (chat == NULL || input == NULL || input->size != sizeof(*input) || input->messages == NULL || text == NULL ||
         text_size == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "trm_chat_template_render needs a template, an input made by TRM_CHAT_INPUT_INIT with messages, and a "
-                 "place for the text");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_chat_template_render needs a template, an input made by "
+                                             "TRM_CHAT_INPUT_INIT with messages, and an output argument");
     }
     trm_jinja_run run;
     trm_bytes out = {0};

@@ -1,4 +1,4 @@
-/* Streaming text with stop strings. */
+/* Streams text up to stop strings. */
 #include "launcher/text/text_sink.h"
 
 #include <stdlib.h>
@@ -36,8 +36,8 @@ static trm_status append(text_sink *sink, const char *text, size_t size)
     return TRM_OK;
 }
 
-/* The first place at or after `from` where a stop string stands, or where the rest of the text may be the start of one,
- * which at the end it is not. */
+/* The first position at or after `from` where a stop string begins, or where the rest of the text may be the beginning
+ * of one. At the end it must be complete. */
 static size_t find_stop(const text_sink *sink, size_t from, bool at_end, const char **whole)
 {
     *whole = NULL;
@@ -63,7 +63,7 @@ static size_t find_stop(const text_sink *sink, size_t from, bool at_end, const c
     return sink->size;
 }
 
-/* Settles what is certain and prints it. At the end nothing is held back. */
+/* Settles and prints completed text. At the end nothing is held back. */
 static void settle(text_sink *sink, bool at_end)
 {
     const char *whole;

@@ -92,7 +92,7 @@ static void test_syntax_errors(void **state)
     (void)state;
     assert_fails(parse("a\n{% if x %}b"), TRM_ERROR_INVALID_MODEL, "t line 2: found the end of the template");
     assert_fails(parse("{{ x"), TRM_ERROR_INVALID_MODEL, "the template ends within a tag");
-    assert_fails(parse("{{ 'x }}"), TRM_ERROR_INVALID_MODEL, "a string without an end");
+    assert_fails(parse("{{ 'x }}"), TRM_ERROR_INVALID_MODEL, "an unterminated string");
     assert_fails(parse("\n\n{% foo %}"), TRM_ERROR_INVALID_MODEL, "t line 3: unknown tag 'foo'");
     assert_fails(parse("{% include 'x' %}"), TRM_ERROR_UNSUPPORTED, "'include'");
     assert_fails(parse("{% endif %}"), TRM_ERROR_INVALID_MODEL, "unknown tag 'endif'");

@@ -129,10 +129,10 @@ static void refuses(void **state)
 {
     (void)state;
     static const refusal refusals[] = {
-        {"(a", TRM_ERROR_INVALID_MODEL, "a group without an end"},
+        {"(a", TRM_ERROR_INVALID_MODEL, "an unterminated group"},
         {"a)", TRM_ERROR_INVALID_MODEL, "does not compile"},
-        {"(?i)a)", TRM_ERROR_INVALID_MODEL, "a parenthesis too many"},
-        {"[a", TRM_ERROR_INVALID_MODEL, "a class without an end"},
+        {"(?i)a)", TRM_ERROR_INVALID_MODEL, "an unmatched closing parenthesis"},
+        {"[a", TRM_ERROR_INVALID_MODEL, "an unterminated class"},
         {"[z-a]", TRM_ERROR_INVALID_MODEL, "a bad range"},
         {"[&&a]", TRM_ERROR_INVALID_MODEL, "an empty class"},
         {"a**{1}{2}(", TRM_ERROR_INVALID_MODEL, "does not compile"},
@@ -141,9 +141,9 @@ static void refuses(void **state)
         {"\\", TRM_ERROR_INVALID_MODEL, "a backslash at the end"},
         {"\\p{Nonsense}", TRM_ERROR_INVALID_MODEL, "unknown property \"Nonsense\""},
         {"\\p{L", TRM_ERROR_INVALID_MODEL, "without a closing brace"},
-        {"\\x{110000}", TRM_ERROR_INVALID_MODEL, "a bad character number"},
-        {"\\x{d800}", TRM_ERROR_INVALID_MODEL, "a bad character number"},
-        {"(?<n>a", TRM_ERROR_INVALID_MODEL, "a group without an end"},
+        {"\\x{110000}", TRM_ERROR_INVALID_MODEL, "an invalid character number"},
+        {"\\x{d800}", TRM_ERROR_INVALID_MODEL, "an invalid character number"},
+        {"(?<n>a", TRM_ERROR_INVALID_MODEL, "an unterminated group"},
         {"(?~a)", TRM_ERROR_UNSUPPORTED, "this group option"},
         {"(?s).", TRM_ERROR_UNSUPPORTED, "this group option"},
         {"\\Ka", TRM_ERROR_UNSUPPORTED, "the escape \\K"},

@@ -98,7 +98,7 @@ static const refusal refusals[] = {
     {"{" BPE ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"\"}}", TRM_ERROR_INVALID_MODEL,
      "precompiled_charsmap has 0 bytes"},
     {"{" BPE ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"/wAAAAAAAAA=\"}}",
-     TRM_ERROR_INVALID_MODEL, "a trie of 255 bytes does not fit"},
+     TRM_ERROR_INVALID_MODEL, "too few for its trie of 255"},
     {"{" BPE ", \"normalizer\": {\"type\": \"Precompiled\", \"precompiled_charsmap\": \"BAAAAAAAAAD/\"}}",
      TRM_ERROR_INVALID_MODEL, "not UTF-8"},
     /* pre-tokenizers */
@@ -121,7 +121,7 @@ static const refusal refusals[] = {
      "no array \"single\""},
     {"{" BPE
      ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}]}}",
-     TRM_ERROR_INVALID_MODEL, "the token \"<s>\", which special_tokens lacks"},
+     TRM_ERROR_INVALID_MODEL, "token \"<s>\", which is not in special_tokens"},
     {"{" BPE ", \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"Sequence\": {\"id\": \"B\"}}]}}",
      TRM_ERROR_INVALID_MODEL, "neither sequence A"},
     {"{" BPE
@@ -209,12 +209,12 @@ static void encode_fails(const char *json, const char *text, const char *part)
 static void texts_without_a_token(void **state)
 {
     (void)state;
-    encode_fails("{" WORDLEVEL "}", "b", "the word \"b\" is not in the vocabulary");
+    encode_fails("{" WORDLEVEL "}", "b", "word \"b\" is not in the vocabulary");
     encode_fails("{\"model\": {\"type\": \"WordPiece\", \"vocab\": {\"a\": 0}, \"unk_token\": \"?\"}}", "ab",
-                 "the word \"ab\" is not in the vocabulary");
+                 "word \"ab\" is not in the vocabulary");
     encode_fails("{\"model\": {\"type\": \"Unigram\", \"vocab\": [[\"a\", 1]]}}", "b", "the model has no unk_id");
     encode_fails("{\"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0}, \"merges\": [], \"unk_token\": \"?\"}}", "b",
-                 "the character \"b\" is not in the vocabulary");
+                 "character \"b\" is not in the vocabulary");
     encode_fails("{" BPE ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"(?:a*)*(?:a*)*[bc]\"}, "
                  "\"behavior\": \"Isolated\", \"invert\": false}}",
                  "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "match limit");
@@ -242,7 +242,7 @@ static void charsmap_out_of_range(void **state)
         }
     }
     strcpy(out, "\"}}");
-    encode_fails(json, "a", "names replacement 1000 of 3 bytes");
+    encode_fails(json, "a", "refers to replacement 1000 of 3 bytes");
 }
 
 static void bad_arguments(void **state)

@@ -1,5 +1,5 @@
-/* Deterministic automata by the subset construction, and what must not be left in them: states that no text leads out
- * of, and rules that call themselves before any text. */
+/* Deterministic automata by the subset construction. Removes states that cannot reach an end, and refuses left
+ * recursion. */
 #include "launcher/text/grammar/automaton.h"
 
 #include <stdlib.h>
@@ -35,9 +35,9 @@ typedef struct dfa_builder {
     trm_ids pool;    /* NFA states of the subsets */
     uint32_t *slots; /* [slot_count] subset + 1 */
     size_t slot_count;
-    uint32_t *stamps; /* [NFA states] of the last closure a state was in */
+    uint32_t *stamps; /* [NFA states] the last closure that contains the state */
     uint32_t stamp;
-    trm_ids set, todo; /* the closure being made */
+    trm_ids set, todo; /* the closure under construction */
     uint32_t base;     /* first state of the rule */
     uint32_t *starts;  /* [n_rules] */
     int64_t work;
@@ -79,7 +79,7 @@ static trm_status add_to_set(dfa_builder *b, uint32_t state)
     return trm_ids_append(&b->todo, (int32_t)state);
 }
 
-/* Completes the set by what empty edges reach. */
+/* Adds to the set what empty edges reach. */
 static trm_status close_set(dfa_builder *b)
 {
     while (b->todo.size > 0) {
@@ -146,7 +146,7 @@ static trm_status new_state(dfa_builder *b)
     return TRM_OK;
 }
 
-/* The state of the set, which is closed and sorted here; a new one if it was not met yet. An empty set is DEAD. */
+/* The state of the set, which is closed and sorted here; a new one if the set is new. An empty set is DEAD. */
 static trm_status find_state(dfa_builder *b, uint32_t *state)
 {
     *state = TRM_GRAMMAR_DEAD;
@@ -187,7 +187,7 @@ static void begin_set(dfa_builder *b)
     b->set.size = b->todo.size = 0;
 }
 
-/* Where the states of a subset go on bytes of a class. */
+/* The states that a subset reaches on a class of bytes. */
 static trm_status move_on_class(dfa_builder *b, const subset *from, uint8_t byte, uint32_t *target)
 {
     begin_set(b);
@@ -204,7 +204,7 @@ static trm_status move_on_class(dfa_builder *b, const subset *from, uint8_t byte
     return find_state(b, target);
 }
 
-/* Rules that the states of a subset call, each once, in order. */
+/* The rules that the states of a subset call, each once, in order. */
 static trm_status called_rules(dfa_builder *b, const subset *from, trm_ids *rules)
 {
     rules->size = 0;
@@ -283,7 +283,7 @@ static trm_status build_rule(dfa_builder *b, size_t rule, trm_ids *rules)
     return TRM_OK;
 }
 
-/* Notes which states accept; they are those of the rule whose last NFA state is in their set, so this runs per rule. */
+/* Notes which states accept: those of the rule whose set contains the last NFA state. Runs per rule. */
 static trm_status note_accepting(dfa_builder *b, size_t rule, size_t *capacity)
 {
     void *data = b->out->accepts;
@@ -299,7 +299,7 @@ static trm_status note_accepting(dfa_builder *b, size_t rule, size_t *capacity)
     return TRM_OK;
 }
 
-/* Whether a state can get to the end of its rule, given which rules can be got through. */
+/* Whether a state can reach the end of its rule, given which rules can be completed. */
 static bool update_live(const dfa_builder *b, bool *live, const bool *productive)
 {
     const trm_grammar_automaton *a = b->out;
@@ -319,7 +319,7 @@ static bool update_live(const dfa_builder *b, bool *live, const bool *productive
     return changed;
 }
 
-/* Cuts moves and calls that lead to no end, so that whoever follows the automaton can always finish. */
+/* Removes moves and calls that cannot reach an end, so that every walk over the automaton can finish. */
 static trm_status prune(dfa_builder *b, bool *live, bool *productive)
 {
     trm_grammar_automaton *a = b->out;
@@ -332,7 +332,7 @@ static trm_status prune(dfa_builder *b, bool *live, bool *productive)
         }
     }
     if (!productive[b->tree->root]) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is followed by no text at all");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar matches no text at all");
     }
     a->calls = calloc(b->n_calls + 1, sizeof(*a->calls));
     a->has_moves = calloc(a->n_states, sizeof(*a->has_moves));
@@ -362,8 +362,8 @@ static trm_status prune(dfa_builder *b, bool *live, bool *productive)
     return TRM_OK;
 }
 
-/* Whether a rule can be got through without text, then whether it gets back to its own start without any: walked from
- * `rule` over states that no text is needed for. */
+/* Whether a rule can be completed without text, then whether it can call itself without any: walks from `rule` over
+ * states that need no text. */
 typedef struct recursion {
     dfa_builder *b;
     bool *empty;    /* [n_rules] */
@@ -372,8 +372,8 @@ typedef struct recursion {
     trm_ids todo;
 } recursion;
 
-/* Visits the states of `rule` that no text leads to; *through tells whether its end is among them. With `follow` the
- * rules called there are entered as well, and *back tells whether `rule` is called. */
+/* Visits the states of `rule` that need no text; *through says whether its end is among them. With `follow` it enters
+ * called rules too, and *back says whether `rule` is called. */
 static trm_status walk_empty(recursion *r, uint32_t rule, bool follow, bool *through, bool *back)
 {
     const trm_grammar_automaton *a = r->b->out;
@@ -419,7 +419,7 @@ static trm_status check_recursion(dfa_builder *b, recursion *r)
         TRM_TRY(walk_empty(r, (uint32_t)i, true, &through, &back));
         if (back) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "the grammar's rule %.60s calls itself before any text (left recursion)", b->tree->rules[i].name);
+                     "rule %.60s of the grammar calls itself before any text (left recursion)", b->tree->rules[i].name);
         }
     }
     return TRM_OK;

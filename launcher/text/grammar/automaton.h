@@ -1,6 +1,6 @@
 /*
- * The automaton of a grammar: one deterministic automaton per rule, over classes of bytes and calls of rules. Together
- * with a stack of states to return to they accept the grammar's texts.
+ * The automaton of a grammar: one deterministic automaton per rule, over classes of bytes and calls of rules. With a
+ * stack of return states they accept the texts of the grammar.
  */
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_AUTOMATON_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_AUTOMATON_H
@@ -15,7 +15,7 @@ typedef struct trm_grammar_call_edge {
 } trm_grammar_call_edge;
 
 typedef struct trm_grammar_automaton {
-    uint8_t class_of[256]; /* of a byte: bytes of one class are never told apart */
+    uint8_t class_of[256]; /* of each byte: bytes of one class are equivalent */
     uint32_t n_classes;
     uint32_t n_states;
     uint32_t *moves;      /* [n_states, n_classes] target or DEAD */
@@ -23,13 +23,12 @@ typedef struct trm_grammar_automaton {
     trm_grammar_call_edge *calls;
     bool *accepts;   /* [n_states] the rule may end here */
     bool *has_moves; /* [n_states] */
-    bool *is_tail;   /* [n_states] accepts and leads nowhere: nothing has to come back to it */
+    bool *is_tail;   /* [n_states] accepts and has no moves: needs no return */
     uint32_t start;  /* of the root */
-    uint32_t *alike; /* [n_states] the first state like this one (alike.h) */
+    uint32_t *alike; /* [n_states] the first equivalent state (minimize.h) */
 } trm_grammar_automaton;
 
-/* INVALID_ARGUMENT if the grammar is too large or takes too long, if a rule calls itself before any text (left
- * recursion), or if no text follows the grammar. */
+/* INVALID_ARGUMENT if the grammar is too large or takes too long, is left recursive, or matches no text. */
 trm_status trm_grammar_build(const trm_grammar_tree *tree, trm_grammar_automaton *automaton);
 void trm_grammar_automaton_fini(trm_grammar_automaton *automaton);
 

@@ -18,7 +18,7 @@ typedef struct ebnf_reader {
     const char *text;
     size_t size, at;
     bool lark;
-    int32_t brackets; /* open ones: line ends mean nothing within them */
+    int32_t brackets; /* open brackets: line ends mean nothing within them */
 } ebnf_reader;
 
 static trm_grammar_node *read_alternatives(ebnf_reader *reader);
@@ -50,7 +50,7 @@ static bool skip(ebnf_reader *reader, char c)
     return found;
 }
 
-/* White space and comments; with `lines` over line ends as well. */
+/* Skips white space and comments; with `lines` line ends too. */
 static void skip_space(ebnf_reader *reader, bool lines)
 {
     while (reader->at < reader->size) {
@@ -67,7 +67,7 @@ static void skip_space(ebnf_reader *reader, bool lines)
     }
 }
 
-/* A rule goes on in the next line if that begins with a bar. */
+/* A rule continues in the next line if that begins with a bar. */
 static void skip_to_bar(ebnf_reader *reader)
 {
     size_t before = reader->at;
@@ -98,14 +98,14 @@ static int32_t rule_of(ebnf_reader *reader, const char *name, size_t size)
     return rule >= 0 ? rule : trm_grammar_add_rule(reader->tree, name, size);
 }
 
-/* A character of a string or class, escapes read; -1 with the failure remembered. */
+/* Reads a character of a string or class, with escapes; -1 after a failure. */
 static int32_t read_character(ebnf_reader *reader)
 {
     static const char from[] = "nrtfv0ab", to[] = "\n\r\t\f\v\0\a\b";
     size_t size;
     bool escaped = skip(reader, '\\');
     if (reader->at >= reader->size) {
-        fail_at(reader, "the grammar ends within a text or class");
+        fail_at(reader, "the grammar ends within a string or class");
         return -1;
     }
     if (!escaped) {
@@ -140,7 +140,7 @@ static int32_t read_character(ebnf_reader *reader)
         reader->at++;
     }
     if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) {
-        fail_at(reader, "a wrong code point");
+        fail_at(reader, "an invalid code point");
         return -1;
     }
     return (int32_t)value;
@@ -153,7 +153,7 @@ static trm_grammar_node *character_node(ebnf_reader *reader, int32_t c, bool any
     return trm_grammar_class(reader->tree, ranges, any_case && letter ? 2 : 1, false);
 }
 
-/* "text", in Lark with i behind it for any case, or "a".."z". */
+/* Reads "text", in Lark with a suffix i for any case, or "a".."z". */
 static trm_grammar_node *read_string(ebnf_reader *reader)
 {
     trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_SEQUENCE);
@@ -171,13 +171,13 @@ static trm_grammar_node *read_string(ebnf_reader *reader)
         trm_grammar_append(reader->tree, list, character_node(reader, last, any_case));
     }
     if (!skip(reader, quote)) {
-        return fail_at(reader, "a text without an end");
+        return fail_at(reader, "an unterminated string");
     }
     reader->at += any_case;
     if (reader->lark && count == 1 && looks_at(reader, "..")) {
         reader->at += 2;
         if (!skip(reader, quote)) {
-            return fail_at(reader, "a range needs a second text");
+            return fail_at(reader, "a range needs a second string");
         }
         trm_grammar_range range = {last, read_character(reader)};
         if (!skip(reader, quote) || range.last < range.first) {
@@ -188,7 +188,7 @@ static trm_grammar_node *read_string(ebnf_reader *reader)
     return reader->tree->status == TRM_OK ? list : NULL;
 }
 
-/* Behind "[" of a class. */
+/* Reads a class after its "[". */
 static trm_grammar_node *read_class(ebnf_reader *reader)
 {
     trm_grammar_range ranges[MOST_RANGES];
@@ -196,7 +196,7 @@ static trm_grammar_node *read_class(ebnf_reader *reader)
     bool negated = skip(reader, '^');
     while (!skip(reader, ']')) {
         if (reader->at >= reader->size || reader->tree->status != TRM_OK) {
-            return fail_at(reader, "a class without an end");
+            return fail_at(reader, "an unterminated class");
         }
         int32_t low = read_character(reader), high = low;
         if (peek(reader) == '-' && reader->at + 1 < reader->size && reader->text[reader->at + 1] != ']') {
@@ -220,7 +220,7 @@ static trm_grammar_node *read_slashes(ebnf_reader *reader)
     }
     size_t size = reader->at - begin;
     if (!skip(reader, '/')) {
-        return fail_at(reader, "a regular expression without an end");
+        return fail_at(reader, "an unterminated regular expression");
     }
     if (is_name_byte(peek(reader))) {
         return fail_at(reader, "options of regular expressions are not supported");
@@ -271,7 +271,7 @@ static trm_grammar_node *read_atom(ebnf_reader *reader)
         return trm_grammar_class(reader->tree, none, 0, true);
     }
     if (size == 0) {
-        return fail_at(reader, "a text, a class, a name or a bracket is expected");
+        return fail_at(reader, "expected a string, a class, a name or a bracket");
     }
     int32_t rule = rule_of(reader, reader->text + reader->at, size);
     reader->at += size;
@@ -288,7 +288,7 @@ static int32_t read_count(ebnf_reader *reader)
     return count;
 }
 
-/* {2} {2,} {2,5} {,5}, and Lark's ~ 2 and ~ 2..5. */
+/* Reads {2} {2,} {2,5} {,5}, and Lark's ~ 2 and ~ 2..5. */
 static bool read_times(ebnf_reader *reader, int32_t *min, int32_t *max)
 {
     bool braces = reader->text[reader->at++] == '{';
@@ -302,7 +302,7 @@ static bool read_times(ebnf_reader *reader, int32_t *min, int32_t *max)
         skip_space(reader, false);
     }
     if ((braces && !skip(reader, '}')) || *min > MOST_TIMES || *max > MOST_TIMES) {
-        fail_at(reader, "a repetition is wrong, or of more than 10000 times");
+        fail_at(reader, "a repetition is invalid, or of more than 10000 times");
         return false;
     }
     return true;
@@ -376,7 +376,7 @@ static void read_rule(ebnf_reader *reader)
     size_t size = name_size(reader);
     int32_t rule = size == 0 ? -1 : rule_of(reader, reader->text + reader->at, size);
     if (rule < 0) {
-        fail_at(reader, "the name of a rule is expected");
+        fail_at(reader, "expected the name of a rule");
         return;
     }
     reader->at += size;
@@ -386,7 +386,7 @@ static void read_rule(ebnf_reader *reader)
         skip_space(reader, false);
     }
     if (!looks_at(reader, reader->lark ? ":" : "::=")) {
-        fail_at(reader, reader->lark ? "':' is expected" : "'::=' is expected");
+        fail_at(reader, reader->lark ? "expected ':'" : "expected '::='");
         return;
     }
     reader->at += reader->lark ? 1 : 3;
@@ -400,11 +400,11 @@ static void read_rule(ebnf_reader *reader)
     }
     skip_space(reader, false);
     if (reader->at < reader->size && peek(reader) != '\n') {
-        fail_at(reader, "something else than the end of the rule follows");
+        fail_at(reader, "expected the end of the rule");
     }
 }
 
-/* Which notation it is: "::=" stands outside of texts and comments in one only. */
+/* Recognizes the notation: only llama.cpp's has "::=" outside of strings and comments. */
 static bool is_lark(const char *text, size_t size)
 {
     return memmem(text, size, "::=", 3) == NULL;
@@ -424,13 +424,13 @@ void trm_grammar_read_ebnf(trm_grammar_tree *tree, const char *text, size_t size
     }
     for (size_t i = 0; i < tree->n_rules && tree->status == TRM_OK; i++) {
         if (tree->rules[i].node == NULL) {
-            trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT,
-                             "the grammar uses the rule %.60s, which it does not define", tree->rules[i].name);
+            trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar uses the undefined rule %.60s",
+                             tree->rules[i].name);
         }
     }
     const char *root = reader.lark ? "start" : "root";
     tree->root = trm_grammar_find_rule(tree, root, strlen(root));
     if (tree->status == TRM_OK && tree->root < 0) {
-        trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar has no rule %s to start with", root);
+        trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar has no start rule %s", root);
     }
 }

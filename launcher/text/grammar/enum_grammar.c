@@ -1,4 +1,4 @@
-/* One of several texts. */
+/* Grammars that match one of several texts. */
 #include <string.h>
 
 #include "base/error.h"
@@ -23,7 +23,7 @@ void trm_grammar_read_enum(trm_grammar_tree *tree, const char *text, size_t size
          item = trm_json_next(item)) {
         const char *string = trm_json_string(item);
         if (string == NULL) {
-            trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "a choice has an item that is no string");
+            trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "a choice has an element that is not a string");
         } else {
             trm_grammar_append(tree, list, trm_grammar_text(tree, string, strlen(string)));
         }

@@ -11,9 +11,9 @@
 #include "launcher/text/grammar/vocab.h"
 
 #define LARGEST_TEXT   ((size_t)1 << 20)
-#define MEMORY_LIMIT   ((size_t)64 << 20) /* of a machine, before what no state needs is dropped */
-#define MOST_MASKS     1024               /* kept; 16 KiB each for 128 thousand tokens */
-#define VISITS_TO_LOOK 8                  /* entries in a walk before it pays to find what leads back */
+#define MEMORY_LIMIT   ((size_t)64 << 20) /* size of a pushdown automaton before unused entries are dropped */
+#define MOST_MASKS     1024               /* masks to keep; 16 KiB each for 128 thousand tokens */
+#define VISITS_TO_LOOK 8                  /* entries in a walk from which it pays to find self loops */
 
 struct trm_grammar_state {
     trm_grammar *grammar;
@@ -25,7 +25,7 @@ struct trm_grammar_state {
 struct trm_grammar {
     const trm_grammar_vocab *vocab;
     trm_grammar_automaton automaton;
-    pthread_mutex_t lock; /* for everything below */
+    pthread_mutex_t lock; /* guards everything below */
     trm_grammar_pushdown pushdown;
     trm_grammar_state *states;
     size_t n_states, n_masks;
@@ -67,11 +67,10 @@ TRM_CALL(NULL, trm_grammar_compile,
          (vocab, kind, text, size, grammar))
 {
     if (vocab == NULL || grammar == NULL || (text == NULL && (size > 0 || kind != TRM_GRAMMAR_JSON))) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "trm_grammar_compile needs a vocabulary, a text and a place for the grammar");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_compile needs a vocabulary, a text and an output argument");
     }
     if (size > LARGEST_TEXT) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a grammar of %zu bytes, at most %zu are accepted", size, LARGEST_TEXT);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar has %zu bytes, expected at most %zu", size, LARGEST_TEXT);
     }
     trm_grammar *made = calloc(1, sizeof(*made));
     if (made == NULL) {
@@ -126,7 +125,7 @@ static trm_status add_state(trm_grammar *grammar, trm_grammar_state **state)
 TRM_CALL(NULL, trm_grammar_state_create, (trm_grammar *grammar, trm_grammar_state **state), (grammar, state))
 {
     if (grammar == NULL || state == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_create needs a grammar and a place for the state");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_create needs a grammar and an output argument");
     }
     uint32_t config;
     trm_grammar_state *made = NULL;
@@ -147,7 +146,7 @@ TRM_CALL(NULL, trm_grammar_state_create, (trm_grammar *grammar, trm_grammar_stat
 TRM_CALL(NULL, trm_grammar_state_copy, (const trm_grammar_state *state, trm_grammar_state **copy), (state, copy))
 {
     if (state == NULL || copy == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_copy needs a state and a place for its copy");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_copy needs a state and an output argument");
     }
     trm_grammar_state *made = NULL;
     pthread_mutex_lock(&state->grammar->lock);
@@ -181,7 +180,7 @@ void trm_grammar_state_destroy(trm_grammar_state *state)
     free(state);
 }
 
-/* Drops what no state needs if there is much of it. */
+/* Drops entries that no state needs if there are many. */
 static trm_status collect(trm_grammar *grammar)
 {
     if (trm_grammar_pushdown_memory(&grammar->pushdown) < MEMORY_LIMIT) {
@@ -244,7 +243,7 @@ TRM_CALL(NULL, trm_grammar_state_accept, (trm_grammar_state *state, int32_t toke
          (state, token, accepted))
 {
     if (state == NULL || accepted == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_accept needs a state and a place for the answer");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_accept needs a state and an output argument");
     }
     pthread_mutex_lock(&state->grammar->lock);
     trm_status status = accept(state, token, accepted);
@@ -260,8 +259,8 @@ static void set_bits(const trm_grammar_trie *trie, uint32_t first, uint32_t end,
     }
 }
 
-/* Walks the tree of tokens along with the configurations that their bytes lead to. Where all bytes of a subtree lead a
- * configuration back to itself, its tokens are allowed without a look at each. */
+/* Walks the tree of tokens along with the configurations that their bytes reach. If all bytes of a subtree lead a
+ * configuration back to itself, its tokens are allowed without visiting each. */
 static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint32_t config, uint32_t *bits)
 {
     trm_grammar_pushdown *pushdown = &grammar->pushdown;
@@ -303,7 +302,7 @@ static void drop_masks(trm_grammar *grammar)
 
 static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words);
 
-/* The mask of a configuration from that of the one like it, which has the same short tokens. */
+/* Derives the mask of a configuration from that of the equivalent one, which allows the same short tokens. */
 static trm_status derive_mask(trm_grammar *grammar, uint32_t config, uint32_t alike, uint32_t *mask, size_t words)
 {
     const uint32_t *is_longer = grammar->vocab->is_longer;
@@ -364,7 +363,7 @@ static trm_status fill_mask(trm_grammar_state *state, uint32_t *bits)
 TRM_CALL(NULL, trm_grammar_state_mask, (trm_grammar_state *state, uint32_t *bits), (state, bits))
 {
     if (state == NULL || bits == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_mask needs a state and a place for the mask");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_grammar_state_mask needs a state and an output argument");
     }
     pthread_mutex_lock(&state->grammar->lock);
     trm_status status = fill_mask(state, bits);

@@ -1,5 +1,5 @@
-/* The pieces that JSON texts are made of. Numbers have at most 18 digits before the point and 18 behind it: more say
- * nothing, and a model that writes digits for ever is a common fault. */
+/* The parts of JSON texts. Numbers have at most 18 digits before the point and 18 after it: more carry no information,
+ * and models sometimes write digits without end. */
 #include "launcher/text/grammar/json_grammar.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-#define MOST_INDENT 24 /* characters of white space behind a line end */
+#define MOST_INDENT 24 /* characters of white space after a line end */
 #define MOST_DIGITS 18
 #define LARGEST     INT64_C(999999999999999999)
 
@@ -22,7 +22,7 @@ static trm_grammar_node *digits(trm_grammar_json *json, int32_t min, int32_t max
     return trm_grammar_repeat(json->tree, class_of(json, '0', '9'), min, max);
 }
 
-/* A call of the rule in *slot, made by `make` if it is not there yet. */
+/* A call of the rule in *slot; `make` makes the rule if it does not exist. */
 static trm_grammar_node *shared(trm_grammar_json *json, int32_t *slot, const char *name,
                                 trm_grammar_node *(*make)(trm_grammar_json *json))
 {
@@ -38,7 +38,7 @@ static trm_grammar_node *shared(trm_grammar_json *json, int32_t *slot, const cha
     return trm_grammar_call(json->tree, *slot - 1);
 }
 
-/* Nothing, a space, or a line end and an indent: bounded, since a model might write white space for ever. */
+/* Nothing, a space, or a line end and an indent: bounded, since a model might write white space without end. */
 static trm_grammar_node *make_space(trm_grammar_json *json)
 {
     static const trm_grammar_range blank[] = {{' ', ' '}, {'\t', '\t'}};
@@ -191,7 +191,7 @@ trm_grammar_node *trm_grammar_json_value(trm_grammar_json *json)
     return shared(json, &json->value, "(value)", make_value);
 }
 
-/* How a character is escaped between quotes; NULL if it is not. */
+/* The escape of a character between quotes; NULL if it needs none. */
 static const char *escape_of(int32_t c, char text[8])
 {
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
@@ -273,7 +273,7 @@ void trm_grammar_read_json(trm_grammar_tree *tree)
 
 /* ---- ranges of integers ---- */
 
-/* Digits from low to high, which have the same count of digits. */
+/* Digits from low to high, which have equally many digits. */
 static trm_grammar_node *same_length(trm_grammar_json *json, const char *low, const char *high)
 {
     trm_grammar_tree *tree = json->tree;
@@ -333,8 +333,8 @@ trm_grammar_node *trm_grammar_json_range(trm_grammar_json *json, int64_t min, in
     min = min < -LARGEST ? -LARGEST : min;
     max = max > LARGEST ? LARGEST : max;
     if (min > max) {
-        return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "no integer lies from %lld to %lld", (long long)min,
-                                (long long)max);
+        return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "there is no integer from %lld to %lld",
+                                (long long)min, (long long)max);
     }
     if (min < 0) {
         trm_grammar_append(tree, list,

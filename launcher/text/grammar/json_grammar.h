@@ -1,12 +1,12 @@
 /*
- * The pieces that JSON texts are made of, as expressions.
+ * The parts of JSON texts, as expressions.
  */
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_JSON_GRAMMAR_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_JSON_GRAMMAR_H
 
 #include "launcher/text/grammar/tree.h"
 
-/* Rules that are made when they are first asked for. */
+/* Rules, made on first use. */
 typedef struct trm_grammar_json {
     trm_grammar_tree *tree;
     int32_t space, string, number, integer, value, object, array; /* 0: not made yet, else the rule + 1 */
@@ -24,9 +24,9 @@ trm_grammar_node *trm_grammar_json_character(trm_grammar_json *json);
 /* first ("," space more)* between brackets such as "{" and "}". */
 trm_grammar_node *trm_grammar_json_brackets(trm_grammar_json *json, const char *open, trm_grammar_node *content,
                                             const char *close);
-/* A text of the document, with its quotes, escaped where it has to be. */
+/* A string of the document in quotes, escaped where necessary. */
 trm_grammar_node *trm_grammar_json_quoted(trm_grammar_json *json, const char *text);
-/* Integers from min to max, as they are written. */
+/* Integers from min to max in decimal. */
 trm_grammar_node *trm_grammar_json_range(trm_grammar_json *json, int64_t min, int64_t max);
 
 #endif

@@ -1,4 +1,5 @@
-/* States are put into classes by what they are, and classes are split TRM_GRAMMAR_NEAR times by where they lead. */
+/* States are partitioned into classes by what they are, and classes are split TRM_GRAMMAR_NEAR times by where they
+ * lead. */
 #include "launcher/text/grammar/minimize.h"
 
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 typedef struct splitter {
     const trm_grammar_automaton *a;
-    uint32_t *class_of, *next_of; /* [n_states] before and after a round; DEAD is in a class of its own */
+    uint32_t *class_of, *next_of; /* [n_states] before and after a round; DEAD has a class of its own */
     uint32_t *first;              /* [n_states] first state of a class of the round */
     uint32_t *slots;              /* [n_slots] class + 1 */
     size_t n_slots;
@@ -29,7 +30,7 @@ static uint32_t class_after(const splitter *s, uint32_t state, uint32_t class)
     return target == TRM_GRAMMAR_DEAD ? TRM_GRAMMAR_DEAD : s->class_of[target];
 }
 
-/* What a state is by itself, or, in later rounds, where it leads. */
+/* The signature of a state: what it is, or in later rounds where it leads. */
 static uint64_t hash_state(const splitter *s, uint32_t state, bool by_moves)
 {
     const trm_grammar_automaton *a = s->a;
@@ -67,7 +68,7 @@ static bool are_equal(const splitter *s, uint32_t x, uint32_t y, bool by_moves)
     return equal;
 }
 
-/* Puts all states into the classes of a round. */
+/* Partitions all states in a round. */
 static void split(splitter *s, bool by_moves)
 {
     memset(s->slots, 0, s->n_slots * sizeof(*s->slots));

@@ -1,6 +1,6 @@
 /*
- * States that nothing of TRM_GRAMMAR_NEAR bytes tells apart, such as those of a string of 100 and of 90 characters
- * more. Masks of short tokens are the same for them, so one is made for all.
+ * States that no text of up to TRM_GRAMMAR_NEAR bytes distinguishes, such as those of a string of 100 and of 90 more
+ * characters. Masks of short tokens are the same for them, so one mask serves all.
  */
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_MINIMIZE_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_MINIMIZE_H
@@ -9,7 +9,7 @@
 
 #define TRM_GRAMMAR_NEAR 16 /* bytes; few tokens are longer */
 
-/* Fills automaton->alike: for each state the first one like it, itself where that would take too long to find out. */
+/* Fills automaton->alike: for each state the first equivalent one, or itself if finding out would take too long. */
 trm_status trm_grammar_find_alike(trm_grammar_automaton *automaton);
 
 #endif

@@ -1,4 +1,4 @@
-/* From expressions to nondeterministic automata, characters as their bytes of UTF-8. */
+/* From expressions to nondeterministic automata, with characters as their UTF-8 bytes. */
 #include "launcher/text/grammar/nfa.h"
 
 #include <stdlib.h>
@@ -57,7 +57,7 @@ static trm_status link_bytes(trm_grammar_nfa *nfa, uint32_t from, uint32_t to, u
                     (trm_grammar_edge){.target = to, .kind = TRM_GRAMMAR_EDGE_BYTES, .first = first, .last = last});
 }
 
-/* The code points from first[] to last[], which have `size` bytes each, as a tree of byte ranges. */
+/* The code points from first[] to last[], all of `size` bytes, as a tree of byte ranges. */
 static trm_status link_encoded(trm_grammar_nfa *nfa, uint32_t from, uint32_t to, const uint8_t *first,
                                const uint8_t *last, size_t size)
 {
@@ -97,7 +97,7 @@ static trm_status link_class(trm_grammar_nfa *nfa, uint32_t from, uint32_t to, c
     static const int32_t ends[4] = {0x7f, 0x7ff, 0xffff, 0x10ffff};
     for (size_t i = 0; i < node->size; i++) {
         int32_t at = node->ranges[i].first;
-        for (size_t length = 1; length <= 4; length++) { /* parts that are encoded in as many bytes */
+        for (size_t length = 1; length <= 4; length++) { /* parts with equally long encodings */
             int32_t end = node->ranges[i].last < ends[length - 1] ? node->ranges[i].last : ends[length - 1];
             if (at > end) {
                 continue;
@@ -156,7 +156,7 @@ static trm_status link_repeat(nfa_builder *builder, uint32_t from, uint32_t to, 
         TRM_TRY(link_node(builder, at, next, node->child));
         at = next;
     }
-    if (node->max < 0) { /* a loop between states of its own, so that nothing else gets into it */
+    if (node->max < 0) { /* a loop between its own states, so that nothing else enters it */
         uint32_t loop = 0;
         TRM_TRY(new_state(nfa, &loop));
         TRM_TRY(new_state(nfa, &next));
@@ -185,12 +185,12 @@ static trm_status link_any_of(nfa_builder *builder, uint32_t from, uint32_t to, 
     return TRM_OK;
 }
 
-/* Everything that the expression matches leads from one state to the other. Edges that end at `to` or begin at `from`
- * may be shared with neighbours, but none leads back into `from` or out of `to` from here. */
+/* Leads from one state to the other by everything that the expression matches. Neighbors may share edges that end at
+ * `to` or begin at `from`, but none leads back into `from` or out of `to` from here. */
 static trm_status link_node(nfa_builder *builder, uint32_t from, uint32_t to, const trm_grammar_node *node)
 {
     if (++builder->depth > DEEPEST) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is nested too deep");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is nested too deeply");
     }
     trm_status status = TRM_OK;
     switch (node->kind) {

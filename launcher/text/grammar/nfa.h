@@ -1,5 +1,5 @@
 /*
- * Nondeterministic automata of a grammar's rules, between its tree and its automaton.
+ * Nondeterministic automata of a grammar's rules, built from its tree.
  */
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_NFA_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_NFA_H

@@ -1,6 +1,6 @@
 /*
- * Numbers between bounds, as decimals without an exponent: a choice by the digits before the point, and where those
- * equal a bound's, by the digits behind it.
+ * Numbers between bounds, as decimals without an exponent: alternatives by the digits before the point and, where
+ * those equal a bound's, by the digits after it.
  */
 #include "launcher/text/grammar/number.h"
 
@@ -15,7 +15,7 @@
 #define MOST_FRACTION 18
 #define LARGEST_WHOLE INT64_C(999999999999999)
 
-/* A bound without its sign. */
+/* The absolute value of a bound. */
 typedef struct decimal {
     int64_t whole;
     char fraction[40]; /* digits, no zeros at the end */
@@ -33,7 +33,7 @@ static trm_grammar_node *digits(trm_grammar_json *json, char first, char last, i
     return trm_grammar_repeat(json->tree, trm_grammar_class(json->tree, &range, 1, false), min, max);
 }
 
-/* A digit of a range and any others; nothing for an empty range. */
+/* A digit of a range, then any digits; nothing for an empty range. */
 static trm_grammar_node *free_behind(trm_grammar_json *json, char first, char last)
 {
     if (first > last) {
@@ -48,7 +48,7 @@ static trm_grammar_node *then(trm_grammar_json *json, char digit, trm_grammar_no
     return trm_grammar_sequence(json->tree, 2, digits(json, digit, digit, 1, 1), rest);
 }
 
-/* Digits (at least `least`) that make a fraction of f or more; with `exclusive` of more. */
+/* At least `least` digits of a fraction >= f; with `exclusive` > f. */
 static trm_grammar_node *at_least(trm_grammar_json *json, const char *f, bool exclusive, int32_t least)
 {
     if (*f == '\0') {
@@ -60,7 +60,7 @@ static trm_grammar_node *at_least(trm_grammar_json *json, const char *f, bool ex
                               then(json, *f, at_least(json, f + 1, exclusive, 0)));
 }
 
-/* Digits that make a fraction of f or less; with `exclusive` of less. */
+/* Digits of a fraction <= f; with `exclusive` < f. */
 static trm_grammar_node *at_most(trm_grammar_json *json, const char *f, bool exclusive, int32_t least)
 {
     if (*f == '\0') {
@@ -97,7 +97,7 @@ static trm_grammar_node *between(trm_grammar_json *json, const char *low, bool l
                               then(json, *high, at_most(json, high + 1, high_exclusive, 0)));
 }
 
-/* The digits of `whole`, and a point with digits behind it where they are wanted. */
+/* The digits of `whole`, then a point with digits if wanted. */
 static trm_grammar_node *with_fraction(trm_grammar_json *json, int64_t whole, trm_grammar_node *fraction, bool bare)
 {
     char text[24];

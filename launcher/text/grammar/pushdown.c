@@ -1,4 +1,4 @@
-/* Stacks, configurations and the way from one to the next. */
+/* Stacks, configurations and the moves between them. */
 #include "launcher/text/grammar/pushdown.h"
 
 #include <stdlib.h>
@@ -127,7 +127,7 @@ static trm_status push_stack(trm_grammar_pushdown *pushdown, uint32_t state, uin
 
 static trm_status fail_ambiguous(void)
 {
-    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the grammar has too many ways to read the text");
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the grammar is too ambiguous for the text");
 }
 
 static void begin_closure(trm_grammar_pushdown *pushdown)
@@ -156,7 +156,7 @@ static trm_status add_pair(trm_grammar_pushdown *pushdown, uint32_t state, uint3
     return TRM_OK;
 }
 
-/* Follows calls and returns, which take no text; pairs that text can go on from are found. */
+/* Follows calls and returns, which take no text; finds the pairs from which text can continue. */
 static trm_status close_pairs(trm_grammar_pushdown *pushdown)
 {
     const trm_grammar_automaton *a = pushdown->automaton;
@@ -220,7 +220,7 @@ static trm_status add_config(trm_grammar_pushdown *pushdown, uint32_t slot)
 {
     size_t classes = pushdown->automaton->n_classes;
     if (pushdown->n_configs == MOST_CONFIGS) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d places in one step", MOST_CONFIGS);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d positions in one step", MOST_CONFIGS);
     }
     void *data = pushdown->items;
     TRM_TRY(trm_array_grow(&data, &pushdown->item_capacity, pushdown->n_items + pushdown->n_found, sizeof(uint64_t)));
@@ -246,7 +246,7 @@ static trm_status add_config(trm_grammar_pushdown *pushdown, uint32_t slot)
     return TRM_OK;
 }
 
-/* The configuration of what was found. */
+/* The configuration of the pairs found. */
 static trm_status find_config(trm_grammar_pushdown *pushdown, uint32_t *config)
 {
     if (pushdown->n_found == 0 && !pushdown->found_end) {
@@ -280,8 +280,8 @@ trm_status trm_grammar_pushdown_start(trm_grammar_pushdown *pushdown, uint32_t *
     TRM_TRY(add_pair(pushdown, pushdown->automaton->start, 0));
     TRM_TRY(close_pairs(pushdown));
     TRM_TRY(find_config(pushdown, config));
-    if (*config == TRM_GRAMMAR_NOWHERE) { /* all ways in are deeper than a stack may be */
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is nested too deep");
+    if (*config == TRM_GRAMMAR_NOWHERE) { /* all continuations are deeper than a stack may be */
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is nested too deeply");
     }
     return TRM_OK;
 }
@@ -333,7 +333,7 @@ trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32
     return TRM_OK;
 }
 
-/* A stack of another machine in this one. */
+/* Copies a stack of another pushdown automaton. */
 static trm_status copy_stack(trm_grammar_pushdown *pushdown, const trm_grammar_pushdown *from, uint32_t stack,
                              uint32_t *copy)
 {
@@ -370,7 +370,7 @@ trm_status trm_grammar_pushdown_collect(trm_grammar_pushdown *pushdown, uint32_t
     uint32_t *numbers = calloc(n + 1, sizeof(*numbers));
     trm_status status = TRM_OK;
     if (numbers == NULL) {
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu places of a grammar", n);
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu positions of a grammar", n);
     }
     for (size_t i = 0; i < n && status == TRM_OK; i++) {
         status = copy_config(&fresh, pushdown, *configs[i], &numbers[i]);

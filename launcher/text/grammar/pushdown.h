@@ -1,18 +1,18 @@
 /*
- * The pushdown automaton at work. A configuration is the set of (state, stack) pairs that the text so far leads to.
- * Both stacks and configurations are kept once each and have numbers, and where a configuration goes on a byte is noted
- * when it was found, so that after a while a text is followed by looking up numbers, as if the grammar were regular.
+ * Runs the pushdown automaton. A configuration is the set of (state, stack) pairs that the text so far leads to.
+ * Stacks and configurations are interned and numbered, and the move of a configuration on a byte is cached, so that
+ * after a while a text is followed by table lookups, as if the grammar were regular.
  */
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_PUSHDOWN_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_PUSHDOWN_H
 
 #include "launcher/text/grammar/automaton.h"
 
-#define TRM_GRAMMAR_NOWHERE UINT32_MAX       /* no text goes on this way */
-#define TRM_GRAMMAR_UNKNOWN (UINT32_MAX - 1) /* not found yet */
+#define TRM_GRAMMAR_NOWHERE UINT32_MAX       /* no text continues here */
+#define TRM_GRAMMAR_UNKNOWN (UINT32_MAX - 1) /* not computed yet */
 
 typedef struct trm_grammar_stack {
-    uint32_t state;  /* to go on with */
+    uint32_t state;  /* state to continue in */
     uint32_t parent; /* the stack below; 0 is the empty one */
     uint32_t depth;
     uint32_t next; /* of the same hash, + 1 */
@@ -24,7 +24,7 @@ typedef struct trm_grammar_config {
     bool ends;                    /* the text may end here */
     bool self_known;
     uint8_t visits;
-    uint64_t self_groups; /* groups of bytes that lead back here */
+    uint64_t self_groups; /* groups of bytes that lead back to this configuration */
     uint32_t *mask;       /* of allowed tokens, or NULL */
 } trm_grammar_config;
 
@@ -42,9 +42,9 @@ typedef struct trm_grammar_pushdown {
     size_t move_capacity;
     uint64_t *items;
     size_t n_items, item_capacity;
-    /* the closure being made */
+    /* the closure under construction */
     uint64_t *found, *todo; /* [MOST_ITEMS] */
-    uint32_t *seen;         /* stamps of a hash table over pairs */
+    uint32_t *seen;         /* stamps of a hash table of pairs */
     uint64_t *seen_items;
     uint32_t stamp, n_found, n_todo, n_seen;
     bool found_end;
@@ -54,11 +54,11 @@ typedef struct trm_grammar_pushdown {
 
 trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_grammar_automaton *automaton);
 void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown);
-/* Begins a call, which gets its share of work. */
+/* Begins a call, which has a budget of work. */
 void trm_grammar_pushdown_begin(trm_grammar_pushdown *pushdown);
 /* The configuration before any text. */
 trm_status trm_grammar_pushdown_start(trm_grammar_pushdown *pushdown, uint32_t *config);
-/* Where a class of bytes leads, found and noted. */
+/* Computes and caches the move on a class of bytes. */
 trm_status trm_grammar_pushdown_find(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t class, uint32_t *next);
 static inline trm_status trm_grammar_pushdown_step(trm_grammar_pushdown *pushdown, uint32_t config, uint8_t byte,
                                                    uint32_t *next)
@@ -67,14 +67,14 @@ static inline trm_status trm_grammar_pushdown_step(trm_grammar_pushdown *pushdow
     *next = pushdown->moves[(size_t)config * pushdown->automaton->n_classes + class];
     return *next != TRM_GRAMMAR_UNKNOWN ? TRM_OK : trm_grammar_pushdown_find(pushdown, config, class, next);
 }
-/* The configuration in which every state is the first one like it: what TRM_GRAMMAR_NEAR bytes may follow is the same.
+/* The configuration with every state replaced by its first equivalent: it allows the same next TRM_GRAMMAR_NEAR bytes.
  */
 trm_status trm_grammar_pushdown_find_alike(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t *alike);
-/* Finds which groups of bytes lead back to the configuration. */
+/* Finds the groups of bytes that lead back to the configuration. */
 trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32_t config);
 /* Bytes in use. */
 size_t trm_grammar_pushdown_memory(const trm_grammar_pushdown *pushdown);
-/* Drops everything but the configurations [n], whose numbers change. */
+/* Drops everything except the configurations [n], whose numbers change. */
 trm_status trm_grammar_pushdown_collect(trm_grammar_pushdown *pushdown, uint32_t *const *configs, size_t n);
 
 #endif

@@ -1,5 +1,5 @@
-/* Regular expressions as JSON schemas and clients write them: the common part of ECMA 262 and Python. A text matches as
- * a whole, so anchors at the ends change nothing. */
+/* Regular expressions as JSON schemas and clients write them: the common subset of ECMA 262 and Python. A text matches
+ * as a whole, so anchors at the ends change nothing. */
 #include <string.h>
 
 #include "base/error.h"
@@ -65,7 +65,7 @@ static int32_t take_character(regex_reader *reader)
     return c;
 }
 
-/* \d \w \s and their complements, ASCII but for the white space. false: another letter. */
+/* \d \w \s and their complements, ASCII except for white space. false: another letter. */
 static bool add_named_class(regex_reader *reader, range_list *list, char name)
 {
     static const trm_grammar_range digits[] = {{'0', '9'}};
@@ -112,7 +112,7 @@ static int32_t read_hex(regex_reader *reader, size_t digits)
     return value;
 }
 
-/* A character behind a backslash that stands for one character. */
+/* Reads an escape of one character after its backslash. */
 static int32_t read_escape(regex_reader *reader)
 {
     static const char from[] = "nrtfv0", to[] = "\n\r\t\f\v";
@@ -135,7 +135,7 @@ static int32_t read_escape(regex_reader *reader)
         size_t digits = end == NULL ? 0 : (size_t)(end - reader->text) - reader->at;
         int32_t value = digits >= 1 && digits <= 6 ? read_hex(reader, digits) : -1;
         if (value < 0 || value > 0x10ffff || !skip(reader, '}')) {
-            fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a wrong code point");
+            fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "an invalid code point");
             return 0;
         }
         return value;
@@ -169,10 +169,10 @@ static trm_grammar_node *read_class(regex_reader *reader)
         if (first && reader->at > 0 && reader->text[reader->at - 1] == ']') {
             /* "[]" is empty in ECMA, a bracket in Python */
             return fail_at(reader, TRM_ERROR_UNSUPPORTED,
-                           "a bracket at the start of a class is not supported; escape it");
+                           "a bracket at the start of a class is not supported, escape it");
         }
         if (at_end(reader)) {
-            return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a class without an end");
+            return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "an unterminated class");
         }
         int32_t low;
         if (skip(reader, '\\')) {
@@ -226,7 +226,7 @@ static trm_grammar_node *read_group(regex_reader *reader)
     reader->groups--;
     reader->tree->depth--;
     if (!skip(reader, ')')) {
-        return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a group without an end");
+        return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "an unterminated group");
     }
     return node;
 }
@@ -276,7 +276,7 @@ static int32_t read_count(regex_reader *reader)
     return count;
 }
 
-/* {3} {3,} {3,5} {,5}; a brace that begins none of these is a character. */
+/* Reads {3} {3,} {3,5} {,5}; any other brace is literal. */
 static bool read_braces(regex_reader *reader, int32_t *min, int32_t *max)
 {
     size_t begin = reader->at++;
@@ -310,7 +310,7 @@ static trm_grammar_node *read_repeated(regex_reader *reader)
         } else if (peek(reader) != '{' || !read_braces(reader, &min, &max)) {
             break;
         }
-        (void)skip(reader, '?'); /* how eager a match is does not change what matches */
+        (void)skip(reader, '?'); /* greediness does not change what matches */
         if (++levels > 20) {
             return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "too many repetitions of repetitions");
         }
@@ -353,7 +353,7 @@ trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *tex
     }
     trm_grammar_node *node = read_alternatives(&reader);
     if (tree->status == TRM_OK && reader.at < size) {
-        return fail_at(&reader, TRM_ERROR_INVALID_ARGUMENT, "a bracket closes that none opened");
+        return fail_at(&reader, TRM_ERROR_INVALID_ARGUMENT, "an unmatched closing bracket");
     }
     return node;
 }

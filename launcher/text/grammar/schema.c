@@ -1,7 +1,7 @@
 /*
  * JSON schemas: OpenAI's structured outputs and more. Properties come in the order of the schema; objects and tuples
- * that say nothing about additional members have none. Keywords that limit what is valid and that are not known here
- * are refused, never ignored.
+ * without a statement about additional members have none. Unknown keywords that restrict what is valid are refused,
+ * never ignored.
  */
 #include "launcher/text/grammar/schema.h"
 
@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "launcher/text/strings/buffer.h"
 
-/* The member also if it is null; NULL if absent. */
+/* The member, also if it is null; NULL if absent. */
 const trm_json *trm_schema_member(const trm_json *object, const char *key)
 {
     for (const trm_json *item = trm_json_first(object); item != NULL; item = trm_json_next(item)) {
@@ -64,7 +64,7 @@ trm_grammar_node *trm_schema_call(schema_reader *reader, const trm_json *schema)
     return trm_grammar_call(reader->tree, rule);
 }
 
-/* One name of a JSON pointer, ~0 and ~1 read. */
+/* Reads a name of a JSON pointer with ~0 and ~1. */
 static bool take_name(const char **pointer, char *name, size_t capacity)
 {
     size_t n = 0;
@@ -103,7 +103,7 @@ static trm_grammar_node *ref_node(schema_reader *reader, const trm_json *ref)
         }
     }
     if (at == NULL || *rest != '\0') {
-        return trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: $ref %.200s names nothing",
+        return trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: $ref %.200s does not exist",
                                 pointer);
     }
     return trm_schema_call(reader, at);
@@ -133,10 +133,10 @@ static trm_grammar_node *typed_node(schema_reader *reader, const trm_json *schem
     if (strcmp(type, "null") == 0) {
         return trm_grammar_literal(tree, "null");
     }
-    return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: the type %.40s is not known", type);
+    return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: unknown type %.40s", type);
 }
 
-/* What a schema without a type speaks of; NULL: anything. */
+/* The type that the keywords of a schema without a type imply; NULL: any. */
 static const char *implied_type(const trm_json *schema)
 {
     static const char *const keys[][2] = {
@@ -215,7 +215,7 @@ static const char *const known[] = {"type",
                                     "exclusiveMaximum",
                                     NULL};
 
-/* Keywords beside those that decide alone. */
+/* Keywords next to those that decide alone. */
 static bool check_keywords(schema_reader *reader, const trm_json *schema, const char *alone)
 {
     for (const trm_json *item = trm_json_first(schema); item != NULL; item = trm_json_next(item)) {
@@ -229,7 +229,7 @@ static bool check_keywords(schema_reader *reader, const trm_json *schema, const 
         }
         if (alone != NULL && strcmp(key, alone) != 0 && strcmp(key, "type") != 0) {
             char text[100];
-            snprintf(text, sizeof(text), "%.40s beside %.40s", key, alone);
+            snprintf(text, sizeof(text), "%.40s together with %.40s", key, alone);
             trm_schema_fail_unsupported(reader, text);
             return false;
         }
@@ -237,12 +237,12 @@ static bool check_keywords(schema_reader *reader, const trm_json *schema, const 
     return true;
 }
 
-/* anyOf and oneOf; alternatives without a type have that of the schema around them. */
+/* Reads anyOf and oneOf; alternatives without a type have that of the enclosing schema. */
 static trm_grammar_node *alternatives_node(schema_reader *reader, const trm_json *list, const char *type)
 {
     trm_grammar_node *node = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
     if (!trm_json_is_array(list) || trm_json_count(list) == 0) {
-        return trm_schema_fail_wrong(reader, "anyOf or oneOf is no array of at least one schema");
+        return trm_schema_fail_wrong(reader, "anyOf or oneOf is not an array of at least one schema");
     }
     for (const trm_json *item = trm_json_first(list); item != NULL && reader->tree->status == TRM_OK;
          item = trm_json_next(item)) {
@@ -305,7 +305,7 @@ static trm_grammar_node *read_object_schema(schema_reader *reader, const trm_jso
     return type == NULL ? trm_grammar_json_value(&reader->json) : typed_node(reader, schema, type);
 }
 
-/* `type` is that of a schema around this one, or NULL. */
+/* `type` is that of the enclosing schema, or NULL. */
 trm_grammar_node *trm_schema_read(schema_reader *reader, const trm_json *schema, const char *type)
 {
     trm_grammar_tree *tree = reader->tree;

@@ -25,7 +25,8 @@ static trm_grammar_node *items_node(schema_reader *reader, const trm_json *items
     return min > 0 ? list : trm_grammar_repeat(tree, list, 0, 1);
 }
 
-/* Items by position and then `rest` ones, from the last backwards: each may be missing from position `min` on. */
+/* Items by position and then `rest` items, built from the last backwards: from position `min` on each may be missing.
+ */
 static trm_grammar_node *tuple_node(schema_reader *reader, const trm_json *prefix, const trm_json *rest, int32_t min,
                                     int32_t max)
 {
@@ -37,7 +38,7 @@ static trm_grammar_node *tuple_node(schema_reader *reader, const trm_json *prefi
     }
     bool open = rest != NULL && !(trm_json_is_bool(rest) && !trm_json_truth(rest, true));
     if (min > count && !open) {
-        return trm_schema_fail_wrong(reader, "minItems asks for more items than there can be");
+        return trm_schema_fail_wrong(reader, "minItems exceeds the possible number of items");
     }
     trm_grammar_node *tail = trm_grammar_literal(tree, "");
     if (open && (max < 0 || max > count)) {
@@ -67,7 +68,7 @@ trm_grammar_node *trm_schema_array(schema_reader *reader, const trm_json *schema
     int32_t min = 0, max = -1;
     trm_schema_read_count(reader, schema, "minItems", &min);
     trm_schema_read_count(reader, schema, "maxItems", &max);
-    if (trm_json_is_array(items)) { /* how tuples were written before 2020 */
+    if (trm_json_is_array(items)) { /* the form of tuples before 2020 */
         prefix = items;
         rest = trm_schema_member(schema, "additionalItems");
     }
@@ -90,8 +91,8 @@ typedef struct schema_property {
     bool required;
 } schema_property;
 
-/* Keys, from their byte `at` on, that are none of names [count], which are sorted and alike before that byte. Written
- * without escapes, so that no name hides behind one. */
+/* Keys, from byte `at` on, that are not in names [count], which are sorted and equal before that byte. Without escapes,
+ * so that no name hides behind one. */
 static trm_grammar_node *other_key(schema_reader *reader, const char *const *names, size_t count, size_t at)
 {
     trm_grammar_tree *tree = reader->tree;
@@ -142,7 +143,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* key ":" space value of a member that has no name in the schema. */
+/* key ":" space value of a member without a name in the schema. */
 static trm_grammar_node *extra_member(schema_reader *reader, const schema_property *properties, size_t count,
                                       const trm_json *schema)
 {
@@ -184,9 +185,9 @@ static trm_grammar_node *comma_before(schema_reader *reader, trm_grammar_node *n
 }
 
 /*
- * The members of an object, from the last backwards. `behind` is what may follow once a member was written, `first`
- * what may stand if none was yet. Both are rules where they are used twice, so that the expression stays linear in the
- * number of properties.
+ * The members of an object, built from the last backwards. `behind` may follow once a member was written, `first` may
+ * stand if none was yet. Both are rules if used twice, so that the expression stays linear in the number of
+ * properties.
  */
 static trm_grammar_node *members_node(schema_reader *reader, const schema_property *properties, size_t count,
                                       trm_grammar_node *extra, int32_t min_extra, int32_t max_extra)
@@ -240,7 +241,7 @@ static schema_property *list_properties(schema_reader *reader, const trm_json *s
     const trm_json *named = trm_schema_member(schema, "properties"), *required = trm_schema_member(schema, "required");
     trm_grammar_tree *tree = reader->tree;
     if ((named != NULL && !trm_json_is_object(named)) || (required != NULL && !trm_json_is_array(required))) {
-        trm_schema_fail_wrong(reader, "properties is no object, or required no array");
+        trm_schema_fail_wrong(reader, "properties is not an object, or required is not an array");
         return NULL;
     }
     size_t capacity = trm_json_count(named) + trm_json_count(required) + 1;
@@ -261,7 +262,7 @@ static schema_property *list_properties(schema_reader *reader, const trm_json *s
             i++;
         }
         if (name == NULL || (i == n && !open)) {
-            trm_schema_fail_wrong(reader, "required names a property that there cannot be");
+            trm_schema_fail_wrong(reader, "required names a property that is not allowed");
             return NULL;
         }
         if (i == n) {
@@ -293,13 +294,13 @@ trm_grammar_node *trm_schema_object(schema_reader *reader, const trm_json *schem
     }
     bool min_holds = (size_t)min <= n_required, max_holds = max < 0 || (!open && (size_t)max >= count);
     if (count > 0 && (!min_holds || !max_holds)) {
-        return trm_schema_fail_unsupported(reader, "minProperties or maxProperties beside properties");
+        return trm_schema_fail_unsupported(reader, "minProperties or maxProperties together with properties");
     }
     if (max >= 0 && max < min) {
         return trm_schema_fail_wrong(reader, "maxProperties is below minProperties");
     }
     if (count == 0 && !open && min > 0) {
-        return trm_schema_fail_wrong(reader, "minProperties asks for more members than there can be");
+        return trm_schema_fail_wrong(reader, "minProperties exceeds the possible number of members");
     }
     trm_grammar_node *more = open ? extra_member(reader, properties, count, extra) : NULL;
     trm_grammar_node *members =

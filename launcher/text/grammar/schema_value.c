@@ -65,7 +65,7 @@ static bool is_of(const trm_json *value, const char *type)
                                           : strcmp(type, "array") == 0 && trm_json_is_array(value);
 }
 
-/* Whether a value is of one of the types that a schema tells, or of that of the one around it, `type`. */
+/* Whether a value has one of the types of a schema, or the enclosing schema's `type`. */
 static bool fits(const trm_json *value, const trm_json *types, const char *type)
 {
     if (!trm_json_is_array(types)) {
@@ -89,7 +89,7 @@ trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values,
 {
     trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
     if (!trm_json_is_array(values) || trm_json_count(values) == 0) {
-        return trm_schema_fail_wrong(reader, "enum is no array of at least one value");
+        return trm_schema_fail_wrong(reader, "enum is not an array of at least one value");
     }
     for (const trm_json *item = trm_json_first(values); item != NULL && reader->tree->status == TRM_OK;
          item = trm_json_next(item)) {
@@ -102,7 +102,7 @@ trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values,
 
 /* ---- counts and bounds ---- */
 
-/* A count such as minItems; absent leaves *count. */
+/* Reads a count such as minItems; if absent, *count stays. */
 void trm_schema_read_count(schema_reader *reader, const trm_json *schema, const char *key, int32_t *count)
 {
     const trm_json *found = trm_schema_member(schema, key);
@@ -111,7 +111,7 @@ void trm_schema_read_count(schema_reader *reader, const trm_json *schema, const 
         return;
     }
     if (!trm_json_integer(found, &value) || value < 0) {
-        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is no count", key);
+        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is not a count", key);
     } else if (value > MOST_COUNT && strncmp(key, "min", 3) == 0) {
         trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is larger than %d", key,
                          MOST_COUNT);
@@ -124,7 +124,7 @@ static void read_bound(schema_reader *reader, const trm_json *schema, const char
 {
     const trm_json *found = trm_schema_member(schema, key);
     if (found != NULL && !trm_json_is_number(found)) {
-        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is no number", key);
+        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is not a number", key);
     }
     *bound = trm_json_is_number(found) ? trm_json_number(found, 0) : *bound;
 }
@@ -156,7 +156,7 @@ trm_grammar_node *trm_schema_integer(schema_reader *reader, const trm_json *sche
     max -= bounds.max_exclusive && max == bounds.max ? 1 : 0;
     if (min > max) {
         return trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT,
-                                "JSON schema: no integer lies between the minimum and the maximum");
+                                "JSON schema: there is no integer between the minimum and the maximum");
     }
     return trm_grammar_json_range(&reader->json, (int64_t)min, (int64_t)max);
 }
@@ -210,13 +210,13 @@ trm_grammar_node *trm_schema_string(schema_reader *reader, const trm_json *schem
     trm_schema_read_count(reader, schema, "minLength", &min);
     trm_schema_read_count(reader, schema, "maxLength", &max);
     if (pattern_member != NULL && pattern == NULL) {
-        return trm_schema_fail_wrong(reader, "pattern is no string");
+        return trm_schema_fail_wrong(reader, "pattern is not a string");
     }
     pattern = pattern == NULL && format != NULL ? format_pattern(format) : pattern;
     trm_grammar_node *text;
     if (pattern != NULL) {
         if (min > 0 || max >= 0) {
-            return trm_schema_fail_unsupported(reader, "a length beside a pattern or format");
+            return trm_schema_fail_unsupported(reader, "a length together with a pattern or format");
         }
         text = trm_grammar_read_regex(tree, pattern, strlen(pattern), true);
     } else if (min == 0 && max < 0) {

@@ -118,7 +118,7 @@ static int by_first(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* Code points outside of sorted, disjoint ranges, into out [count + 2]. */
+/* Writes the code points outside of sorted, disjoint ranges into out [count + 2]. */
 static size_t complement(const trm_grammar_range *ranges, size_t count, trm_grammar_range *out)
 {
     size_t n = 0;
@@ -135,7 +135,7 @@ static size_t complement(const trm_grammar_range *ranges, size_t count, trm_gram
     return n;
 }
 
-/* Leaves the surrogates out, which UTF-8 cannot hold: one range may become two. */
+/* Removes the surrogates, which UTF-8 cannot encode: one range may become two. */
 static size_t drop_surrogates(const trm_grammar_range *ranges, size_t count, trm_grammar_range *out)
 {
     size_t n = 0;

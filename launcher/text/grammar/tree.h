@@ -1,8 +1,7 @@
 /*
- * Grammars as trees: what schemas, regular expressions and EBNF are read into, and automata are built from.
- *
- * A builder remembers its first failure: its calls then return NULL, and take NULL for children, so that only the end
- * has to look.
+ * Grammars as trees: readers of schemas, regular expressions and EBNF build them, automata are made from them. A
+ * builder keeps its first failure: its calls then return NULL and accept NULL for children, so that only the end has
+ * to check.
  */
 #ifndef TRM_LAUNCHER_TEXT_GRAMMAR_TREE_H
 #define TRM_LAUNCHER_TEXT_GRAMMAR_TREE_H
@@ -22,7 +21,7 @@ typedef enum trm_grammar_node_kind {
     TRM_GRAMMAR_TEXT,     /* text [size], may be empty */
     TRM_GRAMMAR_CLASS,    /* one character of ranges [n_ranges] */
     TRM_GRAMMAR_SEQUENCE, /* children in order */
-    TRM_GRAMMAR_ANY_OF,   /* one of the children; none: nothing matches */
+    TRM_GRAMMAR_ANY_OF,   /* one of the children; without children: matches nothing */
     TRM_GRAMMAR_REPEAT,   /* the child, min to max times */
     TRM_GRAMMAR_RULE      /* a rule by number */
 } trm_grammar_node_kind;
@@ -36,7 +35,7 @@ struct trm_grammar_node {
     trm_grammar_node_kind kind;
     int32_t min, max; /* max -1: no limit */
     int32_t rule;
-    size_t size; /* of text, or how many ranges */
+    size_t size; /* of text, or number of ranges */
     const char *text;
     const trm_grammar_range *ranges; /* sorted, disjoint */
     trm_grammar_node *child, *last;  /* a list through `next` */
@@ -45,7 +44,7 @@ struct trm_grammar_node {
 
 typedef struct trm_grammar_rule {
     const char *name;
-    trm_grammar_node *node; /* NULL: named but not defined yet */
+    trm_grammar_node *node; /* NULL: referred to but not defined yet */
 } trm_grammar_rule;
 
 typedef struct trm_grammar_tree {
@@ -60,9 +59,9 @@ typedef struct trm_grammar_tree {
 } trm_grammar_tree;
 
 void trm_grammar_tree_fini(trm_grammar_tree *tree);
-/* Remembers a failure, unless there is one. Returns NULL. */
+/* Records a failure, unless there is one already. Returns NULL. */
 trm_grammar_node *trm_grammar_fail(trm_grammar_tree *tree, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
-/* Enters a nested expression; false, with the failure remembered, at the limit. Left by depth--. */
+/* Enters a nested expression; false, with the failure recorded, at the limit. Leave with depth--. */
 bool trm_grammar_enter(trm_grammar_tree *tree);
 
 /* A new rule; a negative number on failure. `name` is copied. */
@@ -72,17 +71,17 @@ int32_t trm_grammar_find_rule(const trm_grammar_tree *tree, const char *name, si
 
 trm_grammar_node *trm_grammar_text(trm_grammar_tree *tree, const char *text, size_t size); /* copied */
 trm_grammar_node *trm_grammar_literal(trm_grammar_tree *tree, const char *text);
-/* Ranges in any order; with `negated` all other code points but surrogates. Copied. */
+/* Ranges in any order; with `negated` all other code points except surrogates. Copied. */
 trm_grammar_node *trm_grammar_class(trm_grammar_tree *tree, const trm_grammar_range *ranges, size_t count,
                                     bool negated);
 trm_grammar_node *trm_grammar_list(trm_grammar_tree *tree, trm_grammar_node_kind kind);
-/* Adds a child, which must be in no other list, to a SEQUENCE or ANY_OF. */
+/* Adds a child, which must not be in another list, to a SEQUENCE or ANY_OF. */
 void trm_grammar_append(trm_grammar_tree *tree, trm_grammar_node *list, trm_grammar_node *child);
 trm_grammar_node *trm_grammar_sequence(trm_grammar_tree *tree, size_t count, ...); /* of trm_grammar_node * */
 trm_grammar_node *trm_grammar_any_of(trm_grammar_tree *tree, size_t count, ...);
 trm_grammar_node *trm_grammar_repeat(trm_grammar_tree *tree, trm_grammar_node *child, int32_t min, int32_t max);
 trm_grammar_node *trm_grammar_call(trm_grammar_tree *tree, int32_t rule);
-/* The same expression to be put into another list. */
+/* A copy of the expression for another list. */
 trm_grammar_node *trm_grammar_copy(trm_grammar_tree *tree, const trm_grammar_node *node);
 
 /* Readers, which set tree->root. */
@@ -92,7 +91,7 @@ void trm_grammar_read_json(trm_grammar_tree *tree);
 void trm_grammar_read_enum(trm_grammar_tree *tree, const char *text, size_t size);
 /* A regular expression; with `json` for the text between the quotes of a JSON string. */
 trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size, bool json);
-/* One character of the ranges as it stands between the quotes of a JSON string: escaped where it has to be. */
+/* One character of the ranges between the quotes of a JSON string, escaped if necessary. */
 trm_grammar_node *trm_grammar_json_class(trm_grammar_tree *tree, const trm_grammar_range *ranges, size_t count,
                                          bool negated);
 

@@ -1,4 +1,4 @@
-/* What bytes a token stands for follows from the tokenizer's decoder. */
+/* Derives the bytes of tokens from the tokenizer's decoder. */
 #include "launcher/text/grammar/vocab.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ uint8_t trm_grammar_group_of(uint8_t byte)
     if (byte >= 'a' && byte <= 'z') {
         return 42;
     }
-    /* the 33 signs and the space between them, in order */
+    /* the 33 symbols and the space, in order */
     return byte < '0'   ? (uint8_t)(byte - ' ')
            : byte < 'A' ? (uint8_t)(byte - ':' + 16)
            : byte < 'a' ? (uint8_t)(byte - '[' + 23)
@@ -80,7 +80,7 @@ static trm_status token_bytes(const trm_tokenizer *tokenizer, const byte_rules *
         char byte = (char)(hex_value(text[3]) * 16 + hex_value(text[4]));
         return trm_bytes_append(out, &byte, 1);
     }
-    for (size_t at = 0; rules->byte_level && at < size;) { /* a token with other characters stands for itself */
+    for (size_t at = 0; rules->byte_level && at < size;) { /* a token with other characters is literal */
         size_t length;
         int byte = trm_byte_level_byte(trm_utf8_read(text + at, &length));
         char c = (char)byte;
@@ -113,7 +113,7 @@ trm_status trm_grammar_token_bytes(const trm_tokenizer *tokenizer, int32_t id, t
     return token_bytes(tokenizer, &rules, id, bytes);
 }
 
-/* Keeps the bytes of all tokens that stand for text. */
+/* Keeps the bytes of all tokens that have text. */
 static trm_status list_tokens(trm_grammar_vocab *vocab, const trm_tokenizer *tokenizer)
 {
     const byte_rules rules = find_rules(tokenizer);
@@ -229,7 +229,7 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
     }
     for (size_t i = 0; i < n; i++) {
         if (end_tokens[i] < 0 || end_tokens[i] >= vocab->size) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the end token %d is outside of the vocabulary of %d", end_tokens[i],
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "end token %d is outside of the vocabulary of %d", end_tokens[i],
                      vocab->size);
         }
         vocab->end_tokens[vocab->n_end_tokens++] = end_tokens[i];
@@ -245,7 +245,7 @@ TRM_CALL(NULL, trm_grammar_vocab_create,
 {
     if (tokenizer == NULL || (end_tokens == NULL && n > 0) || vocab == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "trm_grammar_vocab_create needs a tokenizer, end tokens and a place for the vocabulary");
+                 "trm_grammar_vocab_create needs a tokenizer, end tokens and an output argument");
     }
     size = size == 0 ? tokenizer->size : size;
     if (size < 1 || size > LARGEST_SIZE) {

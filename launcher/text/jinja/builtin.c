@@ -1,4 +1,4 @@
-/* Binding of arguments; global functions, tests, and methods of other values than strings. */
+/* Binds arguments; global functions, tests, and methods of values other than strings. */
 #include "launcher/text/jinja/builtin.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "launcher/text/jinja/text.h"
 #include "launcher/text/strings/utf8.h"
 
-#define LONGEST_RANGE 100000 /* as the sandbox of Jinja2 has it */
+#define LONGEST_RANGE 100000 /* as in Jinja2's sandbox */
 
 const trm_jinja_builtin *trm_jinja_find_in(const trm_jinja_builtin *table, size_t count, const trm_jinja_value *name)
 {
@@ -223,7 +223,7 @@ static trm_status function_strftime_now(trm_jinja_call *call)
         return trm_jinja_fail(call->run, "strftime_now cannot format this");
     }
     memcpy(format_text, format.text, format.size);
-    format_text[format.size] = ' '; /* so that an empty result differs from one that does not fit */
+    format_text[format.size] = ' '; /* to distinguish an empty result from one that does not fit */
     format_text[format.size + 1] = '\0';
     size_t size = trm_c_strftime(text, sizeof(text), format_text, &parts);
     if (size == 0 || trm_utf8_valid_prefix(text, size) != size) {
@@ -499,7 +499,7 @@ static trm_status map_get(trm_jinja_call *call)
     return TRM_OK;
 }
 
-/* Values do not change, so a copy is the value. */
+/* Values are immutable, so a copy is the value itself. */
 static trm_status copy_self(trm_jinja_call *call)
 {
     *call->result = *call->self;

@@ -1,5 +1,5 @@
 /*
- * Filters, tests, methods and global functions: named functions of C, with parameters bound as Python binds them.
+ * Filters, tests, methods and global functions: named C functions whose parameters are bound as in Python.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_BUILTIN_H
 #define TRM_LAUNCHER_TEXT_JINJA_BUILTIN_H
@@ -21,7 +21,8 @@ typedef struct trm_jinja_args {
 
 typedef struct trm_jinja_call {
     trm_jinja_run *run;
-    const trm_jinja_value *self; /* what is filtered, tested, or owns the method; NULL for global functions */
+    const trm_jinja_value
+        *self; /* the operand of a filter or test, or the owner of the method; NULL for global functions */
     const trm_jinja_args *args;
     const trm_jinja_value *bound[TRM_JINJA_MOST_PARAMETERS]; /* by parameter, NULL if not given */
     int way;                                                 /* the builtin's */
@@ -31,9 +32,9 @@ typedef struct trm_jinja_call {
 typedef struct trm_jinja_builtin {
     const char *name;
     trm_status (*function)(trm_jinja_call *call);
-    int required;           /* parameters that must be given */
-    const char *parameters; /* "old new count"; NULL: takes anything, unbound */
-    int way;                /* which of the several things that the function does */
+    int required;           /* number of required parameters */
+    const char *parameters; /* "old new count"; NULL: takes any arguments, unbound */
+    int way;                /* which of several operations the function performs */
 } trm_jinja_builtin;
 
 typedef struct trm_jinja_bound_method {
@@ -55,31 +56,31 @@ extern const size_t trm_jinja_n_list_filters;
 extern const trm_jinja_builtin trm_jinja_string_methods[];
 extern const size_t trm_jinja_n_string_methods;
 
-/* A METHOD of *self, or with NULL a FUNCTION. */
+/* A METHOD of *self, or if NULL a FUNCTION. */
 trm_status trm_jinja_bind_method(trm_jinja_run *run, const trm_jinja_value *self, const trm_jinja_builtin *builtin,
                                  trm_jinja_value *value);
 /* Binds the arguments and calls. */
 trm_status trm_jinja_call_builtin(trm_jinja_run *run, const trm_jinja_builtin *builtin, const trm_jinja_value *self,
                                   const trm_jinja_args *args, trm_jinja_value *result);
 
-/* Bound parameters with a type; absent leaves *value as it is. */
+/* Bound parameters with a type; if absent, *value stays. */
 trm_status trm_jinja_bound_integer(const trm_jinja_call *call, int parameter, int64_t *value);
 bool trm_jinja_bound_truth(const trm_jinja_call *call, int parameter, bool otherwise);
-/* A string, or str() of what is there. */
+/* A string, or str() of the value. */
 trm_status trm_jinja_bound_text(const trm_jinja_call *call, int parameter, const char *otherwise,
                                 trm_jinja_value *value);
 
-/* A filter and a method; the way is a trm_jinja_casing. */
+/* A filter and a method; `way` is a trm_jinja_casing. */
 trm_status trm_jinja_change_case(trm_jinja_call *call);
 
 /* operators.c */
 trm_status trm_jinja_binary(trm_jinja_run *run, int op, const trm_jinja_value *a, const trm_jinja_value *b,
                             trm_jinja_value *result);
-/* One comparison, of the ops from EQUAL to NOT_IN. */
+/* Evaluates a comparison, from EQUAL to NOT_IN. */
 trm_status trm_jinja_test_op(trm_jinja_run *run, int op, const trm_jinja_value *a, const trm_jinja_value *b,
                              bool *holds);
 trm_status trm_jinja_negate(trm_jinja_run *run, const trm_jinja_value *a, trm_jinja_value *result);
-/* object.name and object[index], as Jinja2 looks them up. */
+/* object.name and object[index], looked up as in Jinja2. */
 trm_status trm_jinja_attribute(trm_jinja_run *run, const trm_jinja_value *object, const trm_jinja_value *name,
                                trm_jinja_value *result);
 trm_status trm_jinja_item(trm_jinja_run *run, const trm_jinja_value *object, const trm_jinja_value *index,
@@ -87,26 +88,26 @@ trm_status trm_jinja_item(trm_jinja_run *run, const trm_jinja_value *object, con
 /* object[start:stop:step]; each may be NULL. */
 trm_status trm_jinja_slice(trm_jinja_run *run, const trm_jinja_value *object, const trm_jinja_value *const parts[3],
                            trm_jinja_value *result);
-/* Where `part` is first in text[from..], or SIZE_MAX. */
+/* The first position of `part` in text[from..], or SIZE_MAX. */
 size_t trm_jinja_find_text(const trm_jinja_value *text, size_t from, const trm_jinja_value *part);
 
 /* format.c */
-/* "..." % value of Python. */
+/* Python's "..." % value. */
 trm_status trm_jinja_percent(trm_jinja_run *run, const trm_jinja_value *format, const trm_jinja_value *value,
                              trm_jinja_value *result);
-/* "...".format(...), fields {} {0} {name} without format specifications but simple ones. */
+/* "...".format(...) with fields {} {0} {name} and simple format specifications. */
 trm_status trm_jinja_brace_format(trm_jinja_call *call);
 
 /* Attributes of loops and cyclers; *found is false if there is none of this name. */
 trm_status trm_jinja_loop_attribute(trm_jinja_run *run, const trm_jinja_value *loop, const trm_jinja_value *name,
                                     bool *found, trm_jinja_value *result);
-/* loops, cyclers, joiners: what their methods work on */
+/* state of loops, cyclers and joiners */
 typedef struct trm_jinja_loop {
     const trm_jinja_list *items;
     size_t index;
     int32_t depth;
-    const void *node; /* of a recursive loop, else NULL */
-    void *scope;      /* it stands in, a trm_jinja_scope */
+    const void *node; /* of a recursive loop, otherwise NULL */
+    void *scope;      /* the enclosing trm_jinja_scope */
     bool changed_before;
     trm_jinja_value changed;
 } trm_jinja_loop;

@@ -99,7 +99,7 @@ static trm_status assign(trm_jinja_run *run, trm_jinja_scope *scope, const trm_j
     return i == items->count ? TRM_OK : trm_jinja_fail(run, "too many values to unpack (expected %zu)", i);
 }
 
-/* Runs a body in a scope of its own and gives what it printed as a string. */
+/* Runs a body in its own scope and returns its output as a string. */
 static trm_status capture(trm_jinja_run *run, trm_jinja_scope *parent, const trm_jinja_node *body,
                           trm_jinja_value *text)
 {
@@ -129,7 +129,7 @@ static trm_status check_output(const trm_jinja_run *run)
     return TRM_OK;
 }
 
-/* The list of items that pass the loop's test. */
+/* Lists the items that pass the loop's test. */
 static trm_status select_items(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_node *node,
                                const trm_jinja_list *items, trm_jinja_list *selected)
 {
@@ -162,7 +162,7 @@ trm_status trm_jinja_run_loop(trm_jinja_run *run, trm_jinja_scope *scope, const 
     trm_jinja_loop *loop = memory;
     *loop = (trm_jinja_loop){.items = items, .depth = depth, .node = node->flag ? node : NULL, .scope = scope};
     trm_jinja_value loop_value = {.kind = TRM_JINJA_LOOP, .object = loop};
-    bool completed = false; /* some round ran to its end: Jinja2 runs the else branch also after an early break */
+    bool completed = false; /* some pass ran to its end: Jinja2 runs the else branch also after an early break */
     for (size_t i = 0; i < items->count; i++) {
         trm_jinja_scope *inner;
         loop->index = i;
@@ -303,7 +303,7 @@ static trm_status execute(trm_jinja_run *run, trm_jinja_scope *scope, const trm_
     return status;
 }
 
-/* The parameters of a macro get their values; what is left over goes to varargs and kwargs. */
+/* Binds the parameters of a macro; the remaining arguments go to varargs and kwargs. */
 static trm_status bind_macro(trm_jinja_run *run, const trm_jinja_macro *macro, const trm_jinja_args *args,
                              trm_jinja_scope *scope)
 {

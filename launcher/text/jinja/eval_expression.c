@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "launcher/text/jinja/eval_impl.h"
 
-/* Arguments of a call, evaluated; lists are in the rendering's memory. */
+/* The evaluated arguments of a call; lists are in the rendering's memory. */
 static trm_status eval_arguments(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_node *list,
                                  trm_jinja_args *args)
 {
@@ -110,7 +110,7 @@ trm_status trm_jinja_eval_call(trm_jinja_run *run, trm_jinja_scope *scope, const
     return call_value(run, &callee, &args, caller, value);
 }
 
-/* A filter or test on *value. */
+/* Applies a filter or test to *value. */
 static trm_status apply(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_node *node,
                         const trm_jinja_value *operand, trm_jinja_value *value)
 {

@@ -1,5 +1,5 @@
 /*
- * What statements and expressions share: scopes, macros.
+ * Shared by statements and expressions: scopes, macros.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_EVAL_IMPL_H
 #define TRM_LAUNCHER_TEXT_JINJA_EVAL_IMPL_H
@@ -13,7 +13,7 @@ struct trm_jinja_variable {
     trm_jinja_variable *next;
 };
 
-/* Variables of a loop's round, a macro's call, or the template. */
+/* Variables of a loop pass, of a macro call, or of the template. */
 typedef struct trm_jinja_scope trm_jinja_scope;
 struct trm_jinja_scope {
     trm_jinja_scope *parent;
@@ -21,23 +21,23 @@ struct trm_jinja_scope {
 };
 
 typedef struct trm_jinja_macro {
-    const trm_jinja_node *node; /* MACRO_DEF, or the CALL_BLOCK whose caller() it is */
-    trm_jinja_scope *scope;     /* where it was defined */
+    const trm_jinja_node *node; /* MACRO_DEF, or the CALL_BLOCK of caller() */
+    trm_jinja_scope *scope;     /* the scope of its definition */
 } trm_jinja_macro;
 
 trm_status trm_jinja_new_scope(trm_jinja_run *run, trm_jinja_scope *parent, trm_jinja_scope **scope);
 trm_status trm_jinja_scope_set(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_value *name,
                                const trm_jinja_value *value);
-/* A variable, else a global function, else an undefined value. */
+/* Looks up a variable, then a global function; otherwise undefined. */
 trm_status trm_jinja_lookup(trm_jinja_run *run, const trm_jinja_scope *scope, const trm_jinja_value *name,
                             trm_jinja_value *value);
 
 trm_status trm_jinja_eval(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_node *node,
                           trm_jinja_value *value);
-/* A CALL, given caller() of a call block, or NULL. */
+/* Evaluates a CALL with the caller() of a call block, or NULL. */
 trm_status trm_jinja_eval_call(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_node *node,
                                const trm_jinja_value *caller, trm_jinja_value *value);
-/* Filters around *value (none if node is NULL). */
+/* Applies filters to *value (none if node is NULL). */
 trm_status trm_jinja_eval_filters(trm_jinja_run *run, trm_jinja_scope *scope, const trm_jinja_node *node,
                                   trm_jinja_value *value);
 

@@ -18,7 +18,7 @@ trm_status trm_jinja_enter(trm_jinja_parser *parser)
     return TRM_OK;
 }
 
-/* A node over a and b in the place of a. */
+/* Replaces a by a node over a and b. */
 static trm_status wrap(trm_jinja_parser *parser, trm_jinja_node_kind kind, trm_jinja_node *b, trm_jinja_node **a)
 {
     trm_jinja_node *node;
@@ -98,7 +98,7 @@ static trm_status parse_name(trm_jinja_parser *parser, bool namespaces, trm_jinj
     return TRM_OK;
 }
 
-/* Adjacent strings are one. */
+/* Adjacent strings are joined. */
 static trm_status parse_strings(trm_jinja_parser *parser, trm_jinja_node **node)
 {
     TRM_TRY(parse_constant(parser, trm_jinja_current(parser)->value, node));
@@ -247,7 +247,7 @@ static trm_status parse_postfix(trm_jinja_parser *parser, trm_jinja_node **node)
     }
 }
 
-/* Names with dots are not known to us, but have to be read. */
+/* Names with dots are unknown here, but must be parsed. */
 static trm_status parse_filter_name(trm_jinja_parser *parser, trm_jinja_value *name)
 {
     TRM_TRY(trm_jinja_expect_name(parser, name));
@@ -304,7 +304,7 @@ static trm_status parse_test(trm_jinja_parser *parser, trm_jinja_node **node)
         TRM_TRY(parse_arguments(parser, &(*node)->body));
     } else if (starts_test_argument(parser)) {
         if (trm_jinja_looks_at_word(parser, "is")) {
-            return trm_jinja_syntax_error(parser, "something else, as tests cannot be chained");
+            return trm_jinja_syntax_error(parser, "anything but a test, since tests cannot be chained");
         }
         trm_jinja_node *argument;
         TRM_TRY(trm_jinja_new_node(parser, TRM_JINJA_ARGUMENT, &argument));

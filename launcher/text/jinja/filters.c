@@ -19,7 +19,7 @@ static trm_status self_text(trm_jinja_call *call, trm_jinja_value *text)
     return trm_jinja_string(call->run, call->self, text);
 }
 
-/* Jinja2's own rule: words begin after white space, hyphens and opening brackets. */
+/* Jinja2's rule: words begin after white space, hyphens and opening brackets. */
 static trm_status filter_title(trm_jinja_call *call)
 {
     trm_jinja_value text;
@@ -120,7 +120,7 @@ static trm_status filter_indent(trm_jinja_call *call)
     trm_bytes out = {0};
     trm_status status = trm_bytes_append(&out, text.text, text.size);
     if (status == TRM_OK) {
-        status = trm_bytes_append(&out, "\n", 1); /* as Jinja2 does, so that an empty last line is one */
+        status = trm_bytes_append(&out, "\n", 1); /* as in Jinja2, so that an empty last line counts */
     }
     TRM_TRY(trm_jinja_take(call->run, &out, status, &text));
     TRM_TRY(trm_jinja_split_lines(call->run, &text, false, &lines));
@@ -215,7 +215,7 @@ static trm_status filter_format(trm_jinja_call *call)
     return trm_jinja_percent(call->run, &text, &values, call->result);
 }
 
-/* tojson as chat templates know it: json.dumps(x, ensure_ascii=False), nothing escaped for HTML. */
+/* tojson of chat templates: json.dumps(x, ensure_ascii=False), without HTML escapes. */
 static trm_status filter_tojson(trm_jinja_call *call)
 {
     const trm_jinja_value *indent = call->bound[1], *separators = call->bound[2];
@@ -237,7 +237,7 @@ static trm_status filter_tojson(trm_jinja_call *call)
         const trm_jinja_list *pair;
         TRM_TRY(trm_jinja_items(call->run, separators, &pair));
         if (pair->count != 2 || pair->items[0].kind != TRM_JINJA_STRING || pair->items[1].kind != TRM_JINJA_STRING) {
-            return trm_jinja_fail(call->run, "the separators of tojson are two strings");
+            return trm_jinja_fail(call->run, "the separators of tojson must be two strings");
         }
         style.comma = pair->items[0];
         style.colon = pair->items[1];
@@ -247,8 +247,8 @@ static trm_status filter_tojson(trm_jinja_call *call)
     return trm_jinja_take(call->run, &out, status, call->result);
 }
 
-/* A copy of a number's text as C reads it: no white space around it, no single underscores between digits. false: it
- * cannot be a number. */
+/* Copies a number's text as C reads it: without white space around it and single underscores between digits. false: not
+ * a number. */
 static bool number_text(const trm_jinja_value *text, char out[80])
 {
     trm_jinja_value rest = trm_jinja_strip(text, NULL, true, true);
@@ -378,7 +378,7 @@ static trm_status filter_round(trm_jinja_call *call)
         if (trm_jinja_is_integer(call->self) && precision >= 0) {
             *call->result = trm_jinja_integer(trm_jinja_to_integer(call->self));
         } else if (precision >= 0) {
-            char text[512]; /* printing rounds the exact value half to even, as Python does */
+            char text[512]; /* printing rounds the exact value half to even, as in Python */
             int size = trm_c_snprintf(text, sizeof(text), "%.*f", precision > 100 ? 100 : (int)precision, number);
             *call->result = trm_jinja_float(size < (int)sizeof(text) ? trm_c_strtod(text, NULL) : number);
         } else {

@@ -1,4 +1,4 @@
-/* "..." % values and "...".format(values), as far as templates go: strings, integers and floats with a width and a
+/* "..." % values and "...".format(values), as far as templates need them: strings, integers and floats with width and
  * precision. */
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 
 #define WIDEST 1000
 
-/* How one value is to be written. */
+/* The format of one value. */
 typedef struct format_spec {
     char fill[5]; /* one character */
     char align;   /* '<', '>', '^', '=' or 0 */
@@ -102,7 +102,7 @@ static trm_status write_field(trm_jinja_run *run, const format_spec *spec, const
     size_t sign = align == '=' && text.size > 0 && strchr("+- ", text.text[0]) != NULL ? 1 : 0;
     TRM_TRY(trm_bytes_append(out, text.text, sign));
     const trm_jinja_value rest = trm_jinja_text(body.text + sign, body.size - sign);
-    if (align == '^') { /* format() puts the odd character at the right */
+    if (align == '^') { /* format() puts the extra character at the right */
         int64_t length = (int64_t)trm_utf8_count(rest.text, rest.size);
         int64_t left = spec->width > length ? (spec->width - length) / 2 : 0;
         trm_jinja_value half;
@@ -117,7 +117,7 @@ static trm_status write_field(trm_jinja_run *run, const format_spec *spec, const
 /* ---- "..." % values ---- */
 
 typedef struct percent_values {
-    const trm_jinja_value *value; /* all of them: a tuple, a mapping, or the only one */
+    const trm_jinja_value *value; /* a tuple, a mapping, or a single value */
     size_t next;
 } percent_values;
 
@@ -147,7 +147,7 @@ static trm_status write_percent(trm_jinja_run *run, const trm_jinja_value *forma
         trm_jinja_value key = trm_jinja_text(text + *at + 1, (size_t)(close - text) - *at - 1);
         value = trm_jinja_map_find(run, values->value->map, &key);
         if (value == NULL) {
-            return trm_jinja_fail(run, "the format names '%.*s', which is not given", (int)key.size, key.text);
+            return trm_jinja_fail(run, "the format needs '%.*s', which is not given", (int)key.size, key.text);
         }
         *at = (size_t)(close - text) + 1;
         values->next = 1;
@@ -253,7 +253,7 @@ static trm_status read_spec(trm_jinja_run *run, const trm_jinja_value *text, for
     return at == text->size ? TRM_OK : trm_jinja_fail(run, "unsupported format specification");
 }
 
-/* "", "0" or "name", and attributes behind it: the value of a field. */
+/* The value of a field: "", "0" or "name", followed by attributes. */
 static trm_status find_field(trm_jinja_call *call, const trm_jinja_value *field, size_t *next, trm_jinja_value *value)
 {
     size_t size = 0, at = 0;
@@ -275,7 +275,7 @@ static trm_status find_field(trm_jinja_call *call, const trm_jinja_value *field,
             *value = found ? call->args->keywords[i].value : *value;
         }
         if (!found) {
-            return trm_jinja_fail(call->run, "the format names '%.*s', which is not given", (int)size, field->text);
+            return trm_jinja_fail(call->run, "the format needs '%.*s', which is not given", (int)size, field->text);
         }
     }
     while (size < field->size) {

@@ -1,4 +1,4 @@
-/* JSON as Python's json module reads and writes it: integers stay integers, mappings keep their order. */
+/* Reads and writes JSON like Python's json module: integers stay integers, mappings keep their order. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "launcher/text/jinja/value.h"
 #include "launcher/text/strings/utf8.h"
 
-/* A reader of text that trm_json_scan has found valid, so it looks at nothing twice. */
+/* A reader of text that trm_json_scan has validated, so it checks nothing twice. */
 typedef struct json_reader {
     trm_jinja_run *run;
     const char *at;
@@ -163,7 +163,7 @@ trm_status trm_jinja_read_json(trm_jinja_run *run, const char *name, const char 
         return status == TRM_ERROR_INVALID_MODEL ? TRM_ERROR_INVALID_ARGUMENT : status;
     }
     void *copy;
-    TRM_TRY(trm_jinja_alloc(run, size + 1, 1, &copy)); /* with the NUL that ends it */
+    TRM_TRY(trm_jinja_alloc(run, size + 1, 1, &copy)); /* with the terminating NUL */
     memcpy(copy, text, size);
     json_reader reader = {.run = run, .at = copy};
     return read_value(&reader, value);
@@ -221,7 +221,7 @@ static trm_status write_line(json_writer *writer)
     return TRM_OK;
 }
 
-/* Keys of other types than str become the strings that Python makes of them. */
+/* Keys of other types than str become strings as in Python. */
 static trm_status write_key(json_writer *writer, const trm_jinja_value *key)
 {
     if (key->kind == TRM_JINJA_STRING) {
@@ -252,7 +252,7 @@ static trm_status sorted_entries(json_writer *writer, const trm_jinja_map *map, 
     }
     for (size_t i = 0; i < map->count; i++) {
         if (map->entries[i].key.kind != TRM_JINJA_STRING) {
-            return trm_jinja_fail(writer->run, "only keys that are strings can be sorted");
+            return trm_jinja_fail(writer->run, "only string keys can be sorted");
         }
     }
     TRM_TRY(trm_jinja_alloc(writer->run, map->count, sizeof(*map->entries), &copy));

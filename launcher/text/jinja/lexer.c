@@ -1,4 +1,4 @@
-/* From the text of a template to tokens. */
+/* Turns the text of a template into tokens. */
 #include "launcher/text/jinja/lexer.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 typedef struct lexer {
     trm_arena *arena;
     const char *name;
-    const char *text; /* [size], lines end with \n, NUL behind it */
+    const char *text; /* [size], line ends are \n, NUL-terminated */
     size_t size, at;
     int32_t line;
     bool line_starting; /* the last tag ended with a newline */
@@ -63,7 +63,7 @@ static void skip_to(lexer *lex, size_t at)
     }
 }
 
-/* If a tag ends at `at`, with `end` ("%}", "}}", "#}"), goes behind it and the white space it swallows. */
+/* If a tag ends at `at`, with `end` ("%}", "}}", "#}"), moves past it and the white space it removes. */
 static bool skip_end(lexer *lex, size_t at, const char *end)
 {
     bool variable = end[0] == '}';
@@ -86,7 +86,7 @@ static bool skip_end(lexer *lex, size_t at, const char *end)
     return true;
 }
 
-/* Data in front of a tag, less what the tag's sign or lstrip_blocks takes off its end. */
+/* Data before a tag, without the white space that the tag's sign or lstrip_blocks removes. */
 static trm_status push_data(lexer *lex, size_t end, char sign, bool strips_line)
 {
     const char *data = lex->text + lex->at;
@@ -117,7 +117,7 @@ static size_t skip_spaces(const lexer *lex, size_t at)
     return at + trm_jinja_leading_space(lex->text + at, lex->size - at);
 }
 
-/* Whether the block at `at` (of "{%") is the word raw or endraw: where its end tag is, else 0. */
+/* If the block at `at` (of "{%") is raw or endraw: the end of its tag, otherwise 0. */
 static size_t find_raw(const lexer *lex, size_t at, const char *word)
 {
     size_t begin = skip_spaces(lex, at + 2 + sign_size(lex, at + 2));
@@ -130,7 +130,7 @@ static size_t find_raw(const lexer *lex, size_t at, const char *word)
     return ends ? end : 0;
 }
 
-/* From behind {% raw %} to behind {% endraw %}. */
+/* Reads from after {% raw %} to after {% endraw %}. */
 static trm_status lex_raw(lexer *lex)
 {
     for (size_t at = lex->at; at < lex->size; at++) {
@@ -152,8 +152,7 @@ static int digit_value(char c)
                                   : 99;
 }
 
-/* One escape of Python's unicode-escape at lex->text[at] (a backslash); returns how many bytes it took, 0 if it is
- * wrong. */
+/* Reads an escape of Python's unicode-escape at lex->text[at] (a backslash); returns its length, 0 if it is invalid. */
 static size_t read_escape(const lexer *lex, size_t at, size_t end, trm_bytes *out, trm_status *status)
 {
     static const char from[] = "\\'\"abfnrtv", to[] = "\\'\"\a\b\f\n\r\t\v";
@@ -196,7 +195,7 @@ static trm_status lex_string(lexer *lex)
         end += lex->text[end] == '\\' ? 2 : 1;
     }
     if (end >= lex->size) {
-        return fail_at_line(lex, "a string without an end");
+        return fail_at_line(lex, "an unterminated string");
     }
     trm_jinja_value value = trm_jinja_text(lex->text + begin, end - begin);
     if (escapes) {
@@ -228,7 +227,7 @@ static trm_status lex_string(lexer *lex)
     return TRM_OK;
 }
 
-/* Digits of a base, with single underscores between them; copies them without. */
+/* Reads digits of a base with single underscores between them; copies only the digits. */
 static size_t take_digits(const lexer *lex, size_t at, int base, char *digits, size_t *count)
 {
     while (at < lex->size && *count < 60) {
@@ -306,7 +305,7 @@ static trm_status lex_operator(lexer *lex)
         }
         lex->brackets[lex->n_brackets++] = *opening == '(' ? ')' : *opening == '[' ? ']' : '}';
     } else if (closing != NULL && (lex->n_brackets == 0 || lex->brackets[--lex->n_brackets] != *closing)) {
-        return fail_at_line(lex, "a bracket closes that none opened");
+        return fail_at_line(lex, "an unmatched closing bracket");
     }
     TRM_TRY(push(lex, TRM_JINJA_TOKEN_OPERATOR, trm_jinja_text(text, size)));
     lex->at += size;
@@ -326,7 +325,7 @@ static size_t name_size(const lexer *lex, size_t at)
     return at - begin;
 }
 
-/* From behind "{{" or "{%" to behind its end. */
+/* Reads from after "{{" or "{%" to after its end. */
 static trm_status lex_tag(lexer *lex, const char *end)
 {
     lex->n_brackets = 0;
@@ -370,7 +369,7 @@ static trm_status lex_comment(lexer *lex)
     return fail_at_line(lex, "missing end of comment tag");
 }
 
-/* One piece of data and the tag behind it. */
+/* Reads one piece of data and the tag after it. */
 static trm_status lex_piece(lexer *lex, size_t tag)
 {
     char kind = lex->text[tag + 1];
@@ -378,7 +377,7 @@ static trm_status lex_piece(lexer *lex, size_t tag)
     size_t sign = sign_size(lex, tag + 2);
     TRM_TRY(push_data(lex, tag, sign > 0 ? lex->text[tag + 2] : '\0', kind != '{'));
     if (raw != 0) {
-        /* {% raw %} itself swallows no newline */
+        /* {% raw %} removes no newline */
         bool minus = lex->text[raw] == '-';
         skip_to(lex, minus ? skip_spaces(lex, raw + 3) : raw + 2);
         lex->line_starting = lex->text[lex->at - 1] == '\n';
@@ -392,7 +391,7 @@ static trm_status lex_piece(lexer *lex, size_t tag)
     return lex_tag(lex, kind == '{' ? "}}" : "%}");
 }
 
-/* The source with \n for every line end, less one at its end. */
+/* Copies the source with \n for every line end, without one at its end. */
 static char *normalize(trm_arena *arena, const char *source, size_t *size)
 {
     char *text = trm_arena_alloc(arena, *size + 1);

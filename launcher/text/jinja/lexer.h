@@ -1,5 +1,5 @@
 /*
- * Tokens of a template, with white space control as chat templates have it: trim_blocks and lstrip_blocks.
+ * Tokens of a template, with the white space control of chat templates: trim_blocks and lstrip_blocks.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_LEXER_H
 #define TRM_LAUNCHER_TEXT_JINJA_LEXER_H
@@ -36,7 +36,7 @@ typedef struct trm_jinja_tokens {
     size_t count, capacity;
 } trm_jinja_tokens;
 
-/* Splits valid UTF-8 into tokens, which lie in the arena. INVALID_MODEL with the line. */
+/* Splits valid UTF-8 into tokens, which are in the arena. INVALID_MODEL with the line. */
 trm_status trm_jinja_lex(trm_arena *arena, const char *name, const char *source, size_t size, trm_jinja_tokens *tokens);
 
 #endif

@@ -8,7 +8,8 @@
 #include "launcher/text/jinja/string.h"
 #include "launcher/text/strings/utf8.h"
 
-/* "address.city.0" of an item, numbers as indices; NULL: the item. An undefined part becomes `otherwise`, if given. */
+/* Attribute "address.city.0" of an item, numbers as indices; NULL: the item. An undefined part becomes `otherwise`, if
+ * given. */
 static trm_status get_path(trm_jinja_run *run, const trm_jinja_value *item, const trm_jinja_value *path,
                            const trm_jinja_value *otherwise, trm_jinja_value *value)
 {
@@ -143,7 +144,7 @@ static const trm_jinja_value *find_keyword(const trm_jinja_args *args, const cha
     return NULL;
 }
 
-/* The arguments behind the first `n`. */
+/* The arguments after the first `n`. */
 static trm_jinja_args rest_of(const trm_jinja_args *args, size_t n)
 {
     trm_jinja_args rest = *args;
@@ -160,7 +161,7 @@ static trm_status filter_map(trm_jinja_call *call)
     const trm_jinja_args *args = call->args;
     const trm_jinja_value *attribute = args->count == 0 ? find_keyword(args, "attribute") : NULL;
     const trm_jinja_builtin *filter = NULL;
-    if (!trm_jinja_truth(call->self)) { /* Jinja2 looks at nothing else then, not even whether this can be iterated */
+    if (!trm_jinja_truth(call->self)) { /* Jinja2 ignores everything else then, even whether this is iterable */
         return new_result(call, TRM_JINJA_ITERATOR);
     }
     if (attribute == NULL) {
@@ -169,7 +170,7 @@ static trm_status filter_map(trm_jinja_call *call)
         }
         filter = args->items[0].kind == TRM_JINJA_STRING ? trm_jinja_find_filter(&args->items[0]) : NULL;
         if (filter == NULL) {
-            return trm_jinja_fail(call->run, "map was given no filter that exists");
+            return trm_jinja_fail(call->run, "map was given an unknown filter");
         }
     }
     const trm_jinja_args rest = rest_of(args, 1);
@@ -185,9 +186,10 @@ static trm_status filter_map(trm_jinja_call *call)
     return TRM_OK;
 }
 
-enum { KEEP = 1, BY_ATTRIBUTE = 2, GREATEST = 1 }; /* ways of choose, and of extreme */
+enum { KEEP = 1, BY_ATTRIBUTE = 2, GREATEST = 1 }; /* variants of choose, and of extreme */
 
-/* select, reject and with BY_ATTRIBUTE selectattr, rejectattr: a test by name with its arguments, or truth. */
+/* select and reject, and with BY_ATTRIBUTE selectattr and rejectattr: by a named test with its arguments, or by truth.
+ */
 static trm_status choose(trm_jinja_call *call)
 {
     bool keep = (call->way & KEEP) != 0, by_attribute = (call->way & BY_ATTRIBUTE) != 0;
@@ -229,7 +231,7 @@ typedef struct sort_item {
     trm_jinja_value key, value;
 } sort_item;
 
-/* Stable; items with equal keys keep their order also in reverse. */
+/* Stable; items with equal keys keep their order even in reverse. */
 static trm_status merge_sort(trm_jinja_run *run, sort_item *items, sort_item *spare, size_t count, bool reverse)
 {
     if (count < 2) {
@@ -250,7 +252,7 @@ static trm_status merge_sort(trm_jinja_run *run, sort_item *items, sort_item *sp
     return TRM_OK;
 }
 
-/* The values "a,b" of an item, in lower case unless case counts, as what to sort by. */
+/* The sort key of an item: its attributes "a,b", in lower case unless case matters. */
 static trm_status sort_key(trm_jinja_run *run, const trm_jinja_value *item, const trm_jinja_value *paths,
                            bool case_sensitive, trm_jinja_value *key)
 {
@@ -354,7 +356,7 @@ static trm_status filter_unique(trm_jinja_call *call)
     const trm_jinja_list *items;
     trm_jinja_value seen;
     TRM_TRY(self_items(call, &items));
-    TRM_TRY(trm_jinja_new_map(call->run, TRM_JINJA_MAP, &seen)); /* as it refuses what has no hash */
+    TRM_TRY(trm_jinja_new_map(call->run, TRM_JINJA_MAP, &seen)); /* as it refuses unhashable values */
     TRM_TRY(new_result(call, TRM_JINJA_ITERATOR));
     for (size_t i = 0; i < items->count; i++) {
         trm_jinja_value key;
@@ -448,7 +450,7 @@ static trm_status filter_attr(trm_jinja_call *call)
     if (call->self->kind == TRM_JINJA_NAMESPACE || call->self->kind == TRM_JINJA_LOOP) {
         return trm_jinja_attribute(call->run, call->self, call->bound[0], call->result);
     }
-    return trm_jinja_undefined(call->run, call->result, "'%s object' has no such attribute",
+    return trm_jinja_undefined(call->run, call->result, "'%s' object has no such attribute",
                                trm_jinja_type_name(call->self));
 }
 

@@ -1,4 +1,4 @@
-/* Methods of strings, as Python's str has them. */
+/* Methods of strings, as in Python's str. */
 #include <stdint.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "launcher/text/jinja/text.h"
 #include "launcher/text/strings/utf8.h"
 
-/* Where a method looks, and whether it must find something. */
+/* The direction of a search, and whether it must find something. */
 enum { FROM_LEFT = 1, FROM_RIGHT = 2, MUST = 4 };
 
 static trm_status give_bool(trm_jinja_call *call, bool truth)
@@ -85,7 +85,7 @@ static void reverse_list(trm_jinja_list *list)
     }
 }
 
-/* The same from the end; the parts are gathered backwards. */
+/* The same from the end; the parts are collected backwards. */
 static trm_status rsplit_text(trm_jinja_call *call, const trm_jinja_value *separator, int64_t most)
 {
     trm_jinja_value rest = *call->self;
@@ -143,7 +143,7 @@ static trm_status method_splitlines(trm_jinja_call *call)
     return trm_jinja_split_lines(call->run, call->self, trm_jinja_bound_truth(call, 0, false), call->result);
 }
 
-/* The part of the string that start and end (parameters 1 and 2) leave, and where it begins in it. */
+/* The part of the string given by start and end (parameters 1 and 2), and its position. */
 static trm_status bounded_part(trm_jinja_call *call, trm_jinja_value *part, int64_t *offset)
 {
     const trm_jinja_value *bounds[3] = {call->bound[1], call->bound[2], NULL};
@@ -306,7 +306,7 @@ static trm_status method_zfill(trm_jinja_call *call)
     return trm_jinja_take(call->run, &text, status, call->result);
 }
 
-/* Whether the string has characters and all of them are of a kind. */
+/* Whether the string is not empty and all its characters are of a kind. */
 static trm_status test_all(trm_jinja_call *call, bool (*is)(int32_t codepoint))
 {
     bool all = call->self->size > 0;
@@ -354,7 +354,7 @@ static trm_status method_isalnum(trm_jinja_call *call)
     return test_all(call, is_letter_or_number);
 }
 
-/* The tests of Jinja2 by these names are the methods. */
+/* Jinja2's tests of these names are the methods. */
 static trm_status test_by_name(trm_jinja_call *call, const char *name)
 {
     trm_jinja_value text = trm_jinja_literal(name);

@@ -1,4 +1,4 @@
-/* Operators, attributes, items and slices, with Python's meaning. */
+/* Operators, attributes, items and slices with Python's semantics. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static bool integer_power(int64_t base, int64_t exponent, int64_t *result)
     return fits;
 }
 
-/* Rounds towards minus infinity, as Python does. */
+/* Rounds towards minus infinity, as in Python. */
 static int64_t floor_divide(int64_t a, int64_t b)
 {
     int64_t quotient = a / b;
@@ -304,7 +304,7 @@ static trm_status no_attribute(trm_jinja_run *run, const trm_jinja_value *object
                                trm_jinja_value *result)
 {
     int size = (int)(name->size < 100 ? name->size : 100);
-    return trm_jinja_undefined(run, result, "'%s object' has no attribute '%.*s'", trm_jinja_type_name(object), size,
+    return trm_jinja_undefined(run, result, "'%s' object has no attribute '%.*s'", trm_jinja_type_name(object), size,
                                name->text);
 }
 
@@ -407,7 +407,7 @@ trm_status trm_jinja_item(trm_jinja_run *run, const trm_jinja_value *object, con
     return trm_jinja_undefined(run, result, "%s object has no such element", trm_jinja_type_name(object));
 }
 
-/* Start, stop and step of a slice over `count` items, as Python adjusts them. */
+/* Start, stop and step of a slice of `count` items, adjusted as in Python. */
 static trm_status slice_range(trm_jinja_run *run, const trm_jinja_value *const parts[3], int64_t count, int64_t *start,
                               int64_t *stop, int64_t *step)
 {
@@ -443,7 +443,7 @@ static trm_status slice_range(trm_jinja_run *run, const trm_jinja_value *const p
 static trm_status slice_string(trm_jinja_run *run, const trm_jinja_value *string, int64_t start, int64_t stop,
                                int64_t step, int64_t count, trm_jinja_value *result)
 {
-    if (step == 1) { /* a part of the same memory */
+    if (step == 1) { /* shares the memory */
         size_t begin = 0, end;
         int64_t at = 0;
         for (; at < start && at < count; at++) {
@@ -475,7 +475,7 @@ trm_status trm_jinja_slice(trm_jinja_run *run, const trm_jinja_value *object, co
     if (object->kind == TRM_JINJA_UNDEFINED) {
         return fail_undefined(run, object);
     }
-    if (!has_items(object) && object->kind != TRM_JINJA_STRING) { /* Jinja2 swallows Python's TypeError */
+    if (!has_items(object) && object->kind != TRM_JINJA_STRING) { /* Jinja2 ignores Python's TypeError */
         return trm_jinja_undefined(run, result, "%s object has no such element", trm_jinja_type_name(object));
     }
     TRM_TRY(trm_jinja_length(run, object, &count));

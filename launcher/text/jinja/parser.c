@@ -74,8 +74,8 @@ static trm_status expect_block_end(trm_jinja_parser *parser)
 
 static trm_status parse_statements(trm_jinja_parser *parser, const char *const *ends, trm_jinja_node **list);
 
-/* The body of a block, from the end of its first tag to behind the name of the tag that ends it, one of `ends` (a list
- * with NULL behind it). */
+/* Parses the body of a block, from the end of its first tag to after the name of its end tag, one of `ends`
+ * (NULL-terminated). */
 static trm_status parse_body(trm_jinja_parser *parser, const char *const *ends, trm_jinja_node **list)
 {
     (void)trm_jinja_skip(parser, ":");
@@ -158,7 +158,7 @@ static trm_status parse_parameters(trm_jinja_parser *parser, trm_jinja_node **li
             defaults = true;
             TRM_TRY(trm_jinja_parse_expression(parser, &parameter->a));
         } else if (defaults) {
-            return trm_jinja_syntax_error(parser, "a default, as the parameter before has one");
+            return trm_jinja_syntax_error(parser, "a default, as for the parameter before it");
         }
         *link = parameter;
     }
@@ -252,7 +252,7 @@ static trm_status parse_loop_control(trm_jinja_parser *parser, trm_jinja_node **
     return trm_jinja_new_node(parser, is_break ? TRM_JINJA_BREAK : TRM_JINJA_CONTINUE, node);
 }
 
-/* One statement or, for print, a list; the current token is behind its name. */
+/* Parses one statement or, for print, a list; the current token follows its name. */
 static trm_status parse_statement(trm_jinja_parser *parser, const trm_jinja_value *name, trm_jinja_node **node)
 {
     static const struct {
@@ -300,7 +300,8 @@ static bool is_one_of(const trm_jinja_value *name, const char *const *words)
     return false;
 }
 
-/* Statements up to the name of a tag in `ends`, which becomes the current token; NULL: to the end of the template. */
+/* Parses statements up to the name of a tag in `ends`, which becomes the current token; NULL: to the end of the
+ * template. */
 static trm_status parse_statements(trm_jinja_parser *parser, const char *const *ends, trm_jinja_node **list)
 {
     trm_jinja_node **link = list;
@@ -346,7 +347,7 @@ trm_status trm_jinja_parse(trm_arena *arena, const char *name, const char *sourc
                            trm_jinja_node **statements)
 {
     if (size > LARGEST_SOURCE) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s has %zu bytes, at most %zu are accepted", name, size, LARGEST_SOURCE);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s has %zu bytes, expected at most %zu", name, size, LARGEST_SOURCE);
     }
     trm_jinja_tokens tokens = {0};
     TRM_TRY(trm_jinja_lex(arena, name, source, size, &tokens));

@@ -1,5 +1,5 @@
 /*
- * The syntax tree of a template. It lives in an arena and does not change once it is parsed.
+ * The syntax tree of a template. It is in an arena and immutable once parsed.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_PARSER_H
 #define TRM_LAUNCHER_TEXT_JINJA_PARSER_H
@@ -12,7 +12,7 @@
 #include "base/arena.h"
 #include "launcher/text/jinja/value.h"
 
-/* What the members of a node hold stands behind its kind; lists are chained by `next`. */
+/* Members of each kind of node are listed after it; lists are chained by `next`. */
 typedef enum trm_jinja_node_kind {
     /* statements */
     TRM_JINJA_DATA,         /* value: text */
@@ -88,7 +88,7 @@ struct trm_jinja_node {
 };
 
 /* Parses valid UTF-8 of at most 4 MiB. INVALID_MODEL with the line for wrong syntax, UNSUPPORTED for tags that chat
- * templates have no use for (include, extends and the like). */
+ * templates do not need (include, extends and similar). */
 trm_status trm_jinja_parse(trm_arena *arena, const char *name, const char *source, size_t size,
                            trm_jinja_node **statements);
 

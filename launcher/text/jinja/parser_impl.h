@@ -1,5 +1,5 @@
 /*
- * What the parser of statements and that of expressions share.
+ * Shared by the parsers of statements and of expressions.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_PARSER_IMPL_H
 #define TRM_LAUNCHER_TEXT_JINJA_PARSER_IMPL_H
@@ -48,20 +48,20 @@ trm_status trm_jinja_syntax_error(const trm_jinja_parser *parser, const char *ex
 trm_status trm_jinja_new_node(trm_jinja_parser *parser, trm_jinja_node_kind kind, trm_jinja_node **node);
 trm_status trm_jinja_expect(trm_jinja_parser *parser, const char *operator_text);
 trm_status trm_jinja_expect_name(trm_jinja_parser *parser, trm_jinja_value *name);
-/* Goes one level deeper; fails at the limit. The caller goes back by depth--. */
+/* Enters a level; fails at the limit. Leave with depth--. */
 trm_status trm_jinja_enter(trm_jinja_parser *parser);
 
 trm_status trm_jinja_parse_expression(trm_jinja_parser *parser, trm_jinja_node **node);
 enum {
-    TRM_JINJA_TUPLE_NO_CONDITION = 1, /* items are no conditional expressions */
+    TRM_JINJA_TUPLE_NO_CONDITION = 1, /* items are not conditional expressions */
     TRM_JINJA_TUPLE_IN_BRACKETS = 2   /* may be empty */
 };
-/* An expression, or several with commas between; `end` is a word that ends it, or NULL. */
+/* An expression, or several separated by commas; `end` is a word that ends it, or NULL. */
 trm_status trm_jinja_parse_tuple(trm_jinja_parser *parser, int flags, const char *end, trm_jinja_node **node);
-/* What is assigned to: a name, a tuple of such, or with `namespaces` also name.attribute. */
+/* The target of an assignment: a name, a tuple of names, or with `namespaces` also name.attribute. */
 trm_status trm_jinja_parse_target(trm_jinja_parser *parser, const char *end, bool namespaces, trm_jinja_node **node);
-/* "name(arguments) | name ..." with FILTERs around an operand that is NULL; `bare`: the first has no bar before it.
- * *node stays NULL if there is none. */
+/* "name(arguments) | name ..." as FILTERs around an operand that is NULL; `bare`: the first has no bar before it. *node
+ * stays NULL if there is none. */
 trm_status trm_jinja_parse_filters(trm_jinja_parser *parser, bool bare, trm_jinja_node **node);
 
 #endif

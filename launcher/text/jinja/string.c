@@ -1,4 +1,4 @@
-/* What methods and filters of strings share. */
+/* Shared by methods and filters of strings. */
 #include "launcher/text/jinja/string.h"
 
 #include <string.h>
@@ -93,7 +93,7 @@ static trm_status replace_into(trm_jinja_run *run, const trm_jinja_value *string
         size_t found = trm_jinja_find_text(string, at, from);
         if (found == SIZE_MAX || (from->size == 0 && at >= string->size)) {
             if (from->size == 0) {
-                TRM_TRY(trm_bytes_append(out, to->text, to->size)); /* the empty text behind the end */
+                TRM_TRY(trm_bytes_append(out, to->text, to->size)); /* the empty text after the end */
             }
             break;
         }
@@ -179,7 +179,7 @@ trm_status trm_jinja_pad(trm_jinja_run *run, const trm_jinja_value *string, int6
         return trm_jinja_fail(run, "a text of %lld characters is too wide", (long long)width);
     }
     int64_t missing = width > length ? width - length : 0;
-    /* Python puts the odd character of center at the left when both are odd */
+    /* center puts the extra character at the left if both are odd, as in Python */
     int64_t left = side < 0 ? 0 : side > 0 ? missing : missing / 2 + (missing & width & 1);
     trm_bytes out = {0};
     trm_status status = trm_bytes_reserve(&out, 1);

@@ -1,21 +1,21 @@
 /*
- * What methods and filters of strings share.
+ * Shared by methods and filters of strings.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_STRING_H
 #define TRM_LAUNCHER_TEXT_JINJA_STRING_H
 
 #include "launcher/text/jinja/value.h"
 
-/* A part of the same memory; chars NULL: white space. */
+/* A part that shares the memory; chars NULL: white space. */
 trm_jinja_value trm_jinja_strip(const trm_jinja_value *string, const trm_jinja_value *chars, bool left, bool right);
-/* Where `part` is last in the text, or SIZE_MAX. */
+/* The last position of `part` in the text, or SIZE_MAX. */
 size_t trm_jinja_find_last(const trm_jinja_value *text, const trm_jinja_value *part);
 trm_status trm_jinja_split_lines(trm_jinja_run *run, const trm_jinja_value *string, bool keep_ends,
                                  trm_jinja_value *list);
 /* most < 0: all. */
 trm_status trm_jinja_replace(trm_jinja_run *run, const trm_jinja_value *string, const trm_jinja_value *from,
                              const trm_jinja_value *to, int64_t most, trm_jinja_value *result);
-/* str() of the items with a separator between. */
+/* str() of the items, joined by a separator. */
 trm_status trm_jinja_join(trm_jinja_run *run, const trm_jinja_list *items, const trm_jinja_value *separator,
                           trm_jinja_value *result);
 typedef enum trm_jinja_casing {

@@ -1,4 +1,4 @@
-/* Characters as Python's str sees them. */
+/* Characters with the properties of Python's str. */
 #include "launcher/text/jinja/text.h"
 
 #include <utf8proc.h>
@@ -47,7 +47,7 @@ bool trm_jinja_is_decimal(int32_t codepoint)
     return utf8proc_category(codepoint) == UTF8PROC_CATEGORY_ND;
 }
 
-/* Decimal digits, superscripts and the digits in circles and brackets: those of category No that are single digits. */
+/* Decimal digits, superscripts, and digits in circles and brackets: the single digits of category No. */
 bool trm_jinja_is_digit(int32_t codepoint)
 {
     return trm_jinja_is_decimal(codepoint) || codepoint == 0xb2 || codepoint == 0xb3 || codepoint == 0xb9 ||
@@ -77,7 +77,7 @@ bool trm_jinja_is_word(int32_t codepoint)
 
 trm_status trm_jinja_append_cased(trm_bytes *out, int32_t codepoint, trm_jinja_case to)
 {
-    if (codepoint == 0xdf && to != TRM_JINJA_CASE_LOWER) { /* sharp s, the common one of the special casings */
+    if (codepoint == 0xdf && to != TRM_JINJA_CASE_LOWER) { /* sharp s, the most common special casing */
         return trm_bytes_append(out, to == TRM_JINJA_CASE_UPPER ? "SS" : "Ss", 2);
     }
     return trm_bytes_append_codepoint(out, to == TRM_JINJA_CASE_UPPER   ? utf8proc_toupper(codepoint)

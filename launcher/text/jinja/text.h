@@ -1,5 +1,5 @@
 /*
- * Characters as Python's str sees them, by utf8proc.
+ * Characters with the properties of Python's str, by utf8proc.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_TEXT_H
 #define TRM_LAUNCHER_TEXT_JINJA_TEXT_H
@@ -11,8 +11,8 @@
 
 #include "launcher/text/strings/buffer.h"
 
-bool trm_jinja_is_space(int32_t codepoint);     /* str.isspace, what strip() removes and \s matches */
-bool trm_jinja_is_printable(int32_t codepoint); /* str.isprintable: what repr() leaves as it is */
+bool trm_jinja_is_space(int32_t codepoint);     /* str.isspace; what strip() removes and \s matches */
+bool trm_jinja_is_printable(int32_t codepoint); /* str.isprintable; what repr() does not escape */
 bool trm_jinja_is_line_end(int32_t codepoint);  /* where str.splitlines breaks; "\r\n" is one break */
 bool trm_jinja_is_letter(int32_t codepoint);    /* str.isalpha */
 bool trm_jinja_is_decimal(int32_t codepoint);   /* str.isdecimal */

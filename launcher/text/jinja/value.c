@@ -1,4 +1,4 @@
-/* Values of templates: making them, equality, order, text. */
+/* Values of templates: construction, equality, order, text. */
 #include "launcher/text/jinja/value.h"
 
 #include <math.h>
@@ -276,7 +276,7 @@ static bool equal(trm_jinja_run *run, const trm_jinja_value *a, const trm_jinja_
 bool trm_jinja_equal(trm_jinja_run *run, const trm_jinja_value *a, const trm_jinja_value *b)
 {
     if (run->steps <= 0 || run->depth >= TRM_JINJA_DEPTH) {
-        run->steps = 0; /* whatever is evaluated next fails */
+        run->steps = 0; /* every later evaluation fails */
         return false;
     }
     run->steps--;
@@ -312,7 +312,7 @@ trm_status trm_jinja_compare(trm_jinja_run *run, const trm_jinja_value *a, const
         *order = (x > y) - (x < y);
         return TRM_OK;
     }
-    if (a->kind == TRM_JINJA_STRING && b->kind == TRM_JINJA_STRING) { /* bytes of UTF-8 order as code points do */
+    if (a->kind == TRM_JINJA_STRING && b->kind == TRM_JINJA_STRING) { /* UTF-8 bytes sort like code points */
         int c = memcmp(a->text, b->text, a->size < b->size ? a->size : b->size);
         *order = c != 0 ? c : (a->size > b->size) - (a->size < b->size);
         return TRM_OK;
@@ -434,13 +434,13 @@ void trm_jinja_format_float(double number, char text[40])
         snprintf(text, 40, "%.30se%c%02d", digits, exponent < 0 ? '-' : '+', (int)labs(exponent) % 1000);
     } else {
         int decimals = (int)strlen(digits) - (number < 0 || signbit(number) ? 2 : 1) - 1 - (int)exponent;
-        /* digits is d.ddd: the decimals that stay behind the point when the exponent is gone */
+        /* digits is d.ddd: the decimals that remain after the point when the exponent is applied */
         decimals = strchr(digits, '.') == NULL ? -(int)exponent : decimals;
         trm_c_snprintf(text, 40, "%.*f", decimals < 1 ? 1 : decimals, number);
     }
 }
 
-/* repr() of a string: quotes as Python chooses them, escapes for what does not print. */
+/* repr() of a string: quotes chosen as in Python, escapes for unprintable characters. */
 static trm_status write_quoted(const trm_jinja_value *string, trm_bytes *out)
 {
     bool single = string->size > 0 && memchr(string->text, '\'', string->size) != NULL;
@@ -551,7 +551,7 @@ trm_status trm_jinja_write(trm_jinja_run *run, const trm_jinja_value *value, trm
     case TRM_JINJA_MAP:
         return write_nested(run, value, out);
     case TRM_JINJA_ITERATOR:
-        return trm_jinja_fail(run, "a generator has no text; make it a list first");
+        return trm_jinja_fail(run, "a generator has no text, make it a list first");
     default:
         return trm_jinja_fail(run, "a %s has no text", trm_jinja_type_name(value));
     }

@@ -1,6 +1,6 @@
 /*
- * Values of templates: what Python's values are to Jinja2. They live in the arena of one rendering (or, for constants,
- * of the template) and do not change, but for namespaces, loops and the like.
+ * Values of templates, with Python's semantics as Jinja2 uses them. They are in the arena of one rendering (or, for
+ * constants, of the template) and immutable, except for namespaces, loops and similar.
  */
 #ifndef TRM_LAUNCHER_TEXT_JINJA_VALUE_H
 #define TRM_LAUNCHER_TEXT_JINJA_VALUE_H
@@ -15,7 +15,7 @@
 #include "launcher/text/strings/buffer.h"
 
 typedef enum trm_jinja_kind {
-    TRM_JINJA_UNDEFINED, /* text: what is not defined, for messages */
+    TRM_JINJA_UNDEFINED, /* text: what is undefined, for messages */
     TRM_JINJA_NONE,
     TRM_JINJA_BOOL,
     TRM_JINJA_INTEGER,
@@ -23,9 +23,9 @@ typedef enum trm_jinja_kind {
     TRM_JINJA_STRING,
     TRM_JINJA_LIST,
     TRM_JINJA_TUPLE,
-    TRM_JINJA_RANGE,    /* a list that prints otherwise */
+    TRM_JINJA_RANGE,    /* a list that prints differently */
     TRM_JINJA_VIEW,     /* keys(), values(), items() of a mapping */
-    TRM_JINJA_ITERATOR, /* what generators give: true, without a length, empty after it was iterated */
+    TRM_JINJA_ITERATOR, /* results of generators: true, without a length, empty once iterated */
     TRM_JINJA_MAP,
     TRM_JINJA_NAMESPACE,
     TRM_JINJA_MACRO,
@@ -73,7 +73,7 @@ struct trm_jinja_map {
 
 #define TRM_JINJA_DEPTH 1000 /* of nested evaluations, calls and values together */
 
-/* One rendering: its memory, its limits, and where it stands, for errors. */
+/* One rendering: its memory, its limits, and its position, for errors. */
 typedef struct trm_jinja_run {
     trm_arena arena;
     const char *name; /* of the template */
@@ -87,9 +87,9 @@ typedef struct trm_jinja_run {
 
 /* Records "<template> line N: ..." and returns INVALID_ARGUMENT. */
 trm_status trm_jinja_fail(const trm_jinja_run *run, const char *format, ...) TRM_PRINTF(2, 3);
-/* Takes steps from what is left; fails when nothing is. */
+/* Takes steps from the remaining ones; fails if there are none. */
 trm_status trm_jinja_charge(trm_jinja_run *run, size_t steps);
-/* Memory of the rendering, zeroed; fails at its limit. */
+/* Zeroed memory of the rendering; fails at its limit. */
 trm_status trm_jinja_alloc(trm_jinja_run *run, size_t count, size_t size, void **memory);
 
 static inline trm_jinja_value trm_jinja_none(void)
@@ -139,7 +139,7 @@ static inline double trm_jinja_to_double(const trm_jinja_value *value)
 /* Whether this is the string `text`. */
 bool trm_jinja_is_text(const trm_jinja_value *value, const char *text);
 
-/* An undefined value; the message, formatted, says what is not there. */
+/* An undefined value; the formatted message says what is undefined. */
 trm_status trm_jinja_undefined(trm_jinja_run *run, trm_jinja_value *value, const char *format, ...) TRM_PRINTF(3, 4);
 trm_status trm_jinja_copy_text(trm_jinja_run *run, const char *text, size_t size, trm_jinja_value *value);
 trm_status trm_jinja_new_list(trm_jinja_run *run, trm_jinja_kind kind, size_t capacity, trm_jinja_value *value);
@@ -154,14 +154,14 @@ const trm_jinja_value *trm_jinja_map_get(const trm_jinja_map *map, const char *k
 
 bool trm_jinja_truth(const trm_jinja_value *value);
 bool trm_jinja_equal(trm_jinja_run *run, const trm_jinja_value *a, const trm_jinja_value *b);
-/* Below 0, 0, above 0, as Python orders values; fails where it does not. `operator` stands in the message. */
+/* Below 0, 0, above 0, as Python orders values; fails where Python does. `operator` is for the message. */
 trm_status trm_jinja_compare(trm_jinja_run *run, const trm_jinja_value *a, const trm_jinja_value *b,
                              const char *operator_text, int *order);
-/* Python's name of the type, as in messages: "str", "dict", "NoneType". */
+/* Python's name of the type, for messages: "str", "dict", "NoneType". */
 const char *trm_jinja_type_name(const trm_jinja_value *value);
 /* Characters of a string, items of a sequence or mapping; fails for others. */
 trm_status trm_jinja_length(trm_jinja_run *run, const trm_jinja_value *value, int64_t *length);
-/* What iterating gives, as a list that is not to be changed: items, keys, characters. */
+/* The result of iterating, as a list that must not be changed: items, keys, characters. */
 trm_status trm_jinja_items(trm_jinja_run *run, const trm_jinja_value *value, const trm_jinja_list **items);
 
 /* str() and repr() of Python, appended. */
@@ -171,14 +171,14 @@ trm_status trm_jinja_write_repr(trm_jinja_run *run, const trm_jinja_value *value
 trm_status trm_jinja_string(trm_jinja_run *run, const trm_jinja_value *value, trm_jinja_value *string);
 /* Moves the text of a buffer into the rendering's memory and ends the buffer, also on failure. */
 trm_status trm_jinja_take(trm_jinja_run *run, trm_bytes *bytes, trm_status so_far, trm_jinja_value *string);
-/* The shortest digits that read back as this number, as Python's repr has them. Text of at most 32 bytes. */
+/* The shortest digits that read back as this number, as in Python's repr; at most 32 bytes. */
 void trm_jinja_format_float(double number, char text[40]);
 
-/* Reads JSON; `name` stands in errors. Integers beyond 64 bits become floats. */
+/* Parses JSON; errors begin with `name`. Integers beyond 64 bits become floats. */
 trm_status trm_jinja_read_json(trm_jinja_run *run, const char *name, const char *text, size_t size,
                                trm_jinja_value *value);
 
-/* How json.dumps of Python writes. */
+/* Options of Python's json.dumps. */
 typedef struct trm_jinja_json_style {
     bool ascii, sort_keys;
     bool lines;             /* with an indent */

@@ -19,11 +19,11 @@
 
 struct trm_regex {
     pcre2_code *code;
-    char *pattern; /* as the file has it, for errors */
+    char *pattern; /* as in the file, for errors */
     trm_regex *next;
 };
 
-/* What a match needs beside the code; one for each thread, shared by all its regexes. */
+/* State of a match besides the compiled code; one per thread, shared by all its regexes. */
 typedef struct match_state {
     pcre2_match_data *data;
     pcre2_match_context *context;
@@ -50,8 +50,8 @@ static void state_key_create(void)
     state_key_error = pthread_key_create(&state_key, state_destroy);
 }
 
-/* Keys have no destructor call for the thread that unloads us or leaves main: without this the main thread's state
- * would be a leak. */
+/* Keys run no destructor on the thread that unloads the library or leaves main: without this, its state would be a
+ * leak. */
 __attribute__((destructor)) static void state_key_delete(void)
 {
     pthread_once(&state_once, state_key_create);
@@ -98,7 +98,7 @@ static pcre2_code *compile(const char *pattern, size_t size, int *error, size_t 
     if (context == NULL) {
         return NULL;
     }
-    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* what . ^ and $ take for a line's end in Oniguruma */
+    pcre2_set_newline(context, PCRE2_NEWLINE_LF); /* the line ends of . ^ and $ in Oniguruma */
     pcre2_set_parens_nest_limit(context, DEEPEST_NESTING);
     pcre2_code *code =
         pcre2_compile((PCRE2_SPTR)pattern, size, PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
@@ -138,7 +138,7 @@ static trm_status create(const char *shown, const char *pattern, size_t size, tr
 trm_status trm_regex_compile(const char *pattern, trm_regex **regex)
 {
     if (strlen(pattern) > LONGEST_PATTERN) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a regex has %zu bytes, at most %zu are accepted", strlen(pattern),
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a regex has %zu bytes, expected at most %zu", strlen(pattern),
                  LONGEST_PATTERN);
     }
     trm_bytes translated = {0};

@@ -1,8 +1,7 @@
 /*
- * Regular expressions of tokenizer files: Oniguruma patterns, translated and run by PCRE2 with JIT.
- *
- * A pattern comes from a file and is not trusted: its length, nesting and the steps of a match are limited, and what
- * the two engines understand differently is translated (regex_translate.c) or refused.
+ * Regular expressions of tokenizer files: Oniguruma patterns, translated and run by PCRE2 with JIT. A pattern comes
+ * from a file and is not trusted: its length, nesting and match steps are limited, and constructs that the two engines
+ * understand differently are translated (regex_translate.c) or refused.
  */
 #ifndef TRM_LAUNCHER_TEXT_REGEX_REGEX_H
 #define TRM_LAUNCHER_TEXT_REGEX_REGEX_H
@@ -14,8 +13,8 @@
 
 #include "launcher/text/strings/buffer.h"
 
-/* What \s, Oniguruma's \w within a class and outside of one (where it takes some signs of Latin-1 for word characters),
- * and Rust's \w mean, as PCRE2 class items. */
+/* PCRE2 class items of \s, of Oniguruma's \w within a class and outside of one (which includes some Latin-1 signs), and
+ * of Rust's \w. */
 #define TRM_REGEX_SPACE     "\\p{White_Space}"
 #define TRM_REGEX_WORD      "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
 #define TRM_REGEX_ONIG_WORD TRM_REGEX_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
@@ -23,23 +22,23 @@
 
 typedef struct trm_regex trm_regex;
 
-/* Compiles an Oniguruma pattern (valid UTF-8). INVALID_MODEL if it does not compile, UNSUPPORTED naming a construct
+/* Compiles an Oniguruma pattern (valid UTF-8). INVALID_MODEL if it does not compile, UNSUPPORTED with the construct
  * that has no translation. */
 trm_status trm_regex_compile(const char *pattern, trm_regex **regex);
-/* Compiles a PCRE2 pattern of our own as it is. */
+/* Compiles a PCRE2 pattern as it is. */
 trm_status trm_regex_compile_own(const char *pattern, trm_regex **regex);
-/* Puts a regex at the front of a list (NULL is empty), which trm_regex_destroy then frees as a whole. */
+/* Puts a regex at the front of a list (NULL is empty); trm_regex_destroy frees the whole list. */
 void trm_regex_keep(trm_regex **list, trm_regex *regex);
 void trm_regex_destroy(trm_regex *list);
 
-/* The first match in text[from .. size) of valid UTF-8, with what stands before `from` seen by look-behind.
- * INVALID_MODEL if the match takes too many steps. Safe from several threads. */
+/* Finds the first match in text[from .. size) of valid UTF-8; look-behind sees the text before `from`. INVALID_MODEL if
+ * the match takes too many steps. Safe from several threads. */
 trm_status trm_regex_find(const trm_regex *regex, const char *text, size_t size, size_t from, bool *found,
                           size_t *begin, size_t *end);
 
 /* Translates an Oniguruma pattern to PCRE2's syntax (UTF, UCP, MULTILINE). */
 trm_status trm_regex_translate(const char *pattern, trm_bytes *translated);
-/* Whether PCRE2 takes this pattern. */
+/* Whether PCRE2 accepts this pattern. */
 bool trm_regex_compiles(const char *pattern);
 
 #endif

@@ -1,4 +1,4 @@
-/* Sets of characters by the names that Oniguruma gives them. */
+/* Character sets by their Oniguruma names. */
 #include "launcher/text/regex/regex_property.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@ typedef struct named_set {
     const char *items;
 } named_set;
 
-/* Names that PCRE2 lacks, or takes for something else. */
+/* Names that PCRE2 does not have, or that mean something else there. */
 static const named_set named_sets[] = {
     {"alnum", "\\p{Alphabetic}\\p{Nd}"},
     {"alpha", "\\p{Alphabetic}"},
@@ -132,7 +132,7 @@ trm_status trm_regex_set_property(const char *name, size_t size, trm_regex_set *
             return TRM_OK;
         }
     }
-    /* A bare script name means the script's extensions to PCRE2, the script itself to Oniguruma. */
+    /* To PCRE2 a bare script name means the script's extensions, to Oniguruma the script itself. */
     static const char *const forms[] = {"\\p{sc:%s}", "\\p{%s}"};
     for (size_t i = 0; i < 2 && plain[0] != '\0'; i++) {
         snprintf(items, sizeof(items), forms[i], plain);
@@ -141,8 +141,7 @@ trm_status trm_regex_set_property(const char *name, size_t size, trm_regex_set *
             return TRM_OK;
         }
     }
-    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a regex names the unknown property \"%.*s\"", (int)(size < 80 ? size : 80),
-             name);
+    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a regex has the unknown property \"%.*s\"", (int)(size < 80 ? size : 80), name);
 }
 
 trm_status trm_regex_set_posix(const char *name, size_t size, trm_regex_set *set)
@@ -151,7 +150,7 @@ trm_status trm_regex_set_posix(const char *name, size_t size, trm_regex_set *set
         set_items(set, "\\p{P}\\p{S}");
         return TRM_OK;
     }
-    for (size_t i = 0; i < 12; i++) { /* the POSIX names come first */
+    for (size_t i = 0; i < 12; i++) { /* POSIX names come first */
         if (size == strlen(named_sets[i].name) && memcmp(name, named_sets[i].name, size) == 0) {
             set_items(set, named_sets[i].items);
             return TRM_OK;

@@ -1,8 +1,8 @@
 /*
- * From Oniguruma's syntax, which tokenizer.json is written in, to PCRE2's. The differences that matter: what \s \w \h
- * \v and the POSIX brackets contain; (?m) is dot-matches-newline; an option in the middle of a group takes the rest of
- * the group, alternatives too; {n,m}+ repeats the repetition instead of being possessive; {,n} is {0,n}; classes nest
- * and intersect ([a-z&&[^x]]).
+ * Translates Oniguruma's syntax, in which tokenizer.json is written, to PCRE2's. Relevant differences: the contents of
+ * \s \w \h \v and the POSIX brackets; (?m) means dot-matches-newline; an option in the middle of a group applies to
+ * the rest of the group, including alternatives; {n,m}+ repeats the repetition instead of being possessive; {,n} is
+ * {0,n}; classes nest and intersect ([a-z&&[^x]]).
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static trm_status enter(translator *t)
     return ++t->depth > DEEPEST_NESTING ? malformed(t, "too many nested groups") : TRM_OK;
 }
 
-/* One set outside of a class. */
+/* A set outside of a class. */
 static trm_status emit_set(trm_bytes *out, const trm_regex_set *set)
 {
     if (set->property) {
@@ -99,13 +99,13 @@ static trm_status read_hex(translator *t, size_t least, size_t most, int32_t *co
         digits++;
     }
     if (digits < least || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF)) {
-        return malformed(t, "a bad character number");
+        return malformed(t, "an invalid character number");
     }
     *codepoint = (int32_t)value;
     return TRM_OK;
 }
 
-/* An escape that names one character, t->at after the backslash; *codepoint is -1 if it is none. */
+/* Reads an escape of one character, t->at after the backslash; *codepoint is -1 if it is another escape. */
 static trm_status read_character_escape(translator *t, int32_t *codepoint)
 {
     static const char letters[] = "ntrfvae", values[] = "\n\t\r\f\v\a\x1b";
@@ -209,10 +209,10 @@ static trm_status translate_escape(translator *t)
         snprintf(what, sizeof(what), "the escape \\%c", c);
         return unsupported(t, what);
     }
-    return emit_codepoint(t->out, (unsigned char)c); /* a letter without a meaning stands for itself */
+    return emit_codepoint(t->out, (unsigned char)c); /* a letter without a meaning is literal */
 }
 
-/* One element of a class: a character, else *codepoint is -1 and `set` has the characters. */
+/* Reads an element of a class: a character, or if *codepoint is -1, `set`. */
 static trm_status read_class_element(translator *t, int32_t *codepoint, trm_regex_set *set)
 {
     size_t size;
@@ -240,7 +240,7 @@ static trm_status read_class_element(translator *t, int32_t *codepoint, trm_rege
     return TRM_OK;
 }
 
-/* Puts a set into a class; one that has no form inside a class becomes an alternative to it. */
+/* Adds a set to a class; a set that has no form inside a class becomes an alternative to it. */
 static trm_status add_set(trm_bytes *items, trm_bytes *alternatives, const trm_regex_set *set)
 {
     if (set->property) {
@@ -272,7 +272,7 @@ static trm_status read_posix_bracket(translator *t, bool *found, trm_regex_set *
     return TRM_OK;
 }
 
-/* A union of elements up to ] or &&, as items of one class and further alternatives ("|..."). */
+/* Reads a union of elements up to ] or && as items of one class and further alternatives ("|..."). */
 static trm_status read_union(translator *t, bool first, trm_bytes *items, trm_bytes *alternatives)
 {
     while (t->at < t->size) {
@@ -306,16 +306,16 @@ static trm_status read_union(translator *t, bool first, trm_bytes *items, trm_by
             t->at++;
             TRM_TRY(read_class_element(t, &high, &set));
             if (high < low) {
-                return malformed(t, "a bad range in a class");
+                return malformed(t, "an invalid range in a class");
             }
             TRM_TRY(emit(items, "-"));
             TRM_TRY(emit_codepoint(items, high));
         }
     }
-    return malformed(t, "a class without an end");
+    return malformed(t, "an unterminated class");
 }
 
-/* An expression for one union. */
+/* The expression of one union. */
 static trm_status emit_union(const translator *t, trm_bytes *out, const trm_bytes *items, const trm_bytes *alternatives)
 {
     if (items->size == 0 && alternatives->size == 0) {
@@ -337,7 +337,7 @@ static trm_status emit_union(const translator *t, trm_bytes *out, const trm_byte
     return TRM_OK;
 }
 
-/* The unions of an intersection: all but the last as look-aheads. */
+/* The unions of an intersection: all except the last as look-aheads. */
 static trm_status translate_intersection(translator *t, trm_bytes *body, bool *plain)
 {
     trm_bytes items = {0}, alternatives = {0};
@@ -368,7 +368,7 @@ done:
     return status;
 }
 
-/* A class; t->at is at its bracket. */
+/* Reads a class; t->at is at its bracket. */
 static trm_status translate_class(translator *t, trm_bytes *out)
 {
     TRM_TRY(enter(t));
@@ -393,7 +393,7 @@ static trm_status translate_class(translator *t, trm_bytes *out)
     return status;
 }
 
-/* Reads (?imx-imx: or (?imx-imx); *isolated for the latter. Writes a group's start in both cases. */
+/* Reads (?imx-imx: or (?imx-imx); *isolated for the latter. Writes the start of a group in both cases. */
 static trm_status translate_options(translator *t, bool *isolated)
 {
     TRM_TRY(emit(t->out, "(?"));
@@ -410,7 +410,7 @@ static trm_status translate_options(translator *t, bool *isolated)
     return emit(t->out, ":");
 }
 
-/* What follows "(?" of a group up to its content. */
+/* Reads the part of a group after "(?" up to its content. */
 static trm_status translate_group_start(translator *t, bool *isolated)
 {
     char c = peek(t, 0);
@@ -424,10 +424,10 @@ static trm_status translate_group_start(translator *t, bool *isolated)
         t->at += 2;
         return emit(t->out, start);
     }
-    if (c == '<') { /* a name has no use without references to it */
+    if (c == '<') { /* names are only for references, which are refused */
         const char *close = memchr(t->in + t->at, '>', t->size - t->at);
         if (close == NULL) {
-            return malformed(t, "a group name without an end");
+            return malformed(t, "an unterminated group name");
         }
         t->at = (size_t)(close - t->in) + 1;
         return emit(t->out, "(");
@@ -435,7 +435,7 @@ static trm_status translate_group_start(translator *t, bool *isolated)
     return translate_options(t, isolated);
 }
 
-/* A group; t->at is at its parenthesis. */
+/* Reads a group; t->at is at its parenthesis. */
 static trm_status translate_group(translator *t, size_t *isolated_groups)
 {
     TRM_TRY(enter(t));
@@ -445,7 +445,7 @@ static trm_status translate_group(translator *t, size_t *isolated_groups)
         const char *close = memchr(t->in + t->at, ')', t->size - t->at);
         t->at = close == NULL ? t->size : (size_t)(close - t->in) + 1;
         t->depth--;
-        return close == NULL ? malformed(t, "a comment without an end") : TRM_OK;
+        return close == NULL ? malformed(t, "an unterminated comment") : TRM_OK;
     }
     if (peek(t, 0) == '?') {
         t->at++;
@@ -453,20 +453,20 @@ static trm_status translate_group(translator *t, size_t *isolated_groups)
     } else {
         TRM_TRY(emit(t->out, "("));
     }
-    if (isolated) { /* stays open up to the end of the group that it stands in; depth counts it */
+    if (isolated) { /* stays open up to the end of the enclosing group; depth counts it */
         ++*isolated_groups;
         return TRM_OK;
     }
     TRM_TRY(translate_sequence(t));
     if (peek(t, 0) != ')') {
-        return malformed(t, "a group without an end");
+        return malformed(t, "an unterminated group");
     }
     t->at++;
     t->depth--;
     return emit(t->out, ")");
 }
 
-/* {n} {n,} {n,m} {,m}: false if the brace is none of them, and then stands for itself. */
+/* Reads {n} {n,} {n,m} {,m}; false if the brace is literal. */
 static bool read_interval(translator *t, char text[24], bool *exact)
 {
     unsigned low = 0, high = 0;
@@ -485,7 +485,7 @@ static bool read_interval(translator *t, char text[24], bool *exact)
     }
     for (int i = 0; i < used; i++) {
         if (strchr("{},0123456789", in[i]) == NULL || used > 20) {
-            return false; /* sscanf skips spaces and takes signs */
+            return false; /* sscanf skips spaces and accepts signs */
         }
     }
     size = snprintf(text, 24, "%.*s", used, in);
@@ -537,7 +537,7 @@ static trm_status translate_repeat(translator *t, size_t atom)
     return TRM_OK;
 }
 
-/* Alternatives up to a closing parenthesis or the end. */
+/* Reads alternatives up to a closing parenthesis or the end. */
 static trm_status translate_sequence(translator *t)
 {
     size_t atom = NO_ATOM, isolated_groups = 0;
@@ -585,7 +585,7 @@ trm_status trm_regex_translate(const char *pattern, trm_bytes *translated)
     translator t = {.in = pattern, .size = strlen(pattern), .out = translated};
     TRM_TRY(translate_sequence(&t));
     if (t.at < t.size) {
-        return malformed(&t, "a parenthesis too many");
+        return malformed(&t, "an unmatched closing parenthesis");
     }
     return trm_bytes_reserve(translated, 1);
 }

@@ -14,7 +14,8 @@ typedef struct trm_bytes {
     size_t size, capacity;
 } trm_bytes;
 
-/* Room for `more` bytes after the present ones. After this and the calls below `data` is not NULL, even if empty. */
+/* Makes room for `more` bytes after the present ones. After this and the calls below `data` is not NULL, even if empty.
+ */
 trm_status trm_bytes_reserve(trm_bytes *bytes, size_t more);
 trm_status trm_bytes_append(trm_bytes *bytes, const char *data, size_t size);
 /* Appends one code point as UTF-8. */
@@ -30,7 +31,8 @@ trm_status trm_ids_reserve(trm_ids *ids, size_t more);
 trm_status trm_ids_append(trm_ids *ids, int32_t id);
 void trm_ids_fini(trm_ids *ids);
 
-/* Grows an array of `element` bytes an entry to hold `count` entries, doubling; OUT_OF_MEMORY keeps the old one. */
+/* Grows an array with elements of `element` bytes to hold `count` of them, by doubling; OUT_OF_MEMORY keeps the old
+ * array. */
 trm_status trm_array_grow(void **data, size_t *capacity, size_t count, size_t element);
 
 #endif

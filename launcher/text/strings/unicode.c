@@ -14,9 +14,9 @@ typedef struct range {
 } range;
 
 /*
- * What the tokenizers library does not know: its tables are of Unicode 8 for categories, 9 for combining marks, 10 for
- * decompositions and combining classes. Punctuation, marks, controls, decomposable characters and classes that came
- * later, joined over others. Numbers and cases it takes from Rust's own tables, of Unicode 17.
+ * Differences from the tokenizers library: its tables are of Unicode 8 for categories, 9 for combining marks, 10 for
+ * decompositions and combining classes. These ranges are punctuation, marks, controls, decomposable characters and
+ * classes that came later. Numbers and cases it takes from Rust's own tables, of Unicode 17.
  */
 static const range later_categories[] = {
     {0x61D, 0x61D},     {0x7FD, 0x7FD},     {0x890, 0x8E2},     {0x9FD, 0x9FE},     {0xA76, 0xA76},
@@ -90,21 +90,21 @@ bool trm_unicode_is_punctuation(int32_t c)
                (c >= 0x7B && c <= 0x7E);
     }
     utf8proc_category_t category = utf8proc_category(c);
-    bool other = c == 0x166D || c == 0x111C9; /* were punctuation then */
+    bool other = c == 0x166D || c == 0x111C9; /* punctuation in that version */
     return other || (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO && !IN(later_categories, c));
 }
 
 bool trm_unicode_is_mark(int32_t c)
 {
     utf8proc_category_t category = utf8proc_category(c);
-    bool other = c == 0x1CF2 || c == 0x1CF3; /* were marks then */
+    bool other = c == 0x1CF2 || c == 0x1CF3; /* marks in that version */
     return other || (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME && c != 0x111C9 &&
                      !IN(later_marks, c));
 }
 
 bool trm_unicode_is_mark_nonspacing(int32_t c)
 {
-    bool other = c == 0x1734; /* was nonspacing then */
+    bool other = c == 0x1734; /* nonspacing in that version */
     return other || (utf8proc_category(c) == UTF8PROC_CATEGORY_MN && c != 0x111C9 && !IN(later_categories, c));
 }
 
@@ -125,7 +125,7 @@ bool trm_unicode_is_cjk_ideograph(int32_t c)
 
 trm_status trm_unicode_append_lower(trm_bytes *out, int32_t c)
 {
-    if (c == 0x130) { /* the one character whose lower case has two code points */
+    if (c == 0x130) { /* the only character whose lower case has two code points */
         return trm_bytes_append(out, "i\xCC\x87", 3);
     }
     for (size_t i = 0; c >= 0x1C89 && i < sizeof(later_cases) / sizeof(later_cases[0]); i++) {
@@ -179,7 +179,7 @@ static uint8_t combining_class(int32_t c)
     return IN(later_classes, c) ? 0 : (uint8_t)utf8proc_get_property(c)->combining_class;
 }
 
-/* Sorts each run of marks by combining class, stably. Counting, as runs come from requests and may be long. */
+/* Sorts each run of marks by combining class, stably. By counting, because runs come from requests and may be long. */
 static trm_status order_marks(codepoints *list)
 {
     int32_t *sorted = NULL;
@@ -219,8 +219,8 @@ static trm_status order_marks(codepoints *list)
     return status;
 }
 
-/* Composes what lies between marks that utf8proc knows and the library does not, over which nothing composes; and
- * before U+11930, which composed in later versions only. */
+/* Composes the text between marks that utf8proc knows and the library does not, since nothing composes across them; and
+ * only before U+11930, because later characters compose in later versions only. */
 static trm_status compose(codepoints *list)
 {
     size_t size = 0;

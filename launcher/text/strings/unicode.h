@@ -1,7 +1,6 @@
 /*
- * Properties of code points and normal forms, by utf8proc (Unicode 15), less what the tokenizers library, most of whose
- * tables are older, does not know, and with what its newer ones do: ids have to be the ones that a model was trained
- * with.
+ * Properties of code points and normal forms, by utf8proc (Unicode 15), adapted to the older and newer tables of the
+ * tokenizers library: ids must be those a model was trained with.
  */
 #ifndef TRM_LAUNCHER_TEXT_STRINGS_UNICODE_H
 #define TRM_LAUNCHER_TEXT_STRINGS_UNICODE_H
@@ -19,16 +18,16 @@ bool trm_unicode_is_punctuation(int32_t codepoint);     /* ASCII punctuation and
 bool trm_unicode_is_mark(int32_t codepoint);            /* categories M* */
 bool trm_unicode_is_mark_nonspacing(int32_t codepoint); /* category Mn */
 bool trm_unicode_is_control(int32_t codepoint);         /* categories Cc, Cf, Co */
-bool trm_unicode_is_cjk_ideograph(int32_t codepoint);   /* the blocks that BERT sets apart */
+bool trm_unicode_is_cjk_ideograph(int32_t codepoint);   /* the blocks that BERT treats as CJK */
 
-/* Appends the lower case of a code point; one becomes two (U+0130). */
+/* Appends the lower case of a code point; only U+0130 becomes two. */
 trm_status trm_unicode_append_lower(trm_bytes *out, int32_t codepoint);
 
 typedef enum trm_normal_form { TRM_NFC, TRM_NFD, TRM_NFKC, TRM_NFKD } trm_normal_form;
 /* Appends text[size], valid UTF-8, in a normal form. */
 trm_status trm_unicode_append_normal(trm_bytes *out, const char *text, size_t size, trm_normal_form form);
 
-/* Whether a grapheme cluster may end between two code points; `state` starts at 0 and goes along a text. */
+/* Whether a grapheme cluster may end between two code points; `state` starts at 0 and is passed along a text. */
 bool trm_unicode_breaks(int32_t before, int32_t after, int32_t *state);
 
 #endif

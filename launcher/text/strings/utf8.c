@@ -59,7 +59,8 @@ trm_utf8_kind trm_utf8_examine(const char *text, size_t size, size_t *length)
         return TRM_UTF8_INVALID;
     }
     size_t needed = trm_utf8_size(text[0]);
-    /* Only the second byte has a range narrower than 80..BF (no overlong forms, surrogates, or above U+10FFFF). */
+    /* Only the second byte has a range narrower than 80..BF (no overlong forms, surrogates, or values above U+10FFFF).
+     */
     unsigned char low = p[0] == 0xE0 ? 0xA0 : p[0] == 0xF0 ? 0x90 : 0x80;
     unsigned char high = p[0] == 0xED ? 0x9F : p[0] == 0xF4 ? 0x8F : 0xBF;
     for (; *length < needed; (*length)++) {

@@ -16,7 +16,7 @@
 #define TRM_REPLACEMENT_TEXT "\xEF\xBF\xBD" /* U+FFFD */
 #define TRM_REPLACEMENT_SIZE ((size_t)3)
 
-/* Bytes of the character that starts with `lead`; valid text. */
+/* Length of the character that begins with `lead`; valid text. */
 static inline size_t trm_utf8_size(char lead)
 {
     unsigned char byte = (unsigned char)lead;
@@ -50,21 +50,21 @@ static inline int32_t trm_utf8_read(const char *text, size_t *size)
 
 /* The code point that ends before `end` (end > text); valid text. */
 int32_t trm_utf8_read_back(const char *text, const char *end, size_t *size);
-/* Writes up to 4 bytes, returns how many. */
+/* Writes up to 4 bytes; returns their number. */
 size_t trm_utf8_write(char *out, int32_t codepoint);
 size_t trm_utf8_count(const char *text, size_t size);
 
 typedef enum trm_utf8_kind {
     TRM_UTF8_VALID,     /* a character of *length bytes */
-    TRM_UTF8_INVALID,   /* *length bytes that stand for one U+FFFD (the maximal subpart, Unicode 3.9) */
-    TRM_UTF8_INCOMPLETE /* the text ends within a character; *length bytes of it are there */
+    TRM_UTF8_INVALID,   /* *length bytes that become one U+FFFD (maximal subpart, Unicode 3.9) */
+    TRM_UTF8_INCOMPLETE /* the text ends within a character, of which *length bytes are there */
 } trm_utf8_kind;
 
 /* Examines unchecked bytes at text[0]; size >= 1. */
 trm_utf8_kind trm_utf8_examine(const char *text, size_t size, size_t *length);
-/* Bytes of the longest valid prefix of unchecked bytes. */
+/* Length of the longest valid prefix of unchecked bytes. */
 size_t trm_utf8_valid_prefix(const char *text, size_t size);
-/* Appends unchecked bytes with invalid and incomplete parts as U+FFFD. */
+/* Appends unchecked bytes, with invalid and incomplete parts as U+FFFD. */
 trm_status trm_utf8_append_lossy(trm_bytes *out, const char *text, size_t size);
 
 #endif

@@ -8,14 +8,14 @@
 #include "launcher/text/strings/unicode.h"
 #include "launcher/text/strings/utf8.h"
 
-/* Whether the character text[0 .. size) is one of words. */
+/* Whether the character text[0 .. size) is one of `words`. */
 static trm_status is_word(const trm_added *added, const char *text, size_t size, bool *word)
 {
     size_t begin, end;
     return trm_regex_find(added->word, text, size, 0, word, &begin, &end);
 }
 
-/* Whether a match is a word of its own. */
+/* Whether a match is a whole word. */
 static trm_status stands_alone(const trm_added *added, const char *text, size_t size, size_t begin, size_t end,
                                bool *alone)
 {
@@ -66,7 +66,7 @@ trm_status trm_added_split(const trm_added *added, bool normalized, const char *
         }
         const trm_added_token *token = &added->tokens[index];
         size_t begin = at, end = at + length;
-        at = end; /* also a match that is thrown away takes its text out of the search */
+        at = end; /* a discarded match is excluded from the search, too */
         bool alone = true;
         if (token->single_word) {
             TRM_TRY(stands_alone(added, text, size, begin, end, &alone));
@@ -163,7 +163,8 @@ static trm_status build_trie(const trm_text_loader *loader, const trm_added *add
     return status;
 }
 
-/* Of tokens with one content the last counts, at the place and with the id of the first; special if any is. */
+/* Of tokens with the same content the last definition counts, at the position and with the id of the first; special if
+ * any is. */
 static void add_token(trm_added *added, trm_vocab *seen, trm_added_token token, const trm_vocab *vocab,
                       int32_t *next_id)
 {
@@ -188,8 +189,8 @@ trm_status trm_added_load(const trm_text_loader *loader, const trm_json *json, c
     }
     size_t most = trm_json_count(json);
     if (most > (size_t)TRM_VOCAB_LIMIT) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: added_tokens has %zu entries, at most %lld are accepted", loader->name,
-                 most, (long long)TRM_VOCAB_LIMIT);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: added_tokens has %zu entries, expected at most %lld", loader->name, most,
+                 (long long)TRM_VOCAB_LIMIT);
     }
     trm_vocab seen;
     TRM_TRY(trm_vocab_create(loader->arena, (int32_t)most, &seen));

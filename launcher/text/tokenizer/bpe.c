@@ -1,9 +1,7 @@
 /*
  * Byte-pair encoding (Sennrich et al. 2016, arXiv:1508.07909): the characters of a piece are merged pair by pair,
- * always the pair that comes first in the list of merges, the leftmost of equal ones.
- *
- * Short pieces are searched for that pair at each step; long ones keep candidates in a heap over a linked list of
- * symbols, so a piece of n characters costs n log n.
+ * always the pair with the lowest rank, the leftmost of equal ones. Short pieces are searched for that pair at each
+ * step; long ones keep candidates in a heap over a linked list of symbols, so a piece of n characters takes n log n.
  */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,19 +11,19 @@
 #include "launcher/text/strings/utf8.h"
 #include "launcher/text/tokenizer/model.h"
 
-/* Pieces of at most this many symbols are searched; measured equal to the heap at about 64. */
+/* Pieces of at most this many symbols are searched; at about 64 it takes as long as the heap. */
 #define SEARCHED_SYMBOLS ((size_t)48)
 #define NO_PAIR          UINT64_MAX
 #define NO_RANK          UINT32_MAX
 
 struct trm_symbol {
-    int32_t id;         /* -1: merged into the one before */
+    int32_t id;         /* -1: merged into its left neighbor */
     int32_t prev, next; /* -1: none */
 };
 
 struct trm_merge_candidate {
     uint64_t order; /* rank << 32 | position of the left symbol */
-    int32_t id;     /* what the merge makes; tells an outdated candidate */
+    int32_t id;     /* the result of the merge; reveals an outdated candidate */
 };
 
 static uint64_t pair_of(int32_t left, int32_t right)
@@ -59,7 +57,7 @@ static trm_status push_symbol(trm_model_scratch *scratch, size_t *count, int32_t
     return TRM_OK;
 }
 
-/* Unknown characters wait to be written: with fuse_unk a run of them is one token. */
+/* Unknown characters are delayed: with fuse_unk a run of them is one token. */
 static trm_status push_unknown(const trm_bpe *bpe, trm_model_scratch *scratch, size_t *count, const char *character,
                                size_t size, bool *waiting)
 {
@@ -68,7 +66,7 @@ static trm_status push_unknown(const trm_bpe *bpe, trm_model_scratch *scratch, s
     }
     if (bpe->unk_id < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                 "the character \"%.*s\" is not in the vocabulary, and neither is the unknown token \"%s\"", (int)size,
+                 "character \"%.*s\" is not in the vocabulary, and neither is the unknown token \"%s\"", (int)size,
                  character, bpe->unk_token);
     }
     if (*waiting && !bpe->fuse_unk) {
@@ -94,7 +92,7 @@ static trm_status push_bytes(const trm_bpe *bpe, trm_model_scratch *scratch, siz
     return TRM_OK;
 }
 
-/* The text that the vocabulary has for a character at its place in the piece. */
+/* The vocabulary's text of a character at its position in the piece. */
 static trm_status decorate(const trm_bpe *bpe, trm_model_scratch *scratch, const char **text, size_t *size, bool first,
                            bool last)
 {
@@ -111,7 +109,7 @@ static trm_status decorate(const trm_bpe *bpe, trm_model_scratch *scratch, const
     return TRM_OK;
 }
 
-/* The symbols that merging starts from: characters, bytes of those that are not in the vocabulary, or unknown. */
+/* The initial symbols: characters, bytes of those that are not in the vocabulary, or unknown. */
 static trm_status split_characters(const trm_model *model, const char *piece, size_t size, trm_model_scratch *scratch,
                                    size_t *count)
 {
@@ -148,7 +146,7 @@ static trm_status split_characters(const trm_model *model, const char *piece, si
     return waiting ? push_symbol(scratch, count, bpe->unk_id) : TRM_OK;
 }
 
-/* Merges at most SEARCHED_SYMBOLS symbols; returns how many are left, at the front. */
+/* Merges at most SEARCHED_SYMBOLS symbols in place; returns the number that remains. */
 static size_t merge_short(const trm_bpe *bpe, trm_symbol *symbols, size_t count)
 {
     uint32_t ranks[SEARCHED_SYMBOLS];
@@ -170,7 +168,7 @@ static size_t merge_short(const trm_bpe *bpe, trm_symbol *symbols, size_t count)
         count--;
         for (size_t i = best + 1; i < count; i++) {
             symbols[i].id = symbols[i + 1].id;
-            ranks[i] = ranks[i + 1]; /* the last one of these is not read */
+            ranks[i] = ranks[i + 1]; /* the last one is not read */
             made[i] = made[i + 1];
         }
         for (size_t i = best > 0 ? best - 1 : best; i <= best && i + 1 < count; i++) {
@@ -226,7 +224,7 @@ static trm_status push_candidate(const trm_bpe *bpe, trm_model_scratch *scratch,
     return heap_push(scratch, (trm_merge_candidate){(uint64_t)merge->rank << 32 | (uint32_t)left, merge->id});
 }
 
-/* Merges any number of symbols; *count becomes how many are left, at the front. */
+/* Merges any number of symbols; *count becomes the number that remains. */
 static trm_status merge_long(const trm_bpe *bpe, trm_model_scratch *scratch, size_t *count)
 {
     trm_symbol *symbols = scratch->symbols;
@@ -246,7 +244,7 @@ static trm_status merge_long(const trm_bpe *bpe, trm_model_scratch *scratch, siz
         }
         const trm_merge *merge = find_merge(bpe, symbols[left].id, symbols[right].id);
         if (merge == NULL || merge->id != top.id) {
-            continue; /* one of the two was merged with another since */
+            continue; /* one of the two was merged with another symbol */
         }
         symbols[left].id = top.id;
         symbols[left].next = symbols[right].next;
@@ -297,7 +295,7 @@ trm_status trm_bpe_encode(const trm_model *model, const char *piece, size_t size
     return TRM_OK;
 }
 
-/* One entry of "merges": "left right", or [left, right]. */
+/* Reads an entry of "merges": "left right", or [left, right]. */
 static trm_status read_merge(const trm_text_loader *loader, const trm_json *json, size_t index, const char **left,
                              size_t *left_size, const char **right)
 {
@@ -305,8 +303,9 @@ static trm_status read_merge(const trm_text_loader *loader, const trm_json *json
     if (text != NULL) {
         const char *space = strchr(text, ' ');
         if (space == NULL || strchr(space + 1, ' ') != NULL) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: model.merges[%zu] is \"%.80s\", expected two tokens and a space",
-                     loader->name, index, text);
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "%s: model.merges[%zu] is \"%.80s\", expected two tokens with a space between them", loader->name,
+                     index, text);
         }
         *left = text;
         *left_size = (size_t)(space - text);

@@ -1,9 +1,9 @@
-/* GPT-2's stand-ins for bytes. */
+/* GPT-2's byte alphabet. */
 #include "launcher/text/tokenizer/byte_level.h"
 
 #include "base/error.h"
 
-/* Bytes that stand for themselves: 21..7E, A1..AC, AE..FF. The others, in order, are U+0100 and up. */
+/* Bytes that are themselves: 21..7E, A1..AC, AE..FF. The others, in order, are U+0100 and up. */
 static int32_t codepoint_of(unsigned char byte)
 {
     if (byte <= 0x20) {

@@ -1,5 +1,5 @@
 /*
- * GPT-2's stand-ins for bytes: printable Latin characters for themselves, U+0100 and up for the rest, so that any bytes
+ * GPT-2's byte alphabet: printable Latin characters for themselves, U+0100 and up for the rest, so that any bytes
  * become text without spaces and controls.
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_BYTE_LEVEL_H
@@ -9,9 +9,9 @@
 
 #include "launcher/text/strings/buffer.h"
 
-/* The byte that a code point stands for, -1 if none. */
+/* The byte of a code point, -1 if none. */
 int trm_byte_level_byte(int32_t codepoint);
-/* Appends the stand-ins of bytes[size]. */
+/* Appends bytes[size] in the byte alphabet. */
 trm_status trm_byte_level_append(trm_bytes *out, const char *bytes, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* SentencePiece's precompiled map of characters. */
+/* SentencePiece's precompiled character map. */
 #include "launcher/text/tokenizer/charsmap.h"
 
 #include <stdbool.h>
@@ -9,7 +9,7 @@
 #include "launcher/text/strings/unicode.h"
 #include "launcher/text/strings/utf8.h"
 
-#define LONGEST_CLUSTER ((size_t)5) /* longer clusters are looked up character by character, as SentencePiece does */
+#define LONGEST_CLUSTER ((size_t)5) /* longer clusters are looked up character by character, as in SentencePiece */
 
 static int base64_value(char c)
 {
@@ -25,7 +25,8 @@ static int base64_value(char c)
     return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
-/* Standard base64 with padding. *size is the room in `out` (3 bytes for 4 characters), then what was written. */
+/* Decodes standard base64 with padding. *size is the capacity of `out` (3 bytes for 4 characters), then the bytes
+ * written. */
 static bool base64_decode(const char *text, unsigned char *out, size_t *size)
 {
     size_t length = strlen(text), padding = 0;
@@ -70,7 +71,7 @@ trm_status trm_charsmap_load(const trm_text_loader *loader, const char *base64, 
     }
     size_t trie_size = size < 4 ? 0 : read_u32(blob);
     if (trie_size < 4 || trie_size % 4 != 0 || trie_size > size - 4) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: precompiled_charsmap has %zu bytes, a trie of %zu bytes does not fit",
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: precompiled_charsmap has %zu bytes, too few for its trie of %zu bytes",
                  loader->name, size, trie_size);
     }
     charsmap->unit_count = trie_size / 4;
@@ -127,7 +128,7 @@ static trm_status append_mapped(const trm_charsmap *charsmap, trm_bytes *out, co
     size_t begin = (size_t)offset;
     if (begin > charsmap->texts_size ||
         (begin < charsmap->texts_size && trm_utf8_is_continuation(charsmap->texts[begin]))) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "precompiled_charsmap names replacement %zu of %zu bytes", begin,
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "precompiled_charsmap refers to replacement %zu of %zu bytes", begin,
                  charsmap->texts_size);
     }
     return trm_bytes_append(out, charsmap->texts + begin,

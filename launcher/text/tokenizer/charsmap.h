@@ -1,6 +1,6 @@
 /*
- * SentencePiece's precompiled map of characters: a double-array trie (Darts-clone) from text to offsets into a blob of
- * NUL-terminated replacements, as normalizer "Precompiled" carries it in base64.
+ * SentencePiece's precompiled character map: a double-array trie (Darts-clone) from text to offsets into a blob of
+ * NUL-terminated replacements, stored in base64 in the normalizer "Precompiled".
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_CHARSMAP_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_CHARSMAP_H
@@ -20,9 +20,9 @@ typedef struct trm_charsmap {
     size_t texts_size;
 } trm_charsmap;
 
-/* Decodes and checks the map. INVALID_MODEL for bad base64, or a map cut short. */
+/* Decodes and checks the map. INVALID_MODEL for bad base64 or a truncated map. */
 trm_status trm_charsmap_load(const trm_text_loader *loader, const char *base64, trm_charsmap *charsmap);
-/* Appends text[size] with the map applied to each grapheme cluster of up to 5 bytes, else to each character. */
+/* Appends text[size] with the map applied to each grapheme cluster of up to 5 bytes, otherwise to each character. */
 trm_status trm_charsmap_append(const trm_charsmap *charsmap, trm_bytes *out, const char *text, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* The steps of decoding. */
+/* Runs the steps of decoding. */
 #include "launcher/text/tokenizer/decode.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 static trm_status feed(trm_decode_stream *stream, size_t index, const char *text, size_t size);
 
-/* Replaces a literal everywhere, as Rust's str::replace: an empty one matches between all characters. */
+/* Replaces a literal everywhere, like Rust's str::replace: an empty one matches between all characters. */
 static trm_status replace_all(trm_bytes *out, const char *text, size_t size, const char *literal, const char *content)
 {
     size_t length = strlen(literal), put = strlen(content);
@@ -32,7 +32,7 @@ static trm_status replace_all(trm_bytes *out, const char *text, size_t size, con
     return trm_bytes_append(out, text, size);
 }
 
-/* WordPiece's cleaning up of English, on one token; the result is in `text`. */
+/* WordPiece's cleanup of English on one token; the result is in `text`. */
 static trm_status clean_up(trm_bytes *text, trm_bytes *spare)
 {
     static const char *const pairs[][2] = {
@@ -52,7 +52,7 @@ static trm_status clean_up(trm_bytes *text, trm_bytes *spare)
     return TRM_OK;
 }
 
-/* Bytes of tokens, whole characters at a time. */
+/* Bytes of tokens, emitted as whole characters. */
 static trm_status push_byte_level(trm_decode_stream *stream, size_t index, const char *token, size_t size)
 {
     trm_decode_state *state = &stream->states[index];
@@ -61,7 +61,7 @@ static trm_status push_byte_level(trm_decode_stream *stream, size_t index, const
     TRM_TRY(trm_bytes_reserve(pending, size));
     for (size_t at = 0, step; at < size; at += step) {
         int byte = trm_byte_level_byte(trm_utf8_read(token + at, &step));
-        if (byte < 0) { /* not of the byte alphabet: an added token, which stands for itself */
+        if (byte < 0) { /* not of the byte alphabet: an added token, which is literal */
             pending->size = before;
             TRM_TRY(trm_bytes_append(pending, token, size));
             break;
@@ -69,7 +69,7 @@ static trm_status push_byte_level(trm_decode_stream *stream, size_t index, const
         char c = (char)byte;
         TRM_TRY(trm_bytes_append(pending, &c, 1));
     }
-    /* Everything but an unfinished character at the end is certain. */
+    /* Everything except an unfinished character at the end is settled. */
     size_t tail = pending->size;
     for (size_t back = 1; back <= 3 && back <= pending->size; back++) {
         size_t length;
@@ -133,13 +133,13 @@ static int hex_value(char c)
                                   : -1;
 }
 
-/* The byte of a token such as <0x0A>, -1 if it is another. */
+/* The byte of a token such as <0x0A>; -1 for other tokens. */
 static int byte_of(const char *token, size_t size)
 {
     if (size != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') {
         return -1;
     }
-    int high = token[3] == '+' ? 0 : hex_value(token[3]), low = hex_value(token[4]); /* Rust reads a sign */
+    int high = token[3] == '+' ? 0 : hex_value(token[3]), low = hex_value(token[4]); /* Rust accepts a sign */
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
@@ -151,7 +151,7 @@ static trm_status feed_replacements(trm_decode_stream *stream, size_t index, siz
     return TRM_OK;
 }
 
-/* Ends a run of byte tokens: text if all of it is UTF-8, else a replacement for each byte. */
+/* Ends a run of byte tokens: text if all of it is UTF-8, otherwise a replacement for each byte. */
 static trm_status end_bytes(trm_decode_stream *stream, size_t index)
 {
     trm_decode_state *state = &stream->states[index];
@@ -185,7 +185,7 @@ static trm_status push_byte_fallback(trm_decode_stream *stream, size_t index, co
         break;
     case TRM_UTF8_INCOMPLETE:
         break;
-    case TRM_UTF8_INVALID: /* the run is lost from its start on, and will stay so */
+    case TRM_UTF8_INVALID: /* the run is invalid from its start on */
         state->mark = state->pending.size = 0;
         state->broken = true;
         return feed_replacements(stream, index + 1, count);
@@ -234,7 +234,7 @@ static trm_status push_replace(trm_decode_stream *stream, size_t index, const ch
     return feed(stream, index + 1, state->scratch.data, state->scratch.size);
 }
 
-/* The token held back, with its end-of-word suffix as a space, or as nothing for the last one. */
+/* Emits the token held back, with its end-of-word suffix as a space, or as nothing for the last one. */
 static trm_status release_bpe(trm_decode_stream *stream, size_t index, const char *space)
 {
     trm_decode_state *state = &stream->states[index];
@@ -256,7 +256,7 @@ static trm_status push_bpe(trm_decode_stream *stream, size_t index, const char *
     return trm_bytes_append(&state->pending, token, size);
 }
 
-/* Repetitions of a token count once; the pad token between keeps them apart. */
+/* Repetitions of a token count once; a pad token between keeps them apart. */
 static trm_status push_ctc(trm_decode_stream *stream, size_t index, const char *token, size_t size)
 {
     const trm_decode_step *step = &stream->steps->items[index];
@@ -315,7 +315,7 @@ static trm_status push_token(trm_decode_stream *stream, size_t index, const char
     return TRM_OK;
 }
 
-/* Strip on an endless token: the start as it comes, the last `stop` characters held back. */
+/* Strip on a continuous token: its start at once, the last `stop` characters held back. */
 static trm_status continue_strip(trm_decode_stream *stream, size_t index, const char *text, size_t size)
 {
     const trm_decode_step *step = &stream->steps->items[index];
@@ -347,7 +347,7 @@ static trm_status continue_strip(trm_decode_stream *stream, size_t index, const 
     return feed(stream, index + 1, state->scratch.data, certain);
 }
 
-/* Replace of a literal on an endless token: what could be the start of a match is held back. */
+/* Replace of a literal on a continuous token: text that may begin a match is held back. */
 static trm_status continue_replace(trm_decode_stream *stream, size_t index, const char *text, size_t size)
 {
     const trm_decode_step *step = &stream->steps->items[index];
@@ -373,7 +373,7 @@ static trm_status continue_replace(trm_decode_stream *stream, size_t index, cons
     return feed(stream, index + 1, state->scratch.data, state->scratch.size);
 }
 
-/* A further part of the endless token. */
+/* Handles a part of the continuous token. */
 static trm_status push_part(trm_decode_stream *stream, size_t index, const char *text, size_t size)
 {
     const trm_decode_step *step = &stream->steps->items[index];
@@ -392,7 +392,8 @@ static trm_status push_part(trm_decode_stream *stream, size_t index, const char 
     default:
         break;
     }
-    return trm_bytes_append(&stream->states[index].collected, text, size); /* needs it whole: waits for the end */
+    return trm_bytes_append(&stream->states[index].collected, text,
+                            size); /* needs the whole token: waits for the end */
 }
 
 static trm_status feed(trm_decode_stream *stream, size_t index, const char *text, size_t size)

@@ -1,9 +1,8 @@
 /*
- * Decoders: from token strings back to text, as a stream.
- *
- * A decoder is a row of steps; each takes tokens one by one and hands tokens on. A step that fuses its tokens hands on
- * pieces of one endless token instead, and the steps behind it work on that. Text leaves the row as soon as no later
- * token can change it, so decoding a whole list and decoding a stream are the same code.
+ * Decoders: from token strings back to text, as a stream. A decoder is a chain of steps; each takes tokens one by one
+ * and passes tokens on. A step that fuses its tokens passes on pieces of one continuous token instead, on which later
+ * steps work. Text leaves the chain as soon as no later token can change it, so decoding a list and decoding a stream
+ * are the same code.
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_DECODE_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_DECODE_H
@@ -37,10 +36,10 @@ typedef struct trm_decode_step {
     const char *delimiter;      /* CTC: between words */
     trm_pattern pattern;        /* Replace */
     int32_t character;          /* Metaspace, Strip */
-    size_t start, stop;         /* Strip: most characters to cut */
+    size_t start, stop;         /* Strip: maximum number of characters to cut */
     trm_prepend_scheme prepend; /* Metaspace */
     bool cleanup;               /* WordPiece, CTC */
-    bool fused;                 /* its input is one endless token */
+    bool fused;                 /* its input is one continuous token */
 } trm_decode_step;
 
 typedef struct trm_decode_steps {
@@ -52,12 +51,12 @@ typedef struct trm_decode_steps {
 trm_status trm_decode_steps_load(const trm_text_loader *loader, const trm_json *json, trm_decode_steps *steps);
 void trm_decode_steps_fini(trm_decode_steps *steps);
 
-/* What one step remembers. */
+/* The state of one step. */
 typedef struct trm_decode_state {
-    size_t count;        /* tokens, or characters cut, so far */
-    size_t mark;         /* ByteFallback: bytes of `pending` that are whole characters */
-    trm_bytes pending;   /* what is not certain yet */
-    trm_bytes collected; /* the endless token, for steps that need it whole */
+    size_t count;        /* number of tokens, or of characters cut */
+    size_t mark;         /* ByteFallback: bytes of `pending` that form whole characters */
+    trm_bytes pending;   /* text that is not settled yet */
+    trm_bytes collected; /* the continuous token, for steps that need it whole */
     trm_bytes scratch;
     bool started, broken;
 } trm_decode_state;
@@ -65,13 +64,13 @@ typedef struct trm_decode_state {
 typedef struct trm_decode_stream {
     const trm_decode_steps *steps;
     trm_decode_state *states; /* [steps->count] */
-    trm_bytes out;            /* text that is certain; the user of the stream takes it out */
+    trm_bytes out;            /* settled text, which the user of the stream takes */
 } trm_decode_stream;
 
 trm_status trm_decode_stream_init(trm_decode_stream *stream, const trm_decode_steps *steps);
 void trm_decode_stream_fini(trm_decode_stream *stream);
 trm_status trm_decode_stream_push(trm_decode_stream *stream, const char *token, size_t size);
-/* Hands over what was held back; the stream is then as new. */
+/* Flushes text held back and resets the stream. */
 trm_status trm_decode_stream_finish(trm_decode_stream *stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* Loading of decoders. */
+/* Loads decoders. */
 #include <stdlib.h>
 #include <string.h>
 

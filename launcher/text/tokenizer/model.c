@@ -56,7 +56,7 @@ static trm_status read_id(const trm_text_loader *loader, const trm_json *member,
     return TRM_OK;
 }
 
-/* A vocabulary that is an object of ids. */
+/* Reads a vocabulary that is an object of ids. */
 static trm_status load_vocab(const trm_text_loader *loader, const trm_json *json, trm_vocab *vocab)
 {
     const trm_json *tokens = trm_json_get(json, "vocab");
@@ -89,7 +89,7 @@ static trm_status load_vocab(const trm_text_loader *loader, const trm_json *json
     return TRM_OK;
 }
 
-/* Files of old versions have no type: the members tell. */
+/* Files of old versions have no type: the members decide. */
 static const char *guess_type(const trm_json *json)
 {
     if (trm_json_is_array(trm_json_get(json, "vocab"))) {
@@ -158,7 +158,7 @@ trm_status trm_model_encode(const trm_model *model, const char *piece, size_t si
     id = id < 0 ? model->wordpiece.unk_id : id;
     if (id < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                 "the word \"%.*s\" is not in the vocabulary, and neither is the unknown token \"%s\"",
+                 "word \"%.*s\" is not in the vocabulary, and neither is the unknown token \"%s\"",
                  (int)(size < 80 ? size : 80), piece, model->wordpiece.unk_token);
     }
     return trm_ids_append(ids, id);

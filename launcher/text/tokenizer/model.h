@@ -1,8 +1,6 @@
 /*
- * The models of tokenizer.json: from a piece of pre-tokenized text to ids.
- *
- * bpe.c, unigram.c and wordpiece.c hold one algorithm each, with its part of the loading; model.c dispatches, loads
- * vocabularies, and has WordLevel, which is a look-up.
+ * The models of tokenizer.json: from a piece of pre-tokenized text to ids. bpe.c, unigram.c and wordpiece.c each hold
+ * one algorithm and its loading; model.c dispatches, loads vocabularies, and has WordLevel, a lookup.
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_MODEL_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_MODEL_H
@@ -25,7 +23,7 @@ typedef enum trm_model_kind {
     TRM_MODEL_WORDLEVEL
 } trm_model_kind;
 
-/* One merge of BPE: the pair of ids, how early it comes, and what it makes. */
+/* A merge of BPE: the pair of ids, its rank, and its result. */
 typedef struct trm_merge {
     uint64_t pair; /* left id << 32 | right id; UINT64_MAX marks a free slot */
     uint32_t rank;
@@ -36,13 +34,13 @@ typedef struct trm_bpe {
     trm_merge *merges; /* open addressing */
     uint32_t merge_mask;
     int32_t byte_ids[256];         /* of <0x00> .. <0xFF>; -1 where missing */
-    int32_t character_ids[0x3000]; /* of the first code points when there is neither prefix nor suffix; -1 */
-    const char *unk_token;         /* NULL: unknown characters vanish */
+    int32_t character_ids[0x3000]; /* of the first code points if there is neither prefix nor suffix; -1 */
+    const char *unk_token;         /* NULL: unknown characters are dropped */
     int32_t unk_id;                /* -1: not in the vocabulary */
-    const char *prefix, *suffix;   /* of characters that do not start, and that end, a piece; never NULL */
+    const char *prefix, *suffix;   /* of characters that do not begin, and that end, a piece; never NULL */
     bool fuse_unk, byte_fallback, ignore_merges;
-    /* Whether encoding the text of a token gives that token: 0 not known yet, 1 it does, 2 it does not. Saves the
-     * merging of the many pieces that are whole tokens. */
+    /* Whether encoding the text of a token gives that token: 0 unknown, 1 yes, 2 no. Saves the merging of pieces that
+     * are whole tokens, which are many. */
     _Atomic unsigned char *whole; /* [vocab.size] */
 } trm_bpe;
 
@@ -57,11 +55,11 @@ typedef struct trm_unigram {
 
 typedef struct trm_wordpiece {
     trm_trie trie;
-    uint32_t continuation; /* node where the prefix of continuing pieces ends; 0: no token has it */
+    uint32_t continuation; /* node at the end of the prefix of continuing pieces; 0: no token has it */
     bool has_prefix;       /* the prefix is not empty */
     const char *unk_token;
     int32_t unk_id; /* -1: not in the vocabulary */
-    size_t longest; /* characters of a piece; longer ones are unknown */
+    size_t longest; /* maximum characters of a piece; longer ones are unknown */
 } trm_wordpiece;
 
 typedef struct trm_model {
@@ -78,7 +76,7 @@ typedef struct trm_symbol trm_symbol;
 typedef struct trm_merge_candidate trm_merge_candidate;
 typedef struct trm_path_node trm_path_node;
 
-/* Memory that the pieces of one text share. Zero-initialized is ready. */
+/* Buffers shared by the pieces of one text. Zero-initialized is ready. */
 typedef struct trm_model_scratch {
     trm_symbol *symbols;
     size_t symbol_capacity;
@@ -93,11 +91,11 @@ void trm_model_scratch_fini(trm_model_scratch *scratch);
 
 /* Loads the member "model". UNSUPPORTED naming an unknown type. */
 trm_status trm_model_load(const trm_text_loader *loader, const trm_json *json, trm_model *model);
-/* Appends the ids of one piece. INVALID_MODEL if it needs an unknown token that the model lacks. */
+/* Appends the ids of one piece. INVALID_MODEL if it needs an unknown token that the model does not have. */
 trm_status trm_model_encode(const trm_model *model, const char *piece, size_t size, trm_model_scratch *scratch,
                             trm_ids *ids);
 
-/* The parts of the above that the algorithms have; trm_bpe_load and trm_wordpiece_load find the vocabulary loaded. */
+/* The same for each algorithm; trm_bpe_load and trm_wordpiece_load need the vocabulary loaded. */
 trm_status trm_bpe_load(const trm_text_loader *loader, const trm_json *json, trm_model *model);
 trm_status trm_bpe_encode(const trm_model *model, const char *piece, size_t size, trm_model_scratch *scratch,
                           trm_ids *ids);

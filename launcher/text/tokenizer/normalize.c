@@ -9,13 +9,13 @@
 #include "launcher/text/strings/utf8.h"
 #include "launcher/text/tokenizer/byte_level.h"
 
-/* What a per-character step does with one character. */
+/* What a per-character step does with a character. */
 #define KEEP   (-1)
 #define REMOVE (-2)
 
 typedef int32_t (*character_fn)(int32_t codepoint);
 
-/* Applies fn to each character: KEEP, REMOVE, or another one in its place. */
+/* Applies fn to each character: KEEP, REMOVE, or its replacement. */
 static trm_status map_characters(trm_bytes *out, const trm_bytes *in, character_fn fn, bool *start_cut)
 {
     TRM_TRY(trm_bytes_reserve(out, in->size));
@@ -126,7 +126,7 @@ static void swap(trm_bytes *a, trm_bytes *b)
     b->size = 0;
 }
 
-/* BERT's steps run one after another; the result is in `text`. */
+/* Runs BERT's steps one after another; the result is in `text`. */
 static trm_status apply_bert(const trm_normalizer *step, trm_bytes *text, trm_bytes *spare, bool *start_cut)
 {
     if (step->clean_text) {

@@ -1,5 +1,5 @@
 /*
- * Normalizers: what happens to text before it is split. A sequence of steps, each from text to text.
+ * Normalizers: a sequence of steps, each from text to text, before the text is split.
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_NORMALIZE_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_NORMALIZE_H
@@ -31,7 +31,7 @@ typedef enum trm_normalizer_kind {
 
 typedef struct trm_normalizer {
     trm_normalizer_kind kind;
-    const char *text;    /* Prepend, Replace: what is put in */
+    const char *text;    /* Prepend, Replace: the inserted text */
     trm_pattern pattern; /* Replace */
     trm_charsmap charsmap;
     bool left, right;                                                /* Strip */
@@ -47,7 +47,8 @@ typedef struct trm_normalizers {
 trm_status trm_normalizers_load(const trm_text_loader *loader, const trm_json *json, trm_normalizers *normalizers);
 void trm_normalizers_fini(trm_normalizers *normalizers);
 
-/* Runs all steps on `text`, with `spare` as a second buffer. *start_cut becomes true if the first character went. */
+/* Runs all steps on `text`, with `spare` as a second buffer. *start_cut becomes true if the first character was
+ * removed. */
 trm_status trm_normalizers_apply(const trm_normalizers *normalizers, trm_bytes *text, trm_bytes *spare,
                                  bool *start_cut);
 

@@ -40,12 +40,12 @@ void trm_pieces_advance(trm_pieces *pieces, bool text)
     }
 }
 
-/* A split under way: segments of the piece come in order, delimiters and what is between them. */
+/* A split in progress: segments of the piece come in order, delimiters and the text between them. */
 typedef struct splitter {
     trm_piece_list *list;
     trm_piece piece;
     trm_split_behavior behavior;
-    size_t begin, end; /* of the piece that may still grow */
+    size_t begin, end; /* part of the piece that may still grow */
     bool open;         /* there is one */
     bool previous;     /* the last segment was a delimiter */
     bool invert;

@@ -1,5 +1,5 @@
 /*
- * A text on its way to tokens: cut into pieces, some of them tokens already.
+ * A text on its way to tokens: cut into pieces, some of which are tokens already.
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_PIECES_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_PIECES_H
@@ -15,8 +15,8 @@
 
 typedef struct trm_piece {
     size_t begin, end; /* in the text; never empty unless a token */
-    int32_t id;        /* of the token that it is, -1 for text */
-    bool at_start;     /* it starts where the input of the tokenizer starts */
+    int32_t id;        /* its token, -1 for text */
+    bool at_start;     /* it begins at the start of the tokenizer's input */
 } trm_piece;
 
 typedef struct trm_piece_list {
@@ -24,7 +24,7 @@ typedef struct trm_piece_list {
     size_t count, capacity;
 } trm_piece_list;
 
-/* Two texts and two lists: a step reads the first ones, writes the others, and swaps. Zero-initialized is ready. */
+/* Two texts and two lists: a step reads the first, writes the second, and swaps them. Zero-initialized is ready. */
 typedef struct trm_pieces {
     trm_bytes text, next_text;
     trm_piece_list list, next_list;
@@ -32,10 +32,10 @@ typedef struct trm_pieces {
 
 void trm_pieces_fini(trm_pieces *pieces);
 trm_status trm_piece_list_append(trm_piece_list *list, trm_piece piece);
-/* Makes the next list the list, and with `text` the next text the text. */
+/* Makes the next list current and, with `text`, the next text too. */
 void trm_pieces_advance(trm_pieces *pieces, bool text);
 
-/* What becomes of the delimiters that a split finds, on "the-final--countdown": */
+/* What a split does with its delimiters, shown on "the-final--countdown": */
 typedef enum trm_split_behavior {
     TRM_SPLIT_REMOVED,              /* the | final | countdown */
     TRM_SPLIT_ISOLATED,             /* the | - | final | - | - | countdown */
@@ -46,15 +46,15 @@ typedef enum trm_split_behavior {
 
 typedef bool (*trm_character_test)(int32_t codepoint);
 
-/* What a split takes for delimiters: a pattern, the characters of a test, or one character. */
+/* The delimiters of a split: a pattern, the characters of a test, or one character. */
 typedef struct trm_delimiter {
     const trm_pattern *pattern;
     trm_character_test test;
     int32_t character;
-    bool invert; /* what it does not match is the delimiter */
+    bool invert; /* the text between matches is the delimiter */
 } trm_delimiter;
 
-/* Splits one piece of the text, as it is in text[piece.begin .. piece.end), onto the end of `list`. */
+/* Splits text[piece.begin .. piece.end) and appends the pieces to `list`. */
 trm_status trm_piece_split(trm_piece_list *list, const char *text, trm_piece piece, const trm_delimiter *delimiter,
                            trm_split_behavior behavior);
 

@@ -19,7 +19,7 @@ static trm_status check_id(const trm_text_loader *loader, const trm_json *json, 
     return TRM_OK;
 }
 
-/* Adds one id; what stands for the text is what the processors before made of it. */
+/* Adds one id; the text stands for the result of earlier processors. */
 static trm_status add(const trm_text_loader *loader, trm_ids *out, const trm_ids *before, int32_t id)
 {
     size_t more = id == TRM_TEMPLATE_TEXT ? before->size : 1;
@@ -40,7 +40,7 @@ static trm_status add_special(const trm_text_loader *loader, const trm_json *spe
 {
     const trm_json *ids = trm_json_get(trm_json_get(specials, name), "ids");
     if (!trm_json_is_array(ids)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the template names the token \"%.80s\", which special_tokens lacks",
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the template has token \"%.80s\", which is not in special_tokens",
                  loader->name, name);
     }
     for (const trm_json *id = trm_json_first(ids); id != NULL; id = trm_json_next(id)) {
@@ -73,7 +73,7 @@ static trm_status load_template(const trm_text_loader *loader, const trm_json *j
     return TRM_OK;
 }
 
-/* The id of a member that is a pair [token, id]. */
+/* Reads the id of a member that is a pair [token, id]. */
 static trm_status load_pair(const trm_text_loader *loader, const trm_json *json, const char *key, int32_t *id)
 {
     const trm_json *pair = trm_json_get(json, key);
@@ -91,7 +91,7 @@ static trm_status load_one(const trm_text_loader *loader, const trm_json *json, 
     if (strcmp(type, "TemplateProcessing") == 0) {
         return load_template(loader, json, before, out);
     }
-    if (strcmp(type, "ByteLevel") == 0) { /* trims offsets, which we do not report */
+    if (strcmp(type, "ByteLevel") == 0) { /* trims offsets, which are not reported */
         return add(loader, out, before, TRM_TEMPLATE_TEXT);
     }
     if (strcmp(type, "BertProcessing") != 0 && strcmp(type, "RobertaProcessing") != 0) {

@@ -1,5 +1,5 @@
 /*
- * Post-processors: the special tokens around an encoded text. For one text they all come down to a fixed template.
+ * Post-processors: the special tokens around an encoded text. For a single text they all reduce to a fixed template.
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_POSTPROCESS_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_POSTPROCESS_H

@@ -9,11 +9,11 @@
 #include "launcher/text/strings/utf8.h"
 #include "launcher/text/tokenizer/byte_level.h"
 
-/* GPT-2's split, which ByteLevel has built in. */
+/* GPT-2's split, which is built into ByteLevel. */
 #define GPT2_SPLIT "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define WORD_SPLIT "[" TRM_REGEX_RUST_WORD "]+|[^" TRM_REGEX_RUST_WORD TRM_REGEX_SPACE "]+"
 
-/* Starts a piece of the next text with the content of `piece`; it ends where the next text then ends. */
+/* Begins a piece of the next text with the content of `piece`; it ends at the end of the next text. */
 static trm_piece begin_piece(const trm_pieces *pieces, trm_piece piece)
 {
     return (trm_piece){.begin = pieces->next_text.size, .id = piece.id, .at_start = piece.at_start};
@@ -27,7 +27,7 @@ static trm_status copy_piece(trm_pieces *pieces, trm_piece piece)
     return trm_piece_list_append(&pieces->next_list, copy);
 }
 
-/* Prefix space, GPT-2's split, then bytes as their stand-ins. */
+/* Prefix space, GPT-2's split, then the byte alphabet. */
 static trm_status byte_level(const trm_pretokenizer *step, trm_pieces *pieces)
 {
     trm_bytes *out = &pieces->next_text;
@@ -67,7 +67,7 @@ static trm_status byte_level(const trm_pretokenizer *step, trm_pieces *pieces)
     return TRM_OK;
 }
 
-/* Spaces become the replacement, which may also go before the text; words start at each replacement. */
+/* Spaces become the replacement, which may also precede the text; words begin at each replacement. */
 static trm_status metaspace(const trm_pretokenizer *step, trm_pieces *pieces)
 {
     char replacement[4];
@@ -120,7 +120,7 @@ static trm_status fixed_length(const trm_pretokenizer *step, trm_pieces *pieces,
     return TRM_OK;
 }
 
-/* One split of every piece that is text. */
+/* Splits every text piece. */
 static trm_status split_pieces(const trm_pretokenizer *step, trm_pieces *pieces, const trm_delimiter *delimiter,
                                trm_split_behavior behavior)
 {

@@ -1,6 +1,6 @@
 /*
- * Pre-tokenizers: how normalized text is cut into the pieces that the model sees. A sequence of steps over pieces; some
- * also change the text (ByteLevel, Metaspace).
+ * Pre-tokenizers: cut normalized text into the pieces that the model sees. A sequence of steps over pieces; some also
+ * change the text (ByteLevel, Metaspace).
  */
 #ifndef TRM_LAUNCHER_TEXT_TOKENIZER_PRETOKENIZE_H
 #define TRM_LAUNCHER_TEXT_TOKENIZER_PRETOKENIZE_H
@@ -26,7 +26,7 @@ typedef enum trm_pretokenizer_kind {
     TRM_PRETOKENIZER_FIXED_LENGTH
 } trm_pretokenizer_kind;
 
-/* When Metaspace and its decoder treat the start of a text as a word's start. */
+/* When Metaspace and its decoder treat the start of a text as the start of a word. */
 typedef enum trm_prepend_scheme { TRM_PREPEND_ALWAYS, TRM_PREPEND_FIRST, TRM_PREPEND_NEVER } trm_prepend_scheme;
 
 typedef struct trm_pretokenizer {

@@ -1,4 +1,4 @@
-/* The public calls: encoding, decoding, look-ups. */
+/* The public calls: encoding, decoding, lookups. */
 #include "launcher/text/tokenizer/tokenizer.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/recorder.h"
 #include "launcher/text/strings/utf8.h"
 
-#define LARGEST_TEXT ((size_t)256 << 20) /* offsets within a piece are 32-bit, and normalizers make text longer */
+#define LARGEST_TEXT ((size_t)256 << 20) /* offsets within a piece are 32-bit, and normalizers lengthen text */
 
 struct trm_decoder {
     const trm_tokenizer *tokenizer;
@@ -44,7 +44,7 @@ void trm_tokens_fini(trm_tokens *tokens)
     }
 }
 
-/* Normalizes each piece that is no token and finds normalized added tokens in it. */
+/* Normalizes each text piece and finds normalized added tokens in it. */
 static trm_status normalize(const trm_tokenizer *tokenizer, trm_pieces *pieces)
 {
     if (tokenizer->normalizers.count == 0 && !tokenizer->added.any_normalized) {
@@ -106,10 +106,10 @@ TRM_CALL(NULL, trm_tokenizer_encode,
          (tokenizer, text, size, add_special, tokens))
 {
     if (tokenizer == NULL || tokens == NULL || (text == NULL && size > 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_encode needs a tokenizer, a text and a place for tokens");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_encode needs a tokenizer, a text and an output argument");
     }
     if (size > LARGEST_TEXT) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a text to encode has %zu bytes, at most %zu are accepted", size,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a text to encode has %zu bytes, expected at most %zu", size,
                  LARGEST_TEXT);
     }
     trm_pieces pieces = {0};
@@ -141,7 +141,7 @@ TRM_CALL(NULL, trm_tokenizer_decode,
          (tokenizer, ids, count, skip_special, text, size))
 {
     if (tokenizer == NULL || text == NULL || size == NULL || (ids == NULL && count > 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_decode needs a tokenizer, ids and a place for the text");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_decode needs a tokenizer, ids and an output argument");
     }
     trm_decode_stream stream;
     TRM_TRY(trm_decode_stream_init(&stream, &tokenizer->decoder));
@@ -164,7 +164,7 @@ TRM_CALL(NULL, trm_decoder_create, (const trm_tokenizer *tokenizer, bool skip_sp
          (tokenizer, skip_special, decoder))
 {
     if (tokenizer == NULL || decoder == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_create needs a tokenizer and a place for the decoder");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_create needs a tokenizer and an output argument");
     }
     trm_decoder *created = calloc(1, sizeof(*created));
     if (created == NULL) {
@@ -189,7 +189,7 @@ void trm_decoder_destroy(trm_decoder *decoder)
     }
 }
 
-/* Hands out the text that has gathered; with a NUL behind it that *size does not count. */
+/* Returns the settled text, followed by a NUL that *size does not count. */
 static trm_status take(trm_decode_stream *stream, const char **text, size_t *size)
 {
     TRM_TRY(trm_bytes_append(&stream->out, "", 1));
@@ -202,7 +202,7 @@ TRM_CALL(NULL, trm_decoder_push, (trm_decoder *decoder, int32_t id, const char *
          (decoder, id, text, size))
 {
     if (decoder == NULL || text == NULL || size == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_push needs a decoder and a place for the text");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_push needs a decoder and an output argument");
     }
     decoder->stream.out.size = 0;
     TRM_TRY(push(decoder->tokenizer, &decoder->stream, id, decoder->skip_special));
@@ -212,7 +212,7 @@ TRM_CALL(NULL, trm_decoder_push, (trm_decoder *decoder, int32_t id, const char *
 TRM_CALL(NULL, trm_decoder_finish, (trm_decoder *decoder, const char **text, size_t *size), (decoder, text, size))
 {
     if (decoder == NULL || text == NULL || size == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_finish needs a decoder and a place for the text");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_decoder_finish needs a decoder and an output argument");
     }
     decoder->stream.out.size = 0;
     TRM_TRY(trm_decode_stream_finish(&decoder->stream));

@@ -22,13 +22,13 @@
 
 /* A token as the decoder sees it. */
 typedef struct trm_id_entry {
-    const char *text;    /* as the vocabulary has it, NULL for a hole */
-    const char *decoded; /* what the decoder gets; differs for added tokens that the normalizer changes */
+    const char *text;    /* its text in the vocabulary, NULL for a hole */
+    const char *decoded; /* the decoder's input; differs for added tokens that the normalizer changes */
     uint32_t decoded_size;
     bool special;
 } trm_id_entry;
 
-/* Not changed after it was opened, but for the model's notes on whole tokens, which are atomic. */
+/* Immutable once opened, except for the model's atomic notes on whole tokens. */
 struct trm_tokenizer {
     trm_arena arena;
     trm_regex *regexes;
@@ -42,7 +42,7 @@ struct trm_tokenizer {
     int32_t size;
 };
 
-/* Opens a tokenizer from the text of a tokenizer.json; `name` stands in errors. */
+/* Opens a tokenizer from the text of a tokenizer.json; errors begin with `name`. */
 trm_status trm_tokenizer_parse(const char *name, const char *text, size_t size, trm_tokenizer **tokenizer);
 
 #endif

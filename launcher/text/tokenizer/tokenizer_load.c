@@ -1,4 +1,4 @@
-/* Opening of tokenizers. */
+/* Opens tokenizers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static void set_entry(trm_tokenizer *tokenizer, int32_t id, const char *text, co
     tokenizer->entries[id] = (trm_id_entry){.text = text, .decoded = decoded, .decoded_size = (uint32_t)decoded_size};
 }
 
-/* Joins the model's and the added tokens by id. */
+/* Joins the tokens of the model and the added tokens by id. */
 static trm_status fill_entries(trm_tokenizer *tokenizer)
 {
     const trm_vocab *vocab = &tokenizer->model.vocab;
@@ -37,7 +37,7 @@ static trm_status fill_entries(trm_tokenizer *tokenizer)
         const trm_added_token *token = &added->tokens[i];
         set_entry(tokenizer, token->id, token->content, token->sought, token->sought_size);
     }
-    /* A token is skipped as special when the decoder's view of it is the content of a special one. */
+    /* A token is special if the decoder's view of it is the content of a special token. */
     for (size_t i = 0; i < added->count; i++) {
         const trm_added_token *token = &added->tokens[i];
         trm_id_entry *entry = &tokenizer->entries[token->id];
@@ -87,7 +87,7 @@ trm_status trm_tokenizer_parse(const char *name, const char *text, size_t size, 
 TRM_CALL(NULL, trm_tokenizer_open, (const char *path, trm_tokenizer **tokenizer), (path, tokenizer))
 {
     if (path == NULL || tokenizer == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_open needs a path and a place for the tokenizer");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_tokenizer_open needs a path and an output argument");
     }
     struct stat about;
     char *file = NULL;

@@ -21,7 +21,7 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : (x->id > y->id) - (x->id < y->id);
 }
 
-/* Nodes of the trie: the root, and every byte of an entry that it does not share with the entry before. */
+/* Counts nodes of the trie: the root, and every byte of an entry that it does not share with the previous one. */
 static size_t count_nodes(const trm_trie_entry *entries, size_t count)
 {
     size_t nodes = 1;

@@ -1,5 +1,5 @@
 /*
- * Unigram language model (Kudo 2018, arXiv:1804.10959): of all ways to cut a piece into tokens, the one with the
+ * Unigram language model (Kudo 2018, arXiv:1804.10959): of all segmentations of a piece into tokens, the one with the
  * highest sum of scores, found by dynamic programming over the bytes of the piece.
  */
 #include <math.h>
@@ -12,13 +12,13 @@
 #include "launcher/text/strings/utf8.h"
 #include "launcher/text/tokenizer/model.h"
 
-#define UNKNOWN_PENALTY 10.0 /* of an unknown character below the lowest score */
+#define UNKNOWN_PENALTY 10.0 /* score of an unknown character, relative to the lowest score */
 
-/* The best way to the byte where this node is. */
+/* The best path to the byte of this node. */
 struct trm_path_node {
     double score;
     int32_t id;
-    int32_t start; /* where its last token starts; -1: no way leads here */
+    int32_t start; /* start of its last token; -1: no path leads here */
 };
 
 static void offer(trm_path_node *node, double score, int32_t id, size_t start)
@@ -30,7 +30,7 @@ static void offer(trm_path_node *node, double score, int32_t id, size_t start)
 
 static trm_status missing_unknown(const char *character, size_t size)
 {
-    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "the character \"%.*s\" is not in the vocabulary, and the model has no unk_id",
+    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "character \"%.*s\" is not in the vocabulary, and the model has no unk_id",
              (int)size, character);
 }
 
@@ -65,7 +65,7 @@ static trm_status search(const trm_unigram *unigram, const char *piece, size_t s
     return TRM_OK;
 }
 
-/* The ids of text that became one token, or a run of unknown ones. */
+/* Appends the ids of text that became one token, or a run of unknown ones. */
 static trm_status append_token(const trm_model *model, const char *text, size_t size, trm_ids *ids)
 {
     const trm_unigram *unigram = &model->unigram;
@@ -98,14 +98,14 @@ trm_status trm_unigram_encode(const trm_model *model, const char *piece, size_t 
     scratch->path = data;
     trm_path_node *path = scratch->path;
     TRM_TRY(search(unigram, piece, size, path));
-    /* The way back, turned into a way forth: from each node on it the next node goes into `id`'s place. */
+    /* Reverses the best path: from each node on it, the next node replaces `id`. */
     size_t end = size;
     int32_t next = -1;
     while (end > 0) {
         size_t start = (size_t)path[end].start;
         bool unknown = path[end].id == unigram->unk_id;
         path[end].id = unknown ? 1 : 0;
-        path[end].start = next; /* the end of the token after this one */
+        path[end].start = next; /* the end of the following token */
         next = (int32_t)end;
         end = start;
     }
@@ -123,8 +123,9 @@ trm_status trm_unigram_encode(const trm_model *model, const char *piece, size_t 
 }
 
 /*
- * The score as the tokenizers library reads it: digits as an integer, divided by a power of ten. That is off by one
- * unit in the last place for many numbers, and scores decide ties between ways of the same tokens ("g gg" and "gg g").
+ * Parses a score like the tokenizers library: digits as an integer, divided by a power of ten. For many numbers that
+ * is off by one unit in the last place, and scores decide ties between segmentations of the same tokens ("g gg" and
+ * "gg g").
  */
 static double read_score(double score)
 {
@@ -132,7 +133,7 @@ static double read_score(double score)
     int precision = 14;
     do {
         trm_c_snprintf(text, sizeof(text), "%.*e", precision, fabs(score));
-    } while (trm_c_strtod(text, NULL) != fabs(score) && ++precision < 17); /* the shortest digits, which files have */
+    } while (trm_c_strtod(text, NULL) != fabs(score) && ++precision < 17); /* the shortest digits, as files have them */
     uint64_t digits = 0;
     int exponent = 0, zeros = 0;
     const char *p = text;
@@ -154,7 +155,7 @@ static double read_score(double score)
     return isfinite(value) ? copysign(value, score) : score;
 }
 
-/* One entry of "vocab": [text, score]. */
+/* Reads an entry of "vocab": [text, score]. */
 static trm_status load_entry(const trm_text_loader *loader, const trm_json *json, int32_t id, trm_model *model)
 {
     const char *text =

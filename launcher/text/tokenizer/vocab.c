@@ -1,4 +1,4 @@
-/* A vocabulary: token strings and their ids, both ways. */
+/* Token strings and their ids, both ways. */
 #include "launcher/text/tokenizer/vocab.h"
 
 #include <assert.h>
@@ -39,7 +39,7 @@ trm_status trm_vocab_create(trm_arena *arena, int32_t size, trm_vocab *vocab)
     return TRM_OK;
 }
 
-/* The slot that has the text, or the free one where it would go. */
+/* The slot of the text, or the free slot where it would go. */
 static uint32_t slot_of(const trm_vocab *vocab, const char *text, size_t size, uint32_t hash)
 {
     uint32_t slot = hash & vocab->mask;

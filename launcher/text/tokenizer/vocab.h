@@ -11,11 +11,12 @@
 
 #include "base/arena.h"
 
-/* Ids are below this: twelve times the largest vocabulary known, and what memory for a hostile file is bounded by. */
+/* Upper bound of ids: twelve times the largest known vocabulary. It bounds the memory that a hostile file can ask for.
+ */
 #define TRM_VOCAB_LIMIT ((int64_t)1 << 22)
 
 typedef struct trm_token {
-    const char *text; /* NULL where no token has this id; NUL-terminated */
+    const char *text; /* NULL if no token has this id; NUL-terminated */
     uint32_t size;
     uint32_t hash;
 } trm_token;
@@ -23,14 +24,14 @@ typedef struct trm_token {
 typedef struct trm_vocab {
     trm_token *tokens; /* [size] by id */
     int32_t size;      /* highest id + 1 */
-    int32_t count;     /* tokens that are there */
+    int32_t count;     /* number of tokens */
     int32_t *slots;    /* open addressing over ids, -1 is free */
     uint32_t mask;
 } trm_vocab;
 
-/* Room for ids 0 .. size - 1. Memory is the arena's. */
+/* Makes room for ids 0 .. size - 1, in the arena. */
 trm_status trm_vocab_create(trm_arena *arena, int32_t size, trm_vocab *vocab);
-/* Gives `id` its text (not copied). A text that is there already moves to this id. */
+/* Gives `id` its text (not copied). If the text exists already, it moves to this id. */
 void trm_vocab_add(trm_vocab *vocab, int32_t id, const char *text);
 /* The id of text[size], -1 if there is none. */
 int32_t trm_vocab_find(const trm_vocab *vocab, const char *text, size_t size);

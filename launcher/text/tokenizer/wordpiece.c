@@ -1,6 +1,6 @@
 /*
- * WordPiece: from the start of a word, always the longest token; tokens within a word carry a prefix. A word that
- * cannot be cut so is unknown as a whole.
+ * WordPiece: from the start of a word, always the longest token; tokens within a word have a prefix. A word that
+ * cannot be split this way is unknown as a whole.
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@ static trm_status append_unknown(const trm_wordpiece *wordpiece, const char *pie
 {
     if (wordpiece->unk_id < 0) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL,
-                 "the word \"%.*s\" is not in the vocabulary, and neither is the unknown token \"%s\"",
+                 "word \"%.*s\" is not in the vocabulary, and neither is the unknown token \"%s\"",
                  (int)(size < 80 ? size : 80), piece, wordpiece->unk_token);
     }
     return trm_ids_append(ids, wordpiece->unk_id);
