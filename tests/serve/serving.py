@@ -40,7 +40,7 @@ class Server:
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
-            self.wait_line(r"listening at \S+:(\d+)")
+            self.wait_line(r"listening on \S+:(\d+)")
             if ready:
                 self.wait_line(r"ready after")
                 self.start_seconds = time.monotonic() - began
@@ -53,7 +53,7 @@ class Server:
     def _read(self):
         for line in self.process.stderr:
             with self.told:
-                found = re.search(r"listening at \S+:(\d+)", line)
+                found = re.search(r"listening on \S+:(\d+)", line)
                 self.port = int(found.group(1)) if found else self.port
                 self.lines.append(line.rstrip("\n"))
                 self.told.notify_all()

@@ -787,9 +787,9 @@ class Errors(unittest.TestCase):
         self.refused(bad, "seed", extra_body={"seed": 1.5})
 
     def test_context(self):
-        body = self.refused(openai.BadRequestError, "context has room for 1024", prompt="word " * 2000)
+        body = self.refused(openai.BadRequestError, "the context is 1024 tokens", prompt="word " * 2000)
         self.assertEqual(body["code"], "context_length_exceeded")
-        self.refused(openai.BadRequestError, "context has room for 1024", max_tokens=2000)
+        self.refused(openai.BadRequestError, "the context is 1024 tokens", max_tokens=2000)
 
     def test_vocabulary(self):
         """A token that the tokenizer has and the model has not: what only the engine knows is told as what it is."""

@@ -61,7 +61,7 @@ static void every_cut_is_noticed(void **state)
     for (size_t size = 0; size < frame.size; size++) {
         ipc_frame cut = frame;
         cut.size = size;
-        assert_fails(ipc_read_submission(&cut, &got), TRM_ERROR_IO, "message of kind");
+        assert_fails(ipc_read_submission(&cut, &got), TRM_ERROR_IO, "frame of kind");
     }
     out.data[0] ^= 1;
     assert_fails(ipc_next(out.data, out.size, &complete, &frame), TRM_ERROR_IO, "magic");
@@ -93,7 +93,7 @@ static void events_and_failures_arrive(void **state)
     assert_int_equal(stalls.steps, 2);
     assert_string_equal(stalls.layers, "0.5 a b\n");
     frame.size--;
-    assert_fails(ipc_read_stalls(&frame, &stalls), TRM_ERROR_IO, "message of kind");
+    assert_fails(ipc_read_stalls(&frame, &stalls), TRM_ERROR_IO, "frame of kind");
     assert_ok(ipc_next(out.data, out.size, &complete, &frame));
     assert_ok(ipc_read_event(&frame, &got));
     assert_int_equal(got.event.token, 3);

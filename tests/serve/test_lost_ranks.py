@@ -103,7 +103,7 @@ class LostRanks(unittest.TestCase):
                     stream = Stream(server, prompt="And the LORD", max_tokens=300)
                 began = time.monotonic()
                 hold(rank)
-                server.wait_line("the job is lost: rank . has not (finished|looked for) a step for 4", seconds=60, count=turn + 1)
+                server.wait_line("the job is lost: rank . has not (finished|polled for) a step for 4", seconds=60, count=turn + 1)
                 print(f"stuck: noticed after {time.monotonic() - began:.3f} s")
                 if RANKS == 1 or (turn % 2 == 1 and turn > 1): # rank 0 does not wait for others while it has no work
                     told = [line for line in server.lines if "the job is lost" in line][-1]

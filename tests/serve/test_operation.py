@@ -322,7 +322,7 @@ class Silence(unittest.TestCase):
                     self.assertTrue(rest.startswith(b":\n:\n"), rest)
                     if timeout:
                         event, end = rest.replace(b":\n", b"").split(b"\n\n")
-                        self.assertRegex(event, b"^(event: error\n)?data: .*the request took longer than its 3 seconds")
+                        self.assertRegex(event, b"^(event: error\n)?data: .*the request exceeded its time limit of 3 seconds")
                         self.assertEqual(end, b"")
                     else:
                         self.assertEqual(rest.replace(b":\n", b""), b"")
@@ -396,19 +396,19 @@ class Refusals(unittest.TestCase):
         self.assertEqual(done.stderr.count(part), 1, done.stderr)
 
     def test_start(self):
-        self.fails(2, "no address to listen at", "--host", "no.such.host.invalid")
-        self.fails(2, "one of them", "--tls-key", "/dev/null")
-        self.fails(2, "cannot serve HTTPS with the certificate of", "--tls-key", "/dev/null", "--tls-certificate", "/dev/null")
+        self.fails(2, "cannot resolve the address to listen on", "--host", "no.such.host.invalid")
+        self.fails(2, "found only one of them", "--tls-key", "/dev/null")
+        self.fails(2, "cannot serve HTTPS with certificate", "--tls-key", "/dev/null", "--tls-certificate", "/dev/null")
         self.fails(1, "/no/such/file", "--api-keys", "/no/such/file")
         self.fails(2, "a context of 1000000000 tokens was asked for, the model has", "--context", "1000000000")
         self.fails(2, f"has {RANKS + 1} ranks, but the world has {RANKS}", "--mesh", f"tp={RANKS + 1}")
         for origin in "pages.example", "https://", "https://pages.example/", "https://*.example", "":
-            self.fails(2, f'cors-origin "{origin}" is no origin', "--cors-origin", origin)
-        self.fails(2, "rank 0 of a job; it starts its ranks itself", OMPI_COMM_WORLD_RANK="0")
+            self.fails(2, f'cors-origin is "{origin}", expected SCHEME', "--cors-origin", origin)
+        self.fails(2, "rank 0 of a job, but it starts its ranks itself", OMPI_COMM_WORLD_RANK="0")
         self.fails(2, "starts its ranks itself", SLURM_PROCID="0")
         launched = dict(OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="8", OMPI_COMM_WORLD_LOCAL_SIZE="4")
-        self.fails(2, "rank 0 of a job on several machines; it starts its ranks itself", **launched)
-        self.fails(2, f"ranks is {RANKS} (--ranks), but mpirun has started 8 processes", **dict(launched, OMPI_COMM_WORLD_LOCAL_SIZE="8"))
+        self.fails(2, "rank 0 of a job on several machines, but it starts its ranks itself", **launched)
+        self.fails(2, f"ranks is {RANKS} (--ranks), but mpirun started 8 processes", **dict(launched, OMPI_COMM_WORLD_LOCAL_SIZE="8"))
         if RANKS > 1:
             self.fails(1, "cannot start", "--mpirun", "/no/such/mpirun")
 
@@ -469,7 +469,7 @@ class Load(unittest.TestCase):
                     self.assertIn(said, failed.stderr)
         with Server() as server: # which speaks no TLS
             done = subprocess.run([PROGRAM, "bench", "serve", f"https://127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=600)
-            self.assertEqual((done.returncode, "no https with 127.0.0.1" in done.stderr), (1, True), done.stderr)
+            self.assertEqual((done.returncode, "TLS handshake with 127.0.0.1" in done.stderr), (1, True), done.stderr)
 
     @of_front_end
     def test_character_of_code_zero(self):

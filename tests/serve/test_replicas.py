@@ -130,7 +130,7 @@ class Replicas(unittest.TestCase):
             shutil.move(model, folder + "/away")
             first = server.workers()
             os.kill(first[0], signal.SIGKILL)
-            server.wait_line(r"replica \d is lost: .*; starting it again in 60 s")
+            server.wait_line(r"replica \d is lost: .*; restarting it in 60 s")
             eventually(lambda: self.assertEqual(self.serving(server), (200, 1)))
             self.assertEqual(server.complete(), BEGINNING)
             os.kill([pid for pid in first if pid in server.workers()][0], signal.SIGKILL)
@@ -207,7 +207,7 @@ class Replicas(unittest.TestCase):
     def test_device(self):
         with self.assertRaises(AssertionError) as caught:
             Server("--replicas", "2", "--device", "0")
-        self.assertIn("device is 0 (--device), but 2 replicas take GPUs of their own", str(caught.exception))
+        self.assertIn("device is 0 (--device), but each of 2 replicas needs its own GPUs", str(caught.exception))
 
 
 if __name__ == "__main__":

@@ -124,8 +124,8 @@ static void wrong_values_are_refused(void **state)
     refused(API_COMPLETION, "", 400, NULL, "body: line 1");
     refused(API_COMPLETION, "[]", 400, NULL, "not a JSON object");
     refused(API_COMPLETION, "{}", 400, "prompt", "prompt is missing");
-    refused(API_COMPLETION, "{\"model\":\"x\",\"prompt\":\"a\"}", 404, "model", "the model x does not exist");
-    refused(API_COMPLETION, "{\"prompt\":[1,100]}", 400, "prompt", "no token id from 0 to 99");
+    refused(API_COMPLETION, "{\"model\":\"x\",\"prompt\":\"a\"}", 404, "model", "model x does not exist");
+    refused(API_COMPLETION, "{\"prompt\":[1,100]}", 400, "prompt", "not a token id from 0 to 99");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"temperature\":-1}", 400, "temperature", "temperature is -1");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"n\":129}", 400, "n", "n is 129");
     refused(API_COMPLETION, "{\"prompt\":[\"a\",\"b\"],\"n\":128}", 400, "prompt",
@@ -135,7 +135,7 @@ static void wrong_values_are_refused(void **state)
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"seed\":0.5}", 400, "seed", "expected an integer");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"logit_bias\":{\"99999999999\":1}}", 400, "logit_bias", "99999999999");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"guided_regex\":\"a\",\"guided_choice\":[\"a\"]}", 400, "guided_choice",
-            "beside");
+            "another output format");
     refused(API_CHAT, "{\"messages\":[]}", 400, "messages", "messages is missing or empty");
     refused(API_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"top_logprobs\":2}", 400, "top_logprobs",
             "needs logprobs");
@@ -149,11 +149,11 @@ static void wrong_values_are_refused(void **state)
             "stream_options", "include_usage is \"yes\"");
     refused(API_RESPONSE, "{\"input\":\"a\",\"instructions\":[\"b\"]}", 400, "instructions", "expected a string");
     refused(API_EMBEDDING, "{\"input\":[[100]]}", 400, "input",
-            "input has an element that is no token id from 0 to 99");
+            "input has an element that is not a token id from 0 to 99");
     refused(API_RESPONSE, "{\"input\":\"a\",\"background\":true}", 400, "background", "not stored");
     refused(API_RESPONSE, "{\"input\":\"a\",\"conversation\":\"c\"}", 400, "conversation", "not stored");
     refused(API_RESPONSE, "{\"input\":\"a\",\"prompt\":{\"id\":\"p\"}}", 400, "prompt", "no prompts are stored");
-    refused(API_RESPONSE, "{\"input\":\"a\",\"tool_choice\":\"required\"}", 400, "tool_choice", "asks for tools");
+    refused(API_RESPONSE, "{\"input\":\"a\",\"tool_choice\":\"required\"}", 400, "tool_choice", "needs tools");
     refused(API_RESPONSE, "{\"input\":\"a\",\"text\":\"json\"}", 400, "text", "not an object");
     refused(API_RESPONSE, "{\"input\":\"a\",\"text\":{\"format\":{\"type\":\"xml\"}}}", 400, "text.format", "type xml");
     refused(API_RESPONSE, "{\"input\":\"a\",\"include\":\"x\"}", 400, "include", "array of strings");
@@ -166,7 +166,7 @@ static void wrong_values_are_refused(void **state)
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"structured_outputs\":{\"json_object\":1}}", 400, "structured_outputs",
             "not true or false");
     refused(API_COMPLETION, "{\"prompt\":\"a\",\"grammar\":\"root ::= [a]\",\"json_schema\":{}}", 400, "grammar",
-            "beside");
+            "another output format");
     refused(API_RESPONSE, "{\"input\":\"a\",\"prompt_logprobs\":0}", 400, "prompt_logprobs", "responses have no");
     refused(API_MESSAGES,
             "{\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"prompt_logprobs\":2}", 400,

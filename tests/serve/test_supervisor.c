@@ -169,7 +169,7 @@ static double seconds_until_lost(message last, const silence *silent)
         status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
     }
     assert_int_equal(status, TRM_ERROR_LOST_RANK);
-    assert_int_equal(sscanf(trm_last_error(), "rank %d has not been heard for %lf s", &rank_told, &seconds), 2);
+    assert_int_equal(sscanf(trm_last_error(), "no heartbeat of rank %d for %lf s", &rank_told, &seconds), 2);
     assert_int_equal(rank_told, last < GREETING ? -1 : 0);
     end(NULL);
     return seconds;
@@ -244,8 +244,8 @@ static void the_first_cause_is_told(void **state)
 {
     (void)state;
     const loss rows[] = {
-        {1, TRM_OK, TRM_ERROR_LOST_RANK, NULL, "rank 1 has ended"},
-        {1, TRM_ERROR_LOST_RANK, TRM_ERROR_LOST_RANK, "waited for rank 1", "rank 1 has ended"},
+        {1, TRM_OK, TRM_ERROR_LOST_RANK, NULL, "rank 1 exited"},
+        {1, TRM_ERROR_LOST_RANK, TRM_ERROR_LOST_RANK, "waited for rank 1", "rank 1 exited"},
         {0, TRM_ERROR_LOST_RANK, TRM_ERROR_LOST_RANK, "waited for rank 1", "waited for rank 1"},
         {1, TRM_ERROR_OUT_OF_MEMORY, TRM_ERROR_OUT_OF_MEMORY, "no memory", "no memory"},
     };
@@ -362,8 +362,8 @@ static void ranks_that_make_nothing_are_lost(void **state)
         {{0, 0}, false, 0, NULL, {0, 0}, false}, /* they load */
         {{2, 2}, false, 0, NULL, {0, 0}, false},
         {{2, 2}, true, 1, NULL, {0, 0}, false},
-        {{2, 1}, false, 0, "rank 1 has not looked for a step for ", {0, 0}, false},
-        {{1, 2}, false, 0, "rank 0 has not looked for a step for ", {0, 0}, false},
+        {{2, 1}, false, 0, "rank 1 has not polled for a step for ", {0, 0}, false},
+        {{1, 2}, false, 0, "rank 0 has not polled for a step for ", {0, 0}, false},
         {{2, 2}, true, 0, "rank 0 has not finished a step for ", {0, 0}, false},
         {{1, 1}, true, 0, "rank 1 has not finished a step for ", {9, 8}, true},
         {{1, 1}, true, 0, "rank 0 has not finished a step for ", {8, 8}, true}, /* it stands still for longer */
@@ -382,12 +382,12 @@ static void memory_of_other_ranks_is_refused(void **state)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     assert_ok(heartbeats_create(&made, 3));
     assert_ok(heartbeats_send(&made, ends[0]));
-    assert_fails(heartbeats_receive(&got, ends[1], 2, 1), TRM_ERROR_IO, "not that of 2 ranks");
+    assert_fails(heartbeats_receive(&got, ends[1], 2, 1), TRM_ERROR_IO, "not for 2 ranks");
     assert_int_not_equal(ftruncate(made.fd, 0), 0); /* or the front end could be killed by a rank */
     assert_int_equal(send(ends[0], "x", 1, 0), 1);
-    assert_fails(heartbeats_receive(&got, ends[1], 3, 1), TRM_ERROR_IO, "has sent no memory");
+    assert_fails(heartbeats_receive(&got, ends[1], 3, 1), TRM_ERROR_IO, "without heartbeat memory");
     assert_fails(heartbeats_receive(&got, ends[1], 3, 0.01), TRM_ERROR_IO,
-                 "has not sent the memory for beats for 0.01 s");
+                 "has not sent the heartbeat memory within 0.01 s");
     heartbeats_close(&made);
     close(ends[0]);
     close(ends[1]);
@@ -426,7 +426,7 @@ static void signals_do_not_end_the_wait_for_memory(void **state)
     assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
     assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
     assert_int_equal(status, TRM_ERROR_IO);
-    assert_non_null(strstr(trm_last_error(), "has not sent the memory for beats for 0.1 s"));
+    assert_non_null(strstr(trm_last_error(), "has not sent the heartbeat memory within 0.1 s"));
     assert_true(seconds >= 0.1);
     heartbeats_close(&made);
     heartbeats_close(&got);

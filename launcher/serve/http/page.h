@@ -1,5 +1,5 @@
 /*
- * The page at /, made of page.html when the program is built.
+ * The page at /, built from page.html.
  */
 #ifndef TRM_LAUNCHER_SERVE_HTTP_PAGE_H
 #define TRM_LAUNCHER_SERVE_HTTP_PAGE_H

@@ -1,4 +1,4 @@
-/* What each path does. */
+/* The handlers of all paths. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static enum MHD_Result answer_health(call *c)
     return call_reply_json(c, state == DISPATCHER_READY ? 200 : 503, &json);
 }
 
-/* Alive as long as the server means to serve: also while it loads or recovers. */
+/* Healthy as long as the server intends to serve, also while it loads or recovers. */
 static enum MHD_Result answer_live(call *c)
 {
     dispatcher_state state = dispatcher_get_state(c->server->dispatcher);
@@ -93,7 +93,7 @@ static enum MHD_Result answer_model(call *c)
     json_text json = {0};
     api_error error;
     if (strcmp(name, c->server->options.model_name) != 0) {
-        api_fail(&error, 404, "model", "model_not_found", "the model %s does not exist", name);
+        api_fail(&error, 404, "model", "model_not_found", "model %s does not exist", name);
         return call_reply_error(c, &error);
     }
     write_model(&json, c->server);
@@ -124,7 +124,7 @@ static enum MHD_Result answer_metrics(call *c)
     return result;
 }
 
-/* Tokens of every prompt; on failure none. */
+/* Tokenizes every prompt; none on failure. */
 static trm_status encode_prompts(const server *s, const api_request *request, trm_tokens *prompts)
 {
     trm_status status = TRM_OK;
@@ -154,7 +154,7 @@ static trm_status encode_prompts(const server *s, const api_request *request, tr
     return status;
 }
 
-/* The text of prompts that were given as ids. */
+/* Decodes prompts that were given as ids. */
 static trm_status write_out_prompts(const server *s, api_request *request)
 {
     for (int32_t i = 0; i < request->n_prompts; i++) {
@@ -173,13 +173,13 @@ static trm_status write_out_prompts(const server *s, api_request *request)
     return TRM_OK;
 }
 
-/* Where a request of a kind has its prompt. */
+/* The field of the prompt in each kind of request. */
 static const char *prompt_key(api_kind kind)
 {
     return kind == API_COMPLETION ? "prompt" : kind == API_RESPONSE || kind == API_EMBEDDING ? "input" : "messages";
 }
 
-/* A prompt must leave room for a token, and for max_tokens where they are asked for. */
+/* A prompt must leave room for max_tokens, or for one token. */
 static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
 {
     ipc_ready ready;
@@ -190,14 +190,14 @@ static bool check_lengths(const server *s, const api_request *request, const trm
         int64_t count = (int64_t)prompts[i].count, more = request->max_tokens < 0 ? 1 : request->max_tokens;
         if (count + more > ready.max_context) {
             return api_fail(error, 400, prompt_key(request->kind), "context_length_exceeded",
-                            "the prompt has %lld tokens and %lld more are asked for, the context has room for %lld",
+                            "the prompt has %lld tokens and max_tokens is %lld, but the context is %lld tokens",
                             (long long)count, (long long)more, (long long)ready.max_context);
         }
     }
     return true;
 }
 
-/* Whether the grammar of a request can be followed; it is then ready for the next one with the same. */
+/* Checks that the grammar of a request compiles. The cache keeps it. */
 static bool check_grammar(const server *s, const api_request *request, api_error *error)
 {
     cached_grammar *g = NULL;
@@ -209,7 +209,7 @@ static bool check_grammar(const server *s, const api_request *request, api_error
     return status == TRM_OK || api_fail_status(error, status, request->format_key);
 }
 
-/* Tokenizes the prompts of a parsed request and hands it over. Frees it in any case. */
+/* Tokenizes the prompts of a parsed request and submits it. Frees the request in any case. */
 static enum MHD_Result submit_request(call *c, api_request *request)
 {
     api_error error;
@@ -252,7 +252,8 @@ static enum MHD_Result answer_completions(call *c)
                                                               : call_reply_error(c, &error);
 }
 
-/* Where the template tells reasoning from answers, so do replies. JSON has no room for any, nor have forced calls. */
+/* Separates reasoning from the answer if the template does. Requests for JSON and forced tool calls have no reasoning.
+ */
 static void find_reasoning(const server *s, api_request *request)
 {
     bool free_text = request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA;
@@ -261,7 +262,7 @@ static void find_reasoning(const server *s, api_request *request)
     request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
 }
 
-/* Chats of every kind: messages to a prompt, and on. */
+/* Chats of every kind: renders messages into a prompt and submits it. */
 static enum MHD_Result answer_messages(call *c, api_kind kind)
 {
     api_request request;
@@ -269,14 +270,14 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
     if (!parse_request(c, kind, &request, &error)) {
         return call_reply_error(c, &error);
     }
-    if (kind == API_MESSAGES && request.max_tokens < 0) { /* counting tokens goes without */
+    if (kind == API_MESSAGES && request.max_tokens < 0) { /* counting tokens does not need it */
         api_fail(&error, 400, "max_tokens", "invalid_type", "max_tokens is missing, expected a number of tokens");
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
     request.tool_style = tools_style(c->server->options.tokenizer);
     if (request.tool_mode == TOOL_AUTO) {
-        request.skip_special = false; /* calls begin with special tokens */
+        request.skip_special = false; /* tool calls begin with special tokens */
     }
     if (!chat_prompt(c->server->options.chat, &request, &error)) {
         api_request_fini(&request);
@@ -297,9 +298,9 @@ static enum MHD_Result answer_embeddings(call *c)
     request.embedding = s->options.pooling;
     bool served = request.embedding != TRM_EMBEDDING_NONE ||
                   api_fail(&error, 400, NULL, "unsupported_model",
-                           "embeddings are not served: the model pools neither by the mean nor by the last token");
+                           "this model has no embeddings: it pools neither by mean nor by last token");
     if (!served || (request.dimensions > s->options.info->hidden &&
-                    !api_fail(&error, 400, "dimensions", "invalid_value", "dimensions is %lld, the model has %lld",
+                    !api_fail(&error, 400, "dimensions", "invalid_value", "dimensions is %lld, but the model has %lld",
                               (long long)request.dimensions, (long long)s->options.info->hidden))) {
         api_request_fini(&request);
         return call_reply_error(c, &error);
@@ -322,7 +323,7 @@ static enum MHD_Result answer_anthropic(call *c)
     return answer_messages(c, API_MESSAGES);
 }
 
-/* How many tokens the messages of such a request are. */
+/* Replies with the number of tokens of a request's messages. */
 static enum MHD_Result answer_count_tokens(call *c)
 {
     api_request request;
@@ -369,7 +370,7 @@ static enum MHD_Result answer_apply_template(call *c)
     return result;
 }
 
-/* The JSON object of the body of a small call; NULL after an error was replied. */
+/* Parses the body of a small call as a JSON object; NULL after an error was replied. */
 static trm_json_document *parse_body(call *c, enum MHD_Result *result)
 {
     trm_json_document *document = NULL;
@@ -403,7 +404,7 @@ static enum MHD_Result reply_tokens(call *c, const trm_tokens *tokens)
     return call_reply_json(c, 200, &json);
 }
 
-/* Those of a chat, as its template makes them. */
+/* Tokenizes the messages of a chat, rendered by the template. */
 static enum MHD_Result answer_tokenize_chat(call *c)
 {
     api_request request;
@@ -469,7 +470,7 @@ static enum MHD_Result answer_detokenize(call *c)
     for (const trm_json *id = trm_json_first(ids); status == TRM_OK && id != NULL; id = trm_json_next(id)) {
         int64_t number = -1;
         if (!trm_json_integer(id, &number) || number < 0 || number >= trm_tokenizer_vocab_size(s->options.tokenizer)) {
-            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens[%zu] is no token id", at);
+            status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens[%zu] is not a token id", at);
         } else {
             tokens[at++] = (int32_t)number;
         }
@@ -499,11 +500,11 @@ static enum MHD_Result answer_page(call *c)
 
 static bool may_sleep(const call *c, api_error *error)
 {
-    return c->server->options.sleeps ||
-           api_fail(error, 404, NULL, "not_found", "%s needs serve with --sleep-mode", c->route->path);
+    return c->server->options.sleeps || api_fail(error, 404, NULL, "not_found",
+                                                 "%s is disabled, start the server with --sleep-mode", c->route->path);
 }
 
-/* Names of vLLM's. Whatever their level: weights are read again from files, which the system has in memory. */
+/* vLLM's names. Every level frees the devices: weights are read again from files that the system has cached. */
 static enum MHD_Result answer_sleep(call *c)
 {
     api_error error;

@@ -1,4 +1,4 @@
-/* Connections over libmicrohttpd: bodies in, replies and streams out. */
+/* Connections over libmicrohttpd: request bodies in, replies and streams out. */
 #include "launcher/serve/http/server.h"
 
 #include <arpa/inet.h>
@@ -19,10 +19,10 @@
 #include "launcher/serve/http/server_internal.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
-#define SEND_BUFFER          (128 << 10) /* bytes that the kernel keeps for a client that does not read */
+#define SEND_BUFFER          (128 << 10) /* bytes that the kernel buffers for a client that does not read */
 #define LAST_REPLIES_SECONDS 2
-#define PREFLIGHT_SECONDS    "600" /* that browsers may remember what a page may ask for */
-#define SPARE_CONNECTIONS    64    /* that are told to come back later, beyond which none is accepted */
+#define PREFLIGHT_SECONDS    "600" /* how long browsers may cache a preflight reply */
+#define SPARE_CONNECTIONS    64    /* connections beyond the limit that still get a 429; more are not accepted */
 
 static void wake_connection(void *connection)
 {
@@ -31,7 +31,7 @@ static void wake_connection(void *connection)
 
 /* Replies. */
 
-/* The page that asks, if its origin is one of those that may; else NULL. */
+/* The Origin of the request if it is allowed; otherwise NULL. */
 static const char *allowed_origin(const call *c)
 {
     const server *s = c->server;
@@ -44,8 +44,9 @@ static const char *allowed_origin(const call *c)
     return NULL;
 }
 
-/* What lets a browser hand a reply to a page of another origin, as https://fetch.spec.whatwg.org/#http-cors-protocol
- * has it. Replies hold no cookies, so credentials are not allowed; keys are headers, which a page must send itself. */
+/* Headers that let a browser pass a reply to a page of another origin
+ * (https://fetch.spec.whatwg.org/#http-cors-protocol). Replies set no cookies, so credentials are not allowed; keys are
+ * headers, which a page must send itself. */
 static void add_origin(const call *c, struct MHD_Response *response)
 {
     const server *s = c->server;
@@ -127,7 +128,7 @@ enum MHD_Result call_reply_error(call *c, const api_error *error)
     return call_reply_json(c, error->status, &json);
 }
 
-/* Bytes of a stream, or a pause until there are some. */
+/* Takes bytes of a stream, or suspends the connection until there are some. */
 static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
 {
     call *c = user;
@@ -155,7 +156,7 @@ static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
     return result;
 }
 
-/* The dispatcher's reply if it has come, else a pause. */
+/* Sends the dispatcher's reply if it has come, otherwise suspends the connection. */
 static enum MHD_Result answer_exchange(call *c)
 {
     http_exchange *x = c->exchange;
@@ -176,7 +177,7 @@ static enum MHD_Result answer_exchange(call *c)
     }
     bool streams = x->streams, broken = x->broken && !x->streams;
     pthread_mutex_unlock(&x->lock);
-    if (broken) { /* nobody is there to read it */
+    if (broken) { /* nobody reads it */
         if (response != NULL) {
             MHD_destroy_response(response);
         }
@@ -195,15 +196,15 @@ static enum MHD_Result answer_exchange(call *c)
     return queue(c, status, response);
 }
 
-/* Where a call comes from; NULL: that is not known. */
+/* The address of the client; NULL: unknown. */
 static const struct sockaddr *address_of(const call *c)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     return info != NULL ? info->client_addr : NULL;
 }
 
-/* Whose a call is: that of its key, without keys that of its address. A host may have any address of an IPv6 network
- * of 64 bits, so that is what counts. */
+/* Identifies the client: by its key, or without keys by its address. A host may use any address of its 64-bit IPv6
+ * network, so only the network counts. */
 static uint64_t client_of(const call *c)
 {
     const struct sockaddr *from = c->server->n_keys == 0 ? address_of(c) : NULL;
@@ -243,7 +244,7 @@ enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
 
 /* Calls. */
 
-/* An id the client sent, if it is a decent one, else a new one. */
+/* Uses the client's request id if it is valid, otherwise makes one. */
 static void choose_id(call *c)
 {
     const char *given = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Request-Id");
@@ -275,7 +276,7 @@ static call *begin_call(server *s, struct MHD_Connection *connection, const char
     return c;
 }
 
-/* Compares in a time that does not tell how much is right. */
+/* Compares in constant time. */
 static bool same_key(const char *a, const char *b)
 {
     size_t n = strlen(a), m = strlen(b);
@@ -286,7 +287,7 @@ static bool same_key(const char *a, const char *b)
     return differs == 0;
 }
 
-/* Which of the server's keys a call has, counted from 1; 0: none. */
+/* The number of the request's API key, from 1; 0: none. */
 static size_t find_key(const call *c)
 {
     const server *s = c->server;
@@ -294,7 +295,7 @@ static size_t find_key(const call *c)
     size_t found = 0;
     if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
         header += 7;
-    } else { /* as Anthropic's clients send it */
+    } else { /* Anthropic's clients send it here */
         header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key");
     }
     for (size_t i = 0; header != NULL && i < s->n_keys; i++) {
@@ -311,17 +312,18 @@ static enum MHD_Result count_header(void *count, enum MHD_ValueKind kind, const 
     return MHD_YES;
 }
 
-/* Whether there is one way to tell where the body ends. With two, a proxy before us might take the other, and what it
- * takes for a body would be a request here (RFC 9112, 6.3). */
+/* Requires exactly one way to find the end of the body. With two, a proxy might use the other one, and a part of the
+ * body would be a request here (RFC 9112, 6.3). */
 static bool check_framing(const call *c, api_error *error)
 {
     int lengths = 0;
     const char *coding = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
     MHD_get_connection_values(c->connection, MHD_HEADER_KIND, count_header, &lengths);
     if (lengths > 1 || (lengths > 0 && coding != NULL)) {
-        return api_fail(error, 400, NULL, "invalid_framing",
-                        "the request has %d Content-Length headers%s, expected one way to tell where it ends", lengths,
-                        coding != NULL ? " and a Transfer-Encoding" : "");
+        return api_fail(
+            error, 400, NULL, "invalid_framing",
+            "the request has %d Content-Length headers%s, expected one of Content-Length and Transfer-Encoding",
+            lengths, coding != NULL ? " and a Transfer-Encoding" : "");
     }
     if (coding != NULL && strcasecmp(coding, "chunked") != 0) {
         return api_fail(error, 400, NULL, "invalid_framing",
@@ -330,11 +332,11 @@ static bool check_framing(const call *c, api_error *error)
     return true;
 }
 
-/* Whether the call may go on before its body is read; else it is answered. */
+/* Checks a request before its body is read. Returns false after an error was replied. */
 static bool check_call(call *c, api_error *error)
 {
     server *s = c->server;
-    bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, which is sent without its body */
+    bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, sent without its body */
     if (!check_framing(c, error)) {
         return false;
     }
@@ -352,19 +354,21 @@ static bool check_call(call *c, api_error *error)
     }
     if (c->route == NULL) {
         c->allowed = known == NULL ? NULL : known->method;
-        return known != NULL ? api_fail(error, 405, NULL, "method_not_allowed", "%s is not for %s", c->path, c->method)
-                             : api_fail(error, 404, NULL, "not_found", "there is no %s", c->path);
+        return known != NULL ? api_fail(error, 405, NULL, "method_not_allowed", "method %s is not allowed for %s",
+                                        c->path, c->method)
+                             : api_fail(error, 404, NULL, "not_found", "there is no path %s", c->path);
     }
-    if (c->preflight) { /* without a key, which browsers do not send with it */
+    if (c->preflight) { /* no key needed: browsers send preflights without one */
         return true;
     }
     c->key = s->n_keys > 0 ? find_key(c) : 0;
     if (s->n_keys > 0 && !c->route->open && c->key == 0) {
-        return api_fail(error, 401, NULL, "invalid_api_key", "the request has no valid API key in its Authorization");
+        return api_fail(error, 401, NULL, "invalid_api_key",
+                        "the request has no valid API key (Authorization: Bearer KEY)");
     }
     if (atomic_load(&s->connections) > s->options.max_connections && !c->route->open) {
-        return api_fail(error, 429, NULL, "too_many_connections", "the server has %d connections, try again later",
-                        s->options.max_connections);
+        return api_fail(error, 429, NULL, "too_many_connections",
+                        "the server is at its limit of %d connections, try again later", s->options.max_connections);
     }
     const char *length = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     if (length != NULL && strtoull(length, NULL, 10) > s->options.max_body) {
@@ -383,7 +387,7 @@ static enum MHD_Result take_body(call *c, const char *data, size_t *size)
 {
     server *s = c->server;
     double seconds = supervisor_clock() - c->began;
-    /* In the middle of a body there is no replying: what is too late or too large is read on for a while. */
+    /* A reply is impossible in the middle of a body: a late or too large body is read on for a while. */
     c->too_late = c->too_late || seconds > s->options.body_seconds;
     c->too_large = c->too_large || c->body.size + *size > s->options.max_body;
     if (!c->too_late && !c->too_large && !c->answered && trm_bytes_append(&c->body, data, *size) != TRM_OK) {
@@ -420,7 +424,7 @@ static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, 
         return call_reply_error(c, &error);
     }
     if (c->too_late) {
-        api_fail(&error, 408, NULL, "timeout", "the request took more than %g s to arrive", s->options.body_seconds);
+        api_fail(&error, 408, NULL, "timeout", "the request did not arrive within %g s", s->options.body_seconds);
         return call_reply_error(c, &error);
     }
     if (c->watched) { /* woken */
@@ -488,7 +492,7 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
         dispatcher_connection_ended(s->dispatcher);
     }
     if (reason != MHD_REQUEST_TERMINATED_COMPLETED_OK && c->status < 400) {
-        c->status = 499; /* the client closed, as other servers log it */
+        c->status = 499; /* the client disconnected; other servers log 499 too */
     }
     atomic_fetch_add(&s->replies[c->status / 100 % 6], 1);
     atomic_fetch_sub(&s->calls, 1);
@@ -510,7 +514,7 @@ static void count_connection(void *user, struct MHD_Connection *connection, void
     atomic_fetch_add(&s->connections, code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1);
 }
 
-/* Start and end. */
+/* ---- start and end --------------------------------------------------------------------------------------- */
 
 static trm_status read_keys(server *s)
 {
@@ -535,7 +539,7 @@ static trm_status read_keys(server *s)
         s->key_list[s->n_keys++] = line;
     }
     if (s->n_keys == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has no keys, expected one on each line", s->options.key_file);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has no keys, expected one per line", s->options.key_file);
     }
     return TRM_OK;
 }
@@ -547,7 +551,7 @@ static trm_status read_origins(server *s)
         bool any = strcmp(origin, "*") == 0;
         if (!any && (host == NULL || host == origin || host[3] == '\0' || strpbrk(host + 3, "/?#,* ") != NULL)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "cors-origin \"%s\" is no origin, expected SCHEME://HOST or SCHEME://HOST:PORT, or *", origin);
+                     "cors-origin is \"%s\", expected SCHEME://HOST, SCHEME://HOST:PORT or *", origin);
         }
         s->any_origin |= any;
     }
@@ -561,10 +565,10 @@ static trm_status read_tls(server *s)
         return TRM_OK;
     }
     if (s->options.tls_certificate == NULL || s->options.tls_key == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "TLS needs a certificate and a key, found one of them");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "TLS needs --tls-certificate and --tls-key, found only one of them");
     }
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "this libmicrohttpd has no TLS");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "TLS is not available: libmicrohttpd was built without it");
     }
     TRM_TRY(trm_file_read(s->options.tls_certificate, (size_t)1 << 20, &s->certificate, &size));
     return trm_file_read(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
@@ -577,7 +581,7 @@ static trm_status open_socket(const server_options *options, int *result)
     snprintf(port, sizeof(port), "%d", options->port);
     int failure = getaddrinfo(options->host, port, &hints, &found);
     if (failure != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host %s is no address to listen at: %s", options->host,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot resolve the address to listen on, %s: %s", options->host,
                  gai_strerror(failure));
     }
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -591,7 +595,7 @@ static trm_status open_socket(const server_options *options, int *result)
         if (fd >= 0) {
             close(fd);
         }
-        TRM_FAIL(TRM_ERROR_IO, "cannot listen at %s port %d: %s", options->host, options->port, strerror(cause));
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen on %s port %d: %s", options->host, options->port, strerror(cause));
     }
     *result = fd;
     return TRM_OK;
@@ -602,7 +606,7 @@ static trm_status start_daemon(server *s)
     int fd = -1;
     const server_options *o = &s->options;
     TRM_TRY(open_socket(o, &fd));
-    /* Not epoll: edge-triggered, libmicrohttpd 0.9.75 then misses the end of a connection that sent half a request. */
+    /* Not epoll: edge-triggered, libmicrohttpd 0.9.75 misses the end of a connection that sent half a request. */
     unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
@@ -621,10 +625,10 @@ static trm_status start_daemon(server *s)
     if (s->daemon == NULL) {
         close(fd);
         if (s->certificate != NULL) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot serve HTTPS with the certificate of %s and the key of %s",
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot serve HTTPS with certificate %s and key %s",
                      o->tls_certificate, o->tls_key);
         }
-        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the HTTP server at %s port %d", o->host, o->port);
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the HTTP server on %s port %d", o->host, o->port);
     }
     return TRM_OK;
 }
@@ -673,7 +677,7 @@ void server_destroy(server *s)
         return;
     }
     if (s->daemon != NULL) {
-        /* Replies that are on their way shall arrive. */
+        /* Replies in flight must arrive. */
         double until = supervisor_clock() + LAST_REPLIES_SECONDS;
         while (atomic_load(&s->calls) > 0 && supervisor_clock() < until) {
             struct timespec pause = {.tv_nsec = 10000000};

@@ -1,6 +1,6 @@
 /*
- * The HTTP front end: connections, routes, limits, keys, the access log. It parses and tokenizes on the connections'
- * threads and leaves the rest to the dispatcher.
+ * The HTTP front end: connections, routes, limits, API keys, the access log. It parses and tokenizes on the
+ * connections' threads and leaves the rest to the dispatcher.
  */
 #ifndef TRM_LAUNCHER_SERVE_HTTP_SERVER_H
 #define TRM_LAUNCHER_SERVE_HTTP_SERVER_H
@@ -15,33 +15,33 @@
 #define SERVER_LONGEST_NAME 200
 
 typedef struct server_options {
-    const char *host; /* "127.0.0.1", "::", "0.0.0.0", or a name that resolves to one */
-    int32_t port;     /* 0: any that is free */
+    const char *host; /* "127.0.0.1", "::", "0.0.0.0", or a host name */
+    int32_t port;     /* 0: any free port */
     int32_t threads;  /* of connections; 0: a few */
     int32_t max_connections;
-    size_t max_body;            /* bytes of a request */
-    double body_seconds;        /* for a request to arrive; also how long idle connections are kept */
-    const char *key_file;       /* one API key per line; NULL: none is asked for */
-    bool sleeps;                /* clients may send it to sleep */
-    const char *const *origins; /* [n_origins] pages of these may ask from browsers; "*": of any */
+    size_t max_body;            /* maximum bytes of a request */
+    double body_seconds;        /* for a request to arrive; also how long idle connections stay open */
+    const char *key_file;       /* one API key per line; NULL: no keys needed */
+    bool sleeps;                /* clients may use /sleep and /wake_up */
+    const char *const *origins; /* [n_origins] allowed origins of browser pages; "*": any */
     int32_t n_origins;
     const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
     bool access_log;
-    const char *model_name; /* as clients name it */
+    const char *model_name; /* the model's name in the API */
     const char *model_folder;
     const trm_model_info *info;
     const trm_tokenizer *tokenizer;
     const trm_chat_template *chat; /* NULL: the model has none */
     grammar_cache *grammars;       /* to check grammars */
-    trm_embedding pooling;         /* NONE: embeddings are not served */
+    trm_embedding pooling;         /* NONE: no embeddings */
 } server_options;
 
 typedef struct server server;
 
-/* Starts to listen. The dispatcher and what the options name must outlive it. */
+/* Starts to listen. The dispatcher and everything that the options point to must outlive the server. */
 trm_status server_create(const server_options *options, dispatcher *h, server **result);
 int32_t server_port(const server *s);
-/* Closes every connection. The dispatcher must have answered what was submitted. */
+/* Closes every connection. The dispatcher must have answered everything submitted. */
 void server_destroy(server *s);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * What the files of the HTTP front end share: the server, one call, and replies.
+ * Shared by the files of the HTTP front end: the server, one call, and replies.
  */
 #ifndef TRM_LAUNCHER_SERVE_HTTP_SERVER_INTERNAL_H
 #define TRM_LAUNCHER_SERVE_HTTP_SERVER_INTERNAL_H
@@ -14,14 +14,14 @@ struct server {
     server_options options;
     dispatcher *dispatcher;
     struct MHD_Daemon *daemon;
-    char *certificate, *key; /* texts of the TLS files */
-    char *keys;              /* text of the key file */
+    char *certificate, *key; /* contents of the TLS files */
+    char *keys;              /* contents of the key file */
     const char *key_list[SERVER_MOST_KEYS];
     size_t n_keys;
-    bool any_origin;               /* the options' origins have "*" */
-    const char *names[3];          /* model names clients may use, NULL at the end */
+    bool any_origin;               /* the allowed origins include "*" */
+    const char *names[3];          /* accepted model names, NULL-terminated */
     int64_t started;               /* seconds since 1970 */
-    atomic_int connections, calls; /* open, and being answered */
+    atomic_int connections, calls; /* open connections, and calls being answered */
     atomic_llong replies[6];       /* by hundreds of their status */
     atomic_ullong serial;
     uint64_t instance; /* random; with the serial it makes ids */
@@ -32,16 +32,16 @@ typedef struct call {
     server *server;
     struct MHD_Connection *connection;
     const struct route *route;
-    const char *allowed; /* the method of the path, where the call has another; else NULL */
-    bool preflight;      /* a browser asks what a page may ask for */
-    size_t key;          /* which of the server's it has, from 1; 0: none */
+    const char *allowed; /* the allowed method, if the call has another; otherwise NULL */
+    bool preflight;      /* a CORS preflight request */
+    size_t key;          /* number of its API key, from 1; 0: none */
     char method[8];
-    char path[128]; /* cut, for the log */
+    char path[128]; /* truncated, for the log */
     trm_bytes body;
     bool too_large, too_late, answered;
-    size_t read; /* of the body, kept or not */
+    size_t read; /* bytes of the body, kept or not */
     double began;
-    http_exchange *exchange; /* the reply of the dispatcher, or the id of what is answered at once */
+    http_exchange *exchange; /* the dispatcher's reply, or only the id of a call answered at once */
     bool watched;
     int fd, status;
     size_t sent;
@@ -51,13 +51,13 @@ typedef struct call {
 enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size);
 enum MHD_Result call_reply_json(call *c, int status, json_text *json); /* and frees it */
 enum MHD_Result call_reply_error(call *c, const api_error *error);
-/* Hands the parsed request to the dispatcher; prompts [n_prompts] are tokens. What comes is the reply. */
+/* Submits the parsed request to the dispatcher, whose reply is sent when it comes; prompts [n_prompts] are tokens. */
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts);
 
 typedef enum MHD_Result route_fn(call *c);
 
 typedef struct route {
-    const char *method, *path; /* a path that ends in / stands for all below it */
+    const char *method, *path; /* a path that ends in / stands for everything below it */
     route_fn *answer;
     bool open; /* needs no key */
 } route;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 #define RECEIVE_SIZE ((size_t)64 << 10)
-#define MOST_UNSENT  ((size_t)512 << 20) /* a peer that takes nothing is broken long before */
+#define MOST_UNSENT  ((size_t)512 << 20) /* a peer that stops reading has failed long before */
 
 void channel_init(channel *c, int fd)
 {
@@ -27,7 +27,7 @@ void channel_fini(channel *c)
     *c = (channel){.fd = -1};
 }
 
-/* Moves what is not used yet to the front. */
+/* Moves the unread bytes to the front. */
 static void compact(trm_bytes *bytes, size_t *used)
 {
     if (*used > 0 && (*used == bytes->size || *used > bytes->size / 2)) {
@@ -92,7 +92,7 @@ trm_status channel_send(channel *c)
     }
     compact(&c->out, &c->out_sent);
     if (c->out.size - c->out_sent > MOST_UNSENT) {
-        TRM_FAIL(TRM_ERROR_IO, "peer takes nothing, %zu bytes wait for it", c->out.size - c->out_sent);
+        TRM_FAIL(TRM_ERROR_IO, "the peer does not read, %zu bytes are unsent", c->out.size - c->out_sent);
     }
     return TRM_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * A non-blocking socket that carries frames, with bytes waiting in both directions. Used by one thread.
+ * A non-blocking socket that carries frames, with buffers for both directions. Used by one thread.
  */
 #ifndef TRM_LAUNCHER_SERVE_IPC_CHANNEL_H
 #define TRM_LAUNCHER_SERVE_IPC_CHANNEL_H
@@ -10,15 +10,15 @@ typedef struct channel {
     int fd; /* -1: closed */
     trm_bytes in, out;
     size_t in_taken, out_sent;
-    trm_bytes aligned; /* the frame being looked at, where alignment wants a copy */
+    trm_bytes aligned; /* the current frame, if it had to be copied for alignment */
 } channel;
 
-/* Takes the descriptor over. */
+/* Takes ownership of the descriptor. */
 void channel_init(channel *c, int fd);
 void channel_fini(channel *c);
 /* Reads what has arrived. IO: the peer is gone (*closed), or the socket failed. */
 trm_status channel_receive(channel *c, bool *closed);
-/* The next whole frame, if there is one; valid until the next call of channel_next or channel_receive. */
+/* The next complete frame, if there is one; valid until the next call of channel_next or channel_receive. */
 trm_status channel_next(channel *c, bool *found, ipc_frame *frame);
 /* Sends as much of `out` as the socket takes. */
 trm_status channel_send(channel *c);

@@ -1,4 +1,4 @@
-/* Shared memory of a job's ranks, and its way to them. */
+/* Shared memory for the heartbeats of a job's ranks, and its transfer to them. */
 #include "launcher/serve/ipc/heartbeat.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-/* Room for one descriptor beside a message, aligned as the kernel wants it. */
+/* Control data for one descriptor, aligned as the kernel requires. */
 typedef union descriptor_space {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -24,7 +24,7 @@ static trm_status map(heartbeats *b)
 {
     void *memory = mmap(NULL, (size_t)b->n * sizeof(heartbeat), PROT_READ | PROT_WRITE, MAP_SHARED, b->fd, 0);
     if (memory == MAP_FAILED) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot map the beats of %d ranks: %s", b->n, strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot map the heartbeats of %d ranks: %s", b->n, strerror(errno));
     }
     b->ranks = memory;
     return TRM_OK;
@@ -33,12 +33,12 @@ static trm_status map(heartbeats *b)
 trm_status heartbeats_create(heartbeats *b, int32_t n)
 {
     *b = (heartbeats){.fd = memfd_create("trireme-beats", MFD_CLOEXEC | MFD_ALLOW_SEALING), .n = n};
-    /* Sealed, so that no rank can cut it off under this process. */
+    /* Sealed, so that no rank can truncate it under this process. */
     if (b->fd < 0 || ftruncate(b->fd, (off_t)((size_t)n * sizeof(heartbeat))) != 0 ||
         fcntl(b->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int cause = errno;
         heartbeats_close(b);
-        TRM_FAIL(TRM_ERROR_IO, "cannot make shared memory for the beats of %d ranks: %s", n, strerror(cause));
+        TRM_FAIL(TRM_ERROR_IO, "cannot create shared memory for the heartbeats of %d ranks: %s", n, strerror(cause));
     }
     trm_status status = map(b);
     if (status != TRM_OK) {
@@ -53,7 +53,7 @@ trm_status heartbeats_open(heartbeats *b, int fd, int32_t n)
     *b = (heartbeats){.fd = fd, .n = n};
     trm_status status = TRM_OK;
     if (fstat(fd, &about) != 0 || about.st_size != (off_t)((size_t)n * sizeof(heartbeat))) {
-        status = trm_fail(TRM_ERROR_IO, "the front end's memory for beats is not that of %d ranks", n);
+        status = trm_fail(TRM_ERROR_IO, "the heartbeat memory of the front end is not for %d ranks", n);
     }
     status = status == TRM_OK ? map(b) : status;
     if (status != TRM_OK) {
@@ -101,12 +101,12 @@ trm_status heartbeats_send(const heartbeats *b, int socket)
     header->cmsg_len = CMSG_LEN(sizeof(int));
     memcpy(CMSG_DATA(header), &b->fd, sizeof(int));
     if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot hand a rank the memory for its beats: %s", strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot send the heartbeat memory to a rank: %s", strerror(errno));
     }
     return TRM_OK;
 }
 
-/* Signals may come meanwhile. */
+/* signals may interrupt the wait */
 static trm_status wait_for_input(int socket, double seconds)
 {
     const double end = trm_clock_seconds() + seconds;
@@ -117,10 +117,10 @@ static trm_status wait_for_input(int socket, double seconds)
         n = poll(&entry, 1, left > 0 ? (int)ceil(left * 1e3) : 0);
     } while (n < 0 && errno == EINTR);
     if (n < 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot wait for the memory for beats: %s", strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot wait for the heartbeat memory: %s", strerror(errno));
     }
     if (n == 0) {
-        TRM_FAIL(TRM_ERROR_IO, "the front end has not sent the memory for beats for %g s", seconds);
+        TRM_FAIL(TRM_ERROR_IO, "the front end has not sent the heartbeat memory within %g s", seconds);
     }
     return TRM_OK;
 }
@@ -139,7 +139,7 @@ trm_status heartbeats_receive(heartbeats *b, int socket, int32_t n, double secon
     } while (got < 0 && errno == EINTR);
     const struct cmsghdr *header = got == 1 ? CMSG_FIRSTHDR(&message) : NULL;
     if (header == NULL || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
-        TRM_FAIL(TRM_ERROR_IO, "the front end has sent no memory for beats");
+        TRM_FAIL(TRM_ERROR_IO, "the front end has sent a message without heartbeat memory");
     }
     int fd;
     memcpy(&fd, CMSG_DATA(header), sizeof(fd));

@@ -1,7 +1,7 @@
 /*
- * The beats of a job's ranks: a few counters for each in memory that the ranks and the front end share (memfd), so that
- * a rank tells how it is by a store, and nobody has to read what it said before. The front end makes the memory and
- * hands its descriptor to each rank over the socket.
+ * Heartbeats of a job's ranks: counters of each rank in memory that the ranks and the front end share (memfd). A rank
+ * reports its state by a store; no reader has to keep up. The front end creates the memory and sends its descriptor to
+ * each rank over the socket.
  */
 #ifndef TRM_LAUNCHER_SERVE_IPC_HEARTBEAT_H
 #define TRM_LAUNCHER_SERVE_IPC_HEARTBEAT_H
@@ -13,23 +13,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a rank's steps took, in seconds since its start. */
+/* Times of a rank's steps, in seconds since its start. */
 typedef struct heartbeat_times {
-    double step, device; /* in steps, and of that with the device at work */
+    double step, device; /* in steps; of that, with the device at work */
     double last_step;
-    double layer, collective; /* of steps that were looked at: in all layers, in collectives */
+    double layer, collective; /* of profiled steps: in all layers, in collectives */
     double last_collective;   /* of the last of them */
 } heartbeat_times;
 
-/* One rank's, in the shared memory: it alone writes. Two lines of a cache apart, so that ranks do not disturb each
- * other. */
+/* Counters of one rank, which alone writes them. Two cache lines apart, so that ranks do not disturb each other. */
 typedef struct heartbeat {
-    _Alignas(128)
-        atomic_ullong heartbeats; /* of its thread that only beats, several times a second: the process runs */
-    atomic_ullong turns;          /* of the thread that makes steps: steps, and looks for one while there is none */
-    atomic_ullong steps;          /* of them steps */
-    atomic_int busy;              /* there is work, on ranks that follow a step, so `steps` should grow */
-    atomic_int thread;            /* the one that beats; 0: has not begun */
+    _Alignas(128) atomic_ullong heartbeats; /* counts the heartbeat thread, several times a second: the process runs */
+    atomic_ullong turns; /* counts the step thread: steps, and polls for a step while there is none */
+    atomic_ullong steps; /* steps among them */
+    atomic_int busy;     /* there is work on ranks that follow, so `steps` should grow */
+    atomic_int thread;   /* the heartbeat thread; 0: not started */
     atomic_ullong step, device, last_step, layer, collective, last_collective; /* heartbeat_times in nanoseconds */
 } heartbeat;
 
@@ -41,14 +39,14 @@ typedef struct heartbeats {
 
 #define HEARTBEATS_NONE ((heartbeats){.fd = -1})
 
-/* The front end's: all are 0. IO. */
+/* For the front end: creates the memory, all zero. IO. */
 trm_status heartbeats_create(heartbeats *b, int32_t n);
-/* A rank's: takes the descriptor over. IO: it is not such memory of n ranks. */
+/* For a rank: takes ownership of the descriptor. IO: it is not heartbeat memory of n ranks. */
 trm_status heartbeats_open(heartbeats *b, int fd, int32_t n);
 void heartbeats_close(heartbeats *b);
 heartbeat_times heartbeat_get_times(heartbeat *rank);
 
-/* Over a Unix socket. IO; receive waits for at most `seconds`. */
+/* Transfer over a Unix socket. IO; receive waits for at most `seconds`. */
 trm_status heartbeats_send(const heartbeats *b, int socket);
 trm_status heartbeats_receive(heartbeats *b, int socket, int32_t n, double seconds);
 

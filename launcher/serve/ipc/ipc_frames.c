@@ -1,4 +1,4 @@
-/* Frames written and read. */
+/* Writing and reading of frames. */
 #include "launcher/serve/ipc/ipc_frames.h"
 
 #include <string.h>
@@ -31,7 +31,7 @@ trm_status ipc_end(ipc_writer *writer)
 {
     uint64_t size = writer->out->size - writer->start - sizeof(frame_header);
     if (writer->status == TRM_OK && size > IPC_LONGEST_FRAME) {
-        writer->status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "message has %llu bytes, expected at most %zu",
+        writer->status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "frame has %llu bytes, expected at most %zu",
                                   (unsigned long long)size, IPC_LONGEST_FRAME);
     }
     if (writer->status != TRM_OK) {
@@ -49,7 +49,7 @@ trm_status ipc_write(trm_bytes *out, ipc_kind kind, const void *payload, size_t 
     return ipc_end(&writer);
 }
 
-/* Texts go last in a frame, with their NUL. */
+/* Texts come last in a frame, with their NUL. */
 static void put_text(ipc_writer *writer, const char *text)
 {
     ipc_put(writer, text == NULL ? "" : text, text == NULL ? 1 : strlen(text) + 1);
@@ -82,7 +82,7 @@ trm_status ipc_write_stalls(trm_bytes *out, const ipc_stalls *stalls)
     return ipc_end(&writer);
 }
 
-/* The struct as it is, its pointers meaning nothing, and then what they point to. */
+/* The struct, whose pointers have no meaning, and then what they point to. */
 trm_status ipc_write_submission(trm_bytes *out, const ipc_submission *submission)
 {
     const trm_serving_request *request = &submission->request;
@@ -115,7 +115,7 @@ trm_status ipc_next(const char *data, size_t size, bool *complete, ipc_frame *fr
     memcpy(&header, data, sizeof(header));
     if (header.magic != IPC_MAGIC || header.kind == 0 || header.kind >= IPC_KIND_COUNT ||
         header.size > IPC_LONGEST_FRAME) {
-        TRM_FAIL(TRM_ERROR_IO, "message has magic %x, kind %u and size %llu, expected one of this program",
+        TRM_FAIL(TRM_ERROR_IO, "frame has magic %x, kind %u and size %llu, expected a frame of this program",
                  header.magic, header.kind, (unsigned long long)header.size);
     }
     if (size - sizeof(header) < header.size) {
@@ -131,7 +131,7 @@ trm_status ipc_next(const char *data, size_t size, bool *complete, ipc_frame *fr
 
 static trm_status fail_short(const ipc_frame *frame)
 {
-    TRM_FAIL(TRM_ERROR_IO, "message of kind %d has %zu bytes, expected another size", (int)frame->kind, frame->size);
+    TRM_FAIL(TRM_ERROR_IO, "frame of kind %d has %zu bytes, expected another size", (int)frame->kind, frame->size);
 }
 
 trm_status ipc_read(const ipc_frame *frame, void *payload, size_t size)
@@ -143,7 +143,7 @@ trm_status ipc_read(const ipc_frame *frame, void *payload, size_t size)
     return TRM_OK;
 }
 
-/* Bytes of a payload taken one after the other. */
+/* Reads the bytes of a payload in order. */
 typedef struct cursor {
     const ipc_frame *frame;
     size_t at;
@@ -211,7 +211,7 @@ trm_status ipc_read_stalls(const ipc_frame *frame, ipc_stalls *stalls)
     return c.failed ? fail_short(frame) : TRM_OK;
 }
 
-/* Counts are within what a frame can hold, so that sizes cannot overflow. */
+/* Counts are bounded by the size of a frame, so that sizes cannot overflow. */
 static bool count_is_sane(int64_t count)
 {
     return count >= 0 && (uint64_t)count <= IPC_LONGEST_FRAME;
@@ -227,8 +227,8 @@ trm_status ipc_read_submission(const ipc_frame *frame, ipc_submission *submissio
         !count_is_sane(request->n_stop_tokens) || !count_is_sane(request->sampling.n_bias)) {
         return fail_short(frame);
     }
-    /* All arrays are of 4-byte elements, and frames begin wherever the last one ended: a payload is aligned by its
-     * reader (channel.c). */
+    /* All arrays have 4-byte elements, but a frame begins wherever the last one ended: its reader (channel.c) aligns
+     * the payload. */
     request->prompt = (const int32_t *)(const void *)take(&c, (size_t)request->n_prompt * sizeof(int32_t));
     request->stop_tokens = (const int32_t *)(const void *)take(&c, (size_t)request->n_stop_tokens * sizeof(int32_t));
     request->sampling.bias =

@@ -1,7 +1,7 @@
 /*
- * What the front end and the ranks say to each other over a Unix socket: frames of a kind and a payload, and what is
- * written in them. Both ends are the same program on the same machine, so numbers lie in its byte order; still nothing
- * that is read is trusted: sizes are bounded and checked.
+ * Messages between the front end and the ranks over a Unix socket: frames of a kind and a payload. Both ends are the
+ * same program on the same machine, so numbers are in native byte order. Readers trust nothing: sizes are bounded and
+ * checked.
  */
 #ifndef TRM_LAUNCHER_SERVE_IPC_IPC_FRAMES_H
 #define TRM_LAUNCHER_SERVE_IPC_IPC_FRAMES_H
@@ -16,14 +16,14 @@
 typedef enum ipc_kind {
     IPC_HELLO = 1, /* rank -> front, first: ipc_hello */
     IPC_READY,     /* rank 0 -> front: ipc_ready */
-    IPC_FAILED,    /* rank -> front: ipc_failure; the last thing it says */
+    IPC_FAILED,    /* rank -> front: ipc_failure; its last message */
     IPC_EVENT,     /* rank 0 -> front: ipc_event */
     IPC_REFUSED,   /* rank 0 -> front: ipc_refusal */
     IPC_STATS,     /* rank 0 -> front: trm_scheduler_stats */
     IPC_STALLS,    /* rank 0 -> front: ipc_stalls */
     IPC_SUBMIT,    /* front -> rank 0: ipc_submission */
     IPC_CANCEL,    /* front -> rank 0: an id */
-    IPC_END,       /* front -> rank 0: no more requests, leave in order */
+    IPC_END,       /* front -> rank 0: no more requests, finish and exit */
     IPC_KIND_COUNT
 } ipc_kind;
 
@@ -31,7 +31,7 @@ typedef struct ipc_hello {
     uint32_t version;
     int32_t rank, ranks;
     int64_t pid;
-    int32_t leads; /* the connection for requests and events; by the other one the rank gets the memory for its beats */
+    int32_t leads; /* the connection for requests and events; over the other one the rank gets the heartbeat memory */
 } ipc_hello;
 
 typedef struct ipc_ready {
@@ -52,13 +52,13 @@ typedef struct ipc_refusal {
     const char *cause;
 } ipc_refusal;
 
-/* What the layers of a step that was looked at waited for weights. Text lives as long as the frame. */
+/* Waits of layers for streamed weights in a profiled step. Text lives as long as the frame. */
 typedef struct ipc_stalls {
-    int64_t steps;      /* looked at so far */
-    const char *layers; /* lines of seconds, a space and a layer's name */
+    int64_t steps;      /* profiled so far */
+    const char *layers; /* lines of seconds, a space and a layer name */
 } ipc_stalls;
 
-/* A request and its grammar. Arrays live as long as the frame it was read from, or are the sender's. */
+/* A request and its grammar. Arrays belong to the frame it was read from, or to the sender. */
 typedef struct ipc_submission {
     trm_serving_request request;
     int32_t grammar_kind; /* api_format; 0: none */
@@ -68,11 +68,11 @@ typedef struct ipc_submission {
 /* The embedding lives as long as the frame. */
 typedef struct ipc_event {
     trm_serving_event event;
-    trm_token_logprob top[TRM_MAX_TOP_LOGPROBS]; /* event.top points here once read */
+    trm_token_logprob top[TRM_MAX_TOP_LOGPROBS]; /* after reading, event.top points here */
 } ipc_event;
 
-/* A frame lies in `out` from ipc_begin to ipc_end, after whatever is there already. Allocation failures stick in
- * *status. */
+/* A frame under construction: appended to `out` between ipc_begin and ipc_end. Allocation failures are kept in status.
+ */
 typedef struct ipc_writer {
     trm_bytes *out;
     size_t start;
@@ -81,10 +81,10 @@ typedef struct ipc_writer {
 
 ipc_writer ipc_begin(trm_bytes *out, ipc_kind kind);
 void ipc_put(ipc_writer *writer, const void *bytes, size_t size);
-/* Completes the frame, or takes it back. */
+/* Completes the frame, or removes it after a failure. */
 trm_status ipc_end(ipc_writer *writer);
 
-/* Whole frames into `out`. */
+/* Append complete frames to `out`. */
 trm_status ipc_write(trm_bytes *out, ipc_kind kind, const void *payload, size_t size);
 trm_status ipc_write_failure(trm_bytes *out, trm_status failure, const char *cause);
 trm_status ipc_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, const char *cause);
@@ -97,13 +97,14 @@ typedef struct ipc_frame {
     ipc_kind kind;
     const char *payload;
     size_t size;  /* of the payload */
-    size_t whole; /* bytes of the frame with its header */
+    size_t whole; /* bytes of the frame, header included */
 } ipc_frame;
 
-/* The frame at the beginning of data [size]; *complete is false where more bytes are needed. IO: no frame of ours. */
+/* Reads the frame at the beginning of data [size]; *complete is false if more bytes are needed. IO: not a frame of
+ * ours. */
 trm_status ipc_next(const char *data, size_t size, bool *complete, ipc_frame *frame);
 
-/* A payload that is just `size` bytes. */
+/* Reads a payload of exactly `size` bytes. */
 trm_status ipc_read(const ipc_frame *frame, void *payload, size_t size);
 trm_status ipc_read_failure(const ipc_frame *frame, ipc_failure *failure);
 trm_status ipc_read_refusal(const ipc_frame *frame, ipc_refusal *refusal);

@@ -31,7 +31,7 @@ void json_text_fini(json_text *json)
     *json = (json_text){0};
 }
 
-/* Text without a character that JSON escapes goes out in one piece. */
+/* Text without escapes is written in one piece. */
 static void put_string(json_text *json, const char *text, size_t size)
 {
     put(json, "\"", 1);
@@ -65,7 +65,7 @@ static void put_string(json_text *json, const char *text, size_t size)
     put(json, "\"", 1);
 }
 
-/* Comma and key before a value. */
+/* Writes the comma and key before a value. */
 static void lead_in(json_text *json, const char *key)
 {
     if (json->comma) {

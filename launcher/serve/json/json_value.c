@@ -1,4 +1,4 @@
-/* Values as they were read. */
+/* Serializes parsed JSON. */
 #include "launcher/serve/json/json_value.h"
 
 #include <stdio.h>

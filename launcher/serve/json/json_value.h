@@ -1,5 +1,5 @@
 /*
- * A parsed JSON value written again.
+ * Serializes a parsed JSON value.
  */
 #ifndef TRM_LAUNCHER_SERVE_JSON_JSON_VALUE_H
 #define TRM_LAUNCHER_SERVE_JSON_JSON_VALUE_H
@@ -7,7 +7,7 @@
 #include "base/json.h"
 #include "launcher/serve/json/json_text.h"
 
-/* Writes `value` (NULL: null) and all below it. */
+/* Writes `value` (NULL: null) with everything below it. */
 void json_value(json_text *json, const char *key, const trm_json *value);
 
 #endif

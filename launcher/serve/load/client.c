@@ -1,4 +1,4 @@
-/* Requests sent and streams timed, all connections in one poll. */
+/* Sends requests and times their streams, all connections in one poll. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -19,20 +19,20 @@
 #include "launcher/serve/load/tls.h"
 
 #define LONGEST_REPLY ((size_t)64 << 20)
-#define IDLE_SECONDS  300.0 /* a stream that says nothing for so long is given up */
+#define IDLE_SECONDS  300.0 /* a stream silent for this long has failed */
 
-/* One connection and the request on it. */
+/* One connection and its request. */
 typedef struct stream {
     int fd;           /* -1: free */
     tls_session *tls; /* NULL: plain HTTP */
     int32_t request;
     trm_bytes out, in;
-    size_t sent, parsed; /* of `in`, after the headers */
+    size_t sent, parsed; /* length of the headers in `in` */
     bool connected, has_head, chunked;
-    bool is_whole; /* the body stays in `in`, with the framing of chunks */
+    bool is_whole; /* the body stays in `in`, with chunk framing */
     int status;
     double heard;
-    double last; /* when the last text came */
+    double last; /* time of the last text */
     trm_bytes line;
     size_t chunk_left;
 } stream;
@@ -41,9 +41,9 @@ typedef struct loader {
     const load_options *options;
     load_report *report;
     char host[256], port[16], base[256];
-    tls_trust *trust;                   /* of https, else NULL */
-    struct addrinfo *address, *reached; /* all of the host's; one of them where the server listens */
-    int64_t longest;                    /* tokens of a sequence, as the server tells; 0: it does not */
+    tls_trust *trust;                   /* of https; otherwise NULL */
+    struct addrinfo *address, *reached; /* all addresses of the host; the one on which the server listens */
+    int64_t longest;                    /* context of the model, as the server reports it; 0: it does not */
     stream *streams;                    /* [concurrency] */
     size_t gap_capacity;
     uint64_t random;
@@ -80,7 +80,7 @@ static int32_t draw_length(loader *l, double median, double sigma)
     return length < 4 ? 4 : length > 2048 ? 2048 : (int32_t)length;
 }
 
-/* Which of a host's addresses the server listens at: "localhost" has two, of IPv6 and of IPv4. */
+/* Finds the address on which the server listens: "localhost" has an IPv6 and an IPv4 address. */
 static trm_status reach(loader *l)
 {
     struct timeval patience = {.tv_sec = 10};
@@ -112,7 +112,7 @@ static trm_status split_url(loader *l)
     bool bracket = *at == '[';
     size_t size = bracket ? strcspn(++at, "]") : strcspn(at, ":/");
     if (size == 0 || size >= sizeof(l->host)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", which names no host", url);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected a host name", url);
     }
     memcpy(l->host, at, size);
     at += size + (bracket && at[size] == ']');
@@ -120,7 +120,7 @@ static trm_status split_url(loader *l)
     if (*at == ':') {
         size = strspn(++at, "0123456789");
         if (size == 0 || size >= sizeof(l->port)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected a number as its port", url);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", expected a number as port", url);
         }
         memcpy(l->port, at, size);
         l->port[size] = '\0';
@@ -137,7 +137,7 @@ static trm_status split_url(loader *l)
         size -= 3;
     }
     if (size >= sizeof(l->base)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", which has too long a path", url);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "server is \"%.200s\", the path is too long", url);
     }
     memcpy(l->base, at, size);
     if (secure) {
@@ -146,7 +146,7 @@ static trm_status split_url(loader *l)
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int failure = getaddrinfo(l->host, l->port, &hints, &l->address);
     if (failure != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot find %s: %s", l->host, gai_strerror(failure));
+        TRM_FAIL(TRM_ERROR_IO, "cannot resolve %s: %s", l->host, gai_strerror(failure));
     }
     return reach(l);
 }
@@ -181,7 +181,7 @@ static trm_status open_stream(loader *l, stream *s)
     return status;
 }
 
-/* Headers and body of a request into s->out. */
+/* Writes headers and body of a request into s->out. */
 static trm_status write_request(loader *l, stream *s, const char *method, const char *path, const json_text *body)
 {
     char head[1400];
@@ -261,7 +261,7 @@ static trm_status add_gap(loader *l, double gap)
     return TRM_OK;
 }
 
-/* A token may be a zero character, which strings of the parser cannot hold; what counts here is that there is one. */
+/* A token may be a NUL character, which the parser's strings cannot hold; only its existence counts here. */
 static void replace_zeros(char *text, size_t size)
 {
     static const char zero[] = "\\u0000";
@@ -271,7 +271,7 @@ static void replace_zeros(char *text, size_t size)
     }
 }
 
-/* One event of a stream. */
+/* Handles one event of a stream. */
 static trm_status take_event(loader *l, stream *s, char *text, size_t size, double now)
 {
     load_result *result = &l->report->results[s->request];
@@ -309,7 +309,7 @@ static trm_status take_event(loader *l, stream *s, char *text, size_t size, doub
     return status;
 }
 
-/* Bytes of a stream, without the framing of chunks. */
+/* Handles bytes of a stream, without chunk framing. */
 static trm_status take_body(loader *l, stream *s, const char *data, size_t size, double now)
 {
     for (size_t i = 0; i < size; i++) {
@@ -321,7 +321,7 @@ static trm_status take_body(loader *l, stream *s, const char *data, size_t size,
             s->line.size--;
         }
         size_t mark = s->line.size > 5 && memcmp(s->line.data, "data:", 5) == 0 ? 5 : 0;
-        mark += mark > 0 && s->line.data[mark] == ' '; /* which a server may leave out */
+        mark += mark > 0 && s->line.data[mark] == ' '; /* some servers leave it out */
         if (mark > 0) {
             TRM_TRY(take_event(l, s, s->line.data + mark, s->line.size - mark, now));
         }
@@ -340,7 +340,7 @@ static trm_status take_head(stream *s)
         return TRM_OK;
     }
     if (s->in.size < 12 || memcmp(s->in.data, "HTTP/1.", 7) != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "the server does not speak HTTP");
+        TRM_FAIL(TRM_ERROR_IO, "the server does not reply in HTTP");
     }
     *end = '\0';
     s->status = atoi(s->in.data + 9);
@@ -350,7 +350,7 @@ static trm_status take_head(stream *s)
     return TRM_OK;
 }
 
-/* Takes chunks apart as far as they have come. */
+/* Removes the framing of complete chunks. */
 static trm_status take_chunks(loader *l, stream *s, double now)
 {
     while (s->parsed < s->in.size) {
@@ -367,7 +367,7 @@ static trm_status take_chunks(loader *l, stream *s, double now)
         if (end == NULL) {
             break;
         }
-        if (end != data) { /* not the end of the chunk before */
+        if (end != data) { /* not the end of the last chunk */
             s->chunk_left = strtoull(data, NULL, 16);
         }
         s->parsed += (size_t)(end - data) + 2;
@@ -388,7 +388,7 @@ static trm_status take_plain(loader *l, stream *s, double now)
     return TRM_OK;
 }
 
-/* Bytes that have come, none where there are no more yet. */
+/* Receives bytes, if there are any. */
 static trm_status read_some(stream *s, void *data, size_t size, size_t *got, bool *ended)
 {
     if (s->tls != NULL) {
@@ -406,7 +406,7 @@ static trm_status read_some(stream *s, void *data, size_t size, size_t *got, boo
     return TRM_OK;
 }
 
-/* Reads what has come. *ended: the server has closed the connection. */
+/* Reads what has arrived. *ended: the server has closed the connection. */
 static trm_status receive(loader *l, stream *s, bool *ended)
 {
     double now = now_of(l);
@@ -432,7 +432,7 @@ static trm_status receive(loader *l, stream *s, bool *ended)
     return s->chunked ? take_chunks(l, s, now) : take_plain(l, s, now);
 }
 
-/* Writes as much as goes, none where the connection is not made yet. */
+/* Sends as much as possible; nothing before the connection is established. */
 static trm_status write_some(stream *s, const void *data, size_t size, size_t *sent)
 {
     if (s->tls != NULL) {
@@ -459,7 +459,7 @@ static trm_status transmit(stream *s)
     return TRM_OK;
 }
 
-/* What to wait for. */
+/* The events to poll for. */
 static short wanted(const stream *s)
 {
     bool writes = s->sent < s->out.size;
@@ -467,7 +467,7 @@ static short wanted(const stream *s)
     return (short)(POLLIN | (writes ? POLLOUT : 0));
 }
 
-/* The JSON object of a whole body, or NULL. */
+/* The JSON object of a complete body, or NULL. */
 static trm_json_document *open_body(const stream *s)
 {
     trm_json_document *document = NULL;
@@ -487,7 +487,7 @@ static void explain(const stream *s, char *error, size_t size)
     trm_json_close(document);
 }
 
-/* What a connection has; ends its request when it is answered or has failed. */
+/* Handles input of a connection and ends its request when it is answered or has failed. */
 static void tend(loader *l, stream *s, short events)
 {
     bool ended = false;
@@ -500,7 +500,7 @@ static void tend(loader *l, stream *s, short events)
     if (status != TRM_OK) {
         snprintf(error, sizeof(error), "%s", trm_last_error());
     } else if (now_of(l) - s->heard > IDLE_SECONDS) {
-        snprintf(error, sizeof(error), "nothing came for %g s", IDLE_SECONDS);
+        snprintf(error, sizeof(error), "no data for %g s", IDLE_SECONDS);
     } else if (ended && !result->done && s->has_head && s->status != 200) {
         explain(s, error, sizeof(error));
     } else if (ended && !result->done) {
@@ -513,7 +513,7 @@ static void tend(loader *l, stream *s, short events)
     end_request(l, s, error);
 }
 
-/* The name of the model and its context, by a request of its own. */
+/* Asks for the name of the model and its context. */
 static trm_status find_model(loader *l)
 {
     stream s = {.fd = -1, .is_whole = true};
@@ -541,7 +541,7 @@ static trm_status find_model(loader *l)
     const trm_json *first = document == NULL ? NULL : trm_json_at(trm_json_get(trm_json_root(document), "data"), 0);
     const char *name = trm_json_string(trm_json_get(first, "id"));
     if (status == TRM_OK && name == NULL) {
-        status = trm_fail(TRM_ERROR_IO, "%s names no model (status %d)", l->options->url, s.status);
+        status = trm_fail(TRM_ERROR_IO, "%s lists no model (status %d)", l->options->url, s.status);
     }
     if (status == TRM_OK) {
         snprintf(l->report->model, sizeof(l->report->model), "%s", name);
@@ -554,7 +554,7 @@ static trm_status find_model(loader *l)
     return status;
 }
 
-/* Starts requests that are due where a connection is free. */
+/* Starts due requests on free connections. */
 static void begin_due(loader *l)
 {
     const load_options *o = l->options;

@@ -1,6 +1,6 @@
 /*
- * A load generator for servers that speak OpenAI's HTTP interface: sends completions as streams, many at a time, and
- * times every piece of text that comes back. One thread.
+ * A load generator for servers with OpenAI's HTTP API: sends many concurrent streamed completions and times every
+ * piece of text that comes back. One thread.
  */
 #ifndef TRM_LAUNCHER_SERVE_LOAD_H
 #define TRM_LAUNCHER_SERVE_LOAD_H
@@ -10,25 +10,26 @@
 #include <trireme/types.h>
 
 typedef struct load_options {
-    const char *url;         /* "http://host:port" or https, or with a path that ends before /v1 */
-    const char *model;       /* NULL: the first that /v1/models names */
+    const char *url;         /* "http://host:port" or https, optionally with the path before /v1 */
+    const char *model;       /* NULL: the first in /v1/models */
     const char *key;         /* for Authorization; NULL: none */
-    const char *authorities; /* PEM file of whom https trusts; NULL: the system's */
+    const char *authorities; /* PEM file of trusted CA certificates; NULL: the system's */
     int32_t requests, concurrency;
-    double rate; /* requests a second, at random times; 0: as many at a time as concurrency lets */
+    double rate; /* requests per second, at random times; 0: as many as concurrency allows */
     int32_t prompt_tokens, output_tokens;
-    bool spread;   /* lengths are drawn, log-normal like those of ShareGPT (means 220 and 200), instead of these; no
-                      longer than the context that /v1/models tells */
+    bool spread;   /* draw log-normal lengths like those of ShareGPT (means 220 and 200) instead of these, up to the
+                      context reported by /v1/models */
     int32_t vocab; /* prompts are random ids below this */
     uint64_t seed;
-    double goal_first, goal_token; /* seconds to the first token, and for each later one, for goodput; 0: no goal */
+    double goal_first, goal_token; /* goals for the time to first token and the time per later token, in seconds, for
+                                      goodput; 0: none */
     void (*progress)(void *user, int32_t done, int32_t total); /* may be NULL */
     void *progress_user;
 } load_options;
 
-/* One request and what became of it. Times in seconds since the run began. */
+/* One request and its result. Times in seconds since the run began. */
 typedef struct load_result {
-    double sent, first, last; /* first: 0 when no text came */
+    double sent, first, last; /* first: 0 if no text came */
     int32_t prompt_tokens, output_tokens;
     bool done;
     char error[160]; /* empty: none */
@@ -44,7 +45,7 @@ typedef struct load_report {
     load_options options;
 } load_report;
 
-/* Errors: INVALID_ARGUMENT (a URL that is none), IO (the server is not reached, or refuses everything). */
+/* Errors: INVALID_ARGUMENT (bad URL), IO (the server is unreachable, or refuses everything). */
 trm_status load_run(const load_options *options, load_report *report);
 void load_report_fini(load_report *report);
 
@@ -55,12 +56,12 @@ typedef struct load_figures {
     int32_t completed, failed;
     int64_t prompt_tokens, output_tokens;
     double requests_per_second, output_per_second, total_per_second,
-        goodput;                               /* goodput: requests a second within the goals */
+        goodput;                               /* goodput: requests per second within the goals */
     load_summary first, per_token, gap, whole; /* seconds */
 } load_figures;
 trm_status load_figures_of(const load_report *report, load_figures *figures);
 
-/* A page with the figures and plots, without outside files. */
+/* Writes a page with figures and plots, without external files. */
 void load_write_html(FILE *out, const load_report *report, const load_figures *figures);
 
 #endif

@@ -1,4 +1,4 @@
-/* Figures of a load run, and a page with plots of them. */
+/* Statistics of a load run, and a page with plots. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +42,7 @@ static double per_token(const load_result *r)
     return r->output_tokens > 1 ? (r->last - r->first) / (r->output_tokens - 1) : 0;
 }
 
-/* One value of every request that succeeded, into values; returns how many. */
+/* Collects one value of every successful request; returns their number. */
 typedef enum column { FIRST, PER_TOKEN, WHOLE } column;
 static size_t collect(const load_report *report, column which, double *values)
 {
@@ -96,7 +96,7 @@ trm_status load_figures_of(const load_report *report, load_figures *figures)
 
 enum { PLOT_WIDTH = 560, PLOT_HEIGHT = 160 };
 
-/* Share of values below each time, sorted values [n] in seconds; the axis ends at the 99.5th percentile. */
+/* Plots the share of sorted values [n], in seconds, below each time; the axis ends at the 99.5th percentile. */
 static void plot_shares(FILE *out, const char *title, double *values, size_t n)
 {
     qsort(values, n, sizeof(*values), compare);
@@ -113,7 +113,7 @@ static void plot_shares(FILE *out, const char *title, double *values, size_t n)
             PLOT_HEIGHT, PLOT_HEIGHT + 20, PLOT_WIDTH, PLOT_HEIGHT + 20, most * 1000);
 }
 
-/* Requests in flight over time. */
+/* Plots the number of requests in flight over time. */
 static void plot_flight(FILE *out, const load_report *report)
 {
     enum { STEPS = 200 };
@@ -168,7 +168,7 @@ void load_write_html(FILE *out, const load_report *report, const load_figures *f
           "h2{font-size:1rem}</style><h1>Load on ",
           out);
     write_escaped(out, report->model);
-    fprintf(out, "</h1><p>%d requests, at most %d at a time", report->n, o->concurrency);
+    fprintf(out, "</h1><p>%d requests, at most %d concurrent", report->n, o->concurrency);
     if (o->rate > 0) {
         fprintf(out, ", %g a second", o->rate);
     }
@@ -177,27 +177,27 @@ void load_write_html(FILE *out, const load_report *report, const load_figures *f
     } else {
         fprintf(out, ", %d tokens of prompt and %d of output", o->prompt_tokens, o->output_tokens);
     }
-    fprintf(out,
-            "; seed %llu; %.2f s.</p>\n<table><tr><td>completed</td><td>%d</td></tr><tr><td>failed</td><td>%d</td></tr>"
-            "<tr><td>requests a second</td><td>%s</td></tr><tr><td>output tokens a second</td><td>%s</td></tr>"
-            "<tr><td>all tokens a second</td><td>%s</td></tr>",
-            (unsigned long long)o->seed, report->seconds, f->completed, f->failed,
-            trm_number_text(f->requests_per_second, 2).text, trm_number_text(f->output_per_second, 1).text,
-            trm_number_text(f->total_per_second, 1).text);
+    fprintf(
+        out,
+        "; seed %llu; %.2f "
+        "s.</p>\n<table><tr><td>completed</td><td>%d</td></tr><tr><td>failed</td><td>%d</td></tr><tr><td>requests/s</"
+        "td><td>%s</td></tr><tr><td>output tokens/s</td><td>%s</td></tr><tr><td>total tokens/s</td><td>%s</td></tr>",
+        (unsigned long long)o->seed, report->seconds, f->completed, f->failed,
+        trm_number_text(f->requests_per_second, 2).text, trm_number_text(f->output_per_second, 1).text,
+        trm_number_text(f->total_per_second, 1).text);
     if (o->goal_first > 0 || o->goal_token > 0) {
-        fprintf(out, "<tr><td>requests a second within the goals</td><td>%s</td></tr>",
-                trm_number_text(f->goodput, 2).text);
+        fprintf(out, "<tr><td>requests/s within the goals</td><td>%s</td></tr>", trm_number_text(f->goodput, 2).text);
     }
     fputs("</table>\n<table><tr><th>ms</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th></tr>\n", out);
     write_row(out, "first token", &f->first);
-    write_row(out, "per token after it", &f->per_token);
+    write_row(out, "per later token", &f->per_token);
     write_row(out, "between pieces", &f->gap);
     write_row(out, "whole request", &f->whole);
     fputs("</table>\n", out);
     double *values = malloc(((size_t)report->n + 1) * sizeof(*values));
     if (values != NULL) {
         plot_shares(out, "First token", values, collect(report, FIRST, values));
-        plot_shares(out, "Per token after it", values, collect(report, PER_TOKEN, values));
+        plot_shares(out, "Per later token", values, collect(report, PER_TOKEN, values));
         plot_shares(out, "Whole request", values, collect(report, WHOLE, values));
     }
     free(values);

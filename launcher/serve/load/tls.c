@@ -1,5 +1,5 @@
-/* Sessions over GnuTLS, whose functions and constants of version 3 (soname 30) are declared here as its manual has
- * them. */
+/* TLS sessions over GnuTLS, loaded at run time. Functions and constants of version 3 (soname 30) are declared here as
+ * in its manual. */
 #include "launcher/serve/load/tls.h"
 
 #include <arpa/inet.h>
@@ -63,7 +63,7 @@ struct tls_trust {
 struct tls_session {
     void *session;
     char host[256];
-    bool begun, open; /* the handshake is */
+    bool begun, open; /* the handshake is done */
 };
 
 static void load_library(void)
@@ -111,7 +111,7 @@ trm_status tls_trust_create(const char *authorities, tls_trust **trust)
     tls_trust *t = calloc(1, sizeof(*t));
     if (t == NULL || gnutls.certificate_allocate_credentials(&t->credentials) < 0) {
         free(t);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate what https trusts");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate TLS credentials");
     }
     int found = authorities == NULL ? gnutls.certificate_set_x509_system_trust(t->credentials)
                                     : gnutls.certificate_set_x509_trust_file(t->credentials, authorities, FORMAT_PEM);
@@ -120,7 +120,7 @@ trm_status tls_trust_create(const char *authorities, tls_trust **trust)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no certificates: %s", authorities,
                  found < 0 ? gnutls.strerror(found) : "it is empty");
     }
-    *trust = t; /* a system without authorities trusts no server, which is told of the server */
+    *trust = t; /* a system without CA certificates trusts no server; the error comes from the handshake */
     return TRM_OK;
 }
 
@@ -143,19 +143,19 @@ trm_status tls_open(tls_trust *trust, const char *host, int fd, tls_session **se
     tls_session *s = calloc(1, sizeof(*s));
     if (s == NULL || gnutls.init(&s->session, AS_CLIENT | NEVER_WAITS | WITHOUT_SIGPIPE) < 0) {
         free(s);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a session of https");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a TLS session");
     }
     snprintf(s->host, sizeof(s->host), "%s", host);
     int result = gnutls.set_default_priority(s->session);
     if (result >= 0) {
         result = gnutls.credentials_set(s->session, CREDENTIALS_CERTIFICATE, trust->credentials);
     }
-    if (result >= 0 && !is_address(host)) { /* addresses are not named (RFC 6066, 3) */
+    if (result >= 0 && !is_address(host)) { /* addresses are not sent as names (RFC 6066, 3) */
         result = gnutls.server_name_set(s->session, NAME_DNS, host, strlen(host));
     }
     if (result < 0) {
         tls_close(s);
-        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot make a session of https: %s", gnutls.strerror(result));
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot create a TLS session: %s", gnutls.strerror(result));
     }
     gnutls.session_set_verify_cert(s->session, s->host, 0);
     gnutls.transport_set_int2(s->session, fd, fd);
@@ -181,7 +181,7 @@ static bool is_passing(ssize_t result)
     return result == E_AGAIN || result == E_INTERRUPTED || (result < 0 && gnutls.error_is_fatal((int)result) == 0);
 }
 
-/* A certificate that is not trusted, with the reasons. */
+/* Fails because a certificate is not trusted, with the reasons. */
 static trm_status fail_certificate(const tls_session *s)
 {
     text_datum text = {0};
@@ -189,7 +189,7 @@ static trm_status fail_certificate(const tls_session *s)
     bool told = gnutls.certificate_verification_status_print(status, CERTIFICATE_X509, &text, 0) >= 0;
     (void)trm_fail(TRM_ERROR_IO, "the certificate of %s is not trusted: %s", s->host,
                    told ? (const char *)text.data : "it cannot be verified");
-    free(text.data); /* GnuTLS takes memory from malloc unless it is told otherwise */
+    free(text.data); /* GnuTLS allocates with malloc by default */
     return TRM_ERROR_IO;
 }
 
@@ -204,7 +204,7 @@ static trm_status shake_hands(tls_session *s)
     if (result == E_CERTIFICATE) {
         return fail_certificate(s);
     }
-    TRM_FAIL(TRM_ERROR_IO, "no https with %s: %s", s->host, gnutls.strerror(result));
+    TRM_FAIL(TRM_ERROR_IO, "TLS handshake with %s failed: %s", s->host, gnutls.strerror(result));
 }
 
 trm_status tls_send(tls_session *s, const void *data, size_t size, size_t *moved)
@@ -225,7 +225,7 @@ trm_status tls_receive(tls_session *s, void *data, size_t size, size_t *moved, b
     *ended = false;
     TRM_TRY(shake_hands(s));
     ssize_t got = s->open ? gnutls.record_recv(s->session, data, size) : E_AGAIN;
-    *ended = got == 0 || got == E_PREMATURE_END; /* many servers close without a word */
+    *ended = got == 0 || got == E_PREMATURE_END; /* many servers close without a notification */
     if (got < 0 && !*ended && !is_passing(got)) {
         TRM_FAIL(TRM_ERROR_IO, "cannot receive: %s", gnutls.strerror((int)got));
     }

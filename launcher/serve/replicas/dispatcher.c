@@ -1,4 +1,4 @@
-/* The dispatcher's thread: requests in, tokens back. */
+/* The dispatcher's thread: submits requests, handles tokens. */
 #include "launcher/serve/replicas/dispatcher_internal.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ void dispatcher_set_state(dispatcher *d, dispatcher_state state)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* Choices and their ids: a slot in the low bits, a serial number above, so that late events find nobody. */
+/* Ids of choices: a slot in the low bits, a serial number above it, so that late events find no choice. */
 
 static bool give_id(dispatcher *d, choice *ch)
 {
@@ -45,7 +45,7 @@ static bool give_id(dispatcher *d, choice *ch)
     return true;
 }
 
-/* Its prompt has been run, or need not be any more. */
+/* The prompt has been processed, or is no longer needed. */
 static void end_prompt(dispatcher *d, choice *ch)
 {
     if (ch->running) {
@@ -84,7 +84,7 @@ static void cancel_choice(dispatcher *d, choice *ch)
     take_id(d, ch);
 }
 
-/* False: there is no memory for it. */
+/* Counts the request for its client. Returns false when out of memory. */
 static bool hold(dispatcher *d, completion *c)
 {
     dispatcher_client *holder = d->holders;
@@ -123,7 +123,7 @@ static void let_go(dispatcher *d, completion *c)
     c->holder = NULL;
 }
 
-/* Forgets a request, whatever its state. */
+/* Removes a request in any state. */
 static void retire(dispatcher *d, completion *c)
 {
     for (int32_t i = 0; i < c->n_choices; i++) {
@@ -161,7 +161,7 @@ static void fail_request(dispatcher *d, completion *c, int status, const char *c
     retire(d, c);
 }
 
-/* The request is done when its last choice is. */
+/* Ends the request if its last choice has finished. */
 static void settle(dispatcher *d, completion *c)
 {
     if (c->n_finished == c->n_choices) {
@@ -171,11 +171,11 @@ static void settle(dispatcher *d, completion *c)
     }
 }
 
-/* Returns false when the request is gone. */
+/* Returns false if the request is gone. */
 static bool finish_choice(dispatcher *d, choice *ch, const char *reason)
 {
     completion *c = ch->owner;
-    if (ch->running) { /* what follows this text in a conversation begins with it */
+    if (ch->running) { /* the next turn of a conversation begins with this text */
         router_note(&d->router, ch->tokens.data, ch->tokens.size, ch->replica);
     }
     take_id(d, ch);
@@ -188,14 +188,14 @@ static bool finish_choice(dispatcher *d, choice *ch, const char *reason)
     return !last;
 }
 
-/* `unseen`: tokens that the replica has to run for it. Returns false when the request is gone. */
+/* `unseen`: tokens that the replica must process for it. Returns false if the request is gone. */
 static bool submit_choice(dispatcher *d, replica *r, choice *ch, int64_t unseen)
 {
     const api_request *asked = &ch->owner->request;
     ipc_submission submission = {.grammar_kind = (int32_t)asked->format, .grammar = asked->grammar};
     size_t output = ch->tokens.size - ch->n_prompt;
     if (output > 0 && (asked->max_tokens == (int64_t)output || (int64_t)ch->tokens.size >= d->ready.max_context)) {
-        /* Its replica was lost between the last token and the word that it was the last. */
+        /* The replica was lost between its last token and the end of the request. */
         return finish_choice(d, ch, "length");
     }
     choice_submission(ch, &submission.request);
@@ -211,7 +211,7 @@ static bool submit_choice(dispatcher *d, replica *r, choice *ch, int64_t unseen)
     return true;
 }
 
-/* The replica that is to have it, and the tokens it has to run for it; NULL: none serves now. */
+/* Chooses a replica and counts the tokens it must process; NULL: none is serving. */
 static replica *choose_replica(dispatcher *d, const choice *ch, int64_t *unseen)
 {
     router_replica state[ROUTER_MAX_REPLICAS] = {0};
@@ -226,7 +226,7 @@ static replica *choose_replica(dispatcher *d, const choice *ch, int64_t *unseen)
     return best >= 0 ? &d->replicas[best] : NULL;
 }
 
-/* The next choice of a request that no replica has; NULL if there is none. */
+/* The next choice of a request that has no replica; NULL if there is none. */
 static choice *waiting_choice(const completion *c)
 {
     for (int32_t i = 0; i < c->n_choices; i++) {
@@ -237,7 +237,7 @@ static choice *waiting_choice(const completion *c)
     return NULL;
 }
 
-/* Hands choices to replicas that none has, where one serves, in the order in which they came. */
+/* Submits waiting choices in order of arrival, if a replica is serving. */
 static void submit_waiting(dispatcher *d)
 {
     if (!d->has_waiting || !replicas_serve(d)) {
@@ -249,7 +249,7 @@ static void submit_waiting(dispatcher *d)
         newer = c->previous;
         choice *ch = waiting_choice(c);
         while (ch != NULL) {
-            /* What ends here may end the whole request, which is then gone. */
+            /* this may end the whole request, which is then gone */
             int64_t unseen;
             replica *r = choose_replica(d, ch, &unseen);
             ch = submit_choice(d, r, ch, unseen) ? waiting_choice(c) : NULL;
@@ -259,14 +259,14 @@ static void submit_waiting(dispatcher *d)
 
 void dispatcher_rebalance(dispatcher *d)
 {
-    for (completion *c = d->live; c != NULL; c = c->next) { /* the newest first: the oldest keep their turn */
+    for (completion *c = d->live; c != NULL; c = c->next) { /* newest first, so that the oldest keep their place */
         for (int32_t i = 0; i < c->n_choices; i++) {
             choice *ch = &c->choices[i];
             const replica *r = ch->running ? &d->replicas[ch->replica] : NULL;
             bool waits = r != NULL && ch->prompt_left > 0 && ch->prompt_seen == 0;
             if (waits && r->n_choices > r->ready.max_sequences) {
                 cancel_choice(d, ch);
-                (void)give_id(d, ch); /* there is that of the cancelled one; its end is nobody's */
+                (void)give_id(d, ch); /* the id of the cancelled choice is free; its last event finds no choice */
                 d->has_waiting = true;
             }
         }
@@ -278,10 +278,11 @@ void dispatcher_rebalance(dispatcher *d)
 static void refuse_full(dispatcher *d, completion *c)
 {
     d->m.refused++;
-    fail_request(d, c, 429, "queue_full", "the server has as many requests as it takes, try again later");
+    fail_request(d, c, 429, "queue_full", "the server is at its limit of requests, try again later");
 }
 
-/* Whether `other` may be refused after all in favour of `c`: nothing of it has come, and its client keeps as much. */
+/* Whether `other` may be refused in favor of `c`: it has produced nothing, and its client keeps at least as many
+ * choices as that of `c`. */
 static bool may_yield(const completion *other, const completion *c)
 {
     return other->holder != NULL && !other->yields && other->holder->live - other->n_choices >= c->holder->live &&
@@ -289,8 +290,8 @@ static bool may_yield(const completion *other, const completion *c)
            other->request.priority <= c->request.priority;
 }
 
-/* Takes places for `c` from the clients that have most, the newest request first, as long as its own has no more than
- * an even part; from none of them if they have too few. */
+/* Makes room for `c` by refusing the newest requests of the clients that have most, as long as its own client has no
+ * more than an equal share. Refuses nobody if that would not make enough room. */
 static void take_places(dispatcher *d, const completion *c)
 {
     int32_t live = d->m.live;
@@ -324,7 +325,7 @@ static void take_places(dispatcher *d, const completion *c)
     }
 }
 
-/* Requests that connections have handed over. */
+/* Admits a request handed over by a connection. */
 static void admit(dispatcher *d, completion *c)
 {
     dispatcher_state state = d->state;
@@ -342,15 +343,15 @@ static void admit(dispatcher *d, completion *c)
     if (state != DISPATCHER_READY && state != DISPATCHER_RECOVERING && !wakes) {
         d->m.refused++;
         fail_request(d, c, 503, "unavailable",
-                     state == DISPATCHER_LOADING    ? "the model is still loading"
-                     : state == DISPATCHER_SLEEPING ? "the model sleeps until POST /wake_up"
-                                                    : "the server is ending");
+                     state == DISPATCHER_LOADING    ? "the model is loading"
+                     : state == DISPATCHER_SLEEPING ? "the model is asleep until POST /wake_up"
+                                                    : "the server is shutting down");
         return;
     }
-    if (c->n_choices > d->options.max_requests) { /* later is no better */
+    if (c->n_choices > d->options.max_requests) { /* trying again later would not help */
         char message[128];
-        snprintf(message, sizeof(message), "the request has %d continuations or texts, the server takes at most %d",
-                 c->n_choices, d->options.max_requests);
+        snprintf(message, sizeof(message), "the request has %d choices, the server takes at most %d", c->n_choices,
+                 d->options.max_requests);
         d->m.refused++;
         fail_request(d, c, 400, "invalid_value", message);
         return;
@@ -373,7 +374,7 @@ static void take_inbox(dispatcher *d)
 {
     uint64_t count;
     if (read(d->mailbox, &count, sizeof(count)) < 0) {
-        return; /* nothing has come */
+        return; /* nothing has arrived */
     }
     pthread_mutex_lock(&d->lock);
     completion *newest = d->inbox, *oldest = NULL;
@@ -392,7 +393,7 @@ static void take_inbox(dispatcher *d)
     }
 }
 
-/* What the engine says. */
+/* ---- events of the engine -------------------------------------------------------------------------------- */
 
 static void take_token(dispatcher *d, choice *ch, const trm_serving_event *event)
 {
@@ -499,11 +500,11 @@ void dispatcher_end(dispatcher *d, trm_status failure)
     dispatcher_set_state(d, DISPATCHER_ENDED);
 }
 
-/* Clients that have closed their end, and connections that are no more. */
+/* Cancels requests of clients that closed their end, and of connections that are gone. */
 static void drop_gone(dispatcher *d)
 {
     struct epoll_event events[64];
-    pthread_mutex_lock(&d->lock); /* dispatcher_unwatch waits meanwhile, so exchanges in the set are alive */
+    pthread_mutex_lock(&d->lock); /* dispatcher_unwatch waits meanwhile, so the exchanges in the set are alive */
     int n = epoll_wait(d->clients, events, 64, 0);
     for (int i = 0; i < n; i++) {
         http_exchange *x = events[i].data.ptr;
@@ -516,7 +517,7 @@ static void drop_gone(dispatcher *d)
         bool broken = atomic_load(&c->exchange->gone) || atomic_load(&c->exchange->left);
         if (!broken && c->open) {
             pthread_mutex_lock(&c->exchange->lock);
-            broken = c->exchange->broken; /* a reader too slow */
+            broken = c->exchange->broken; /* the reader is too slow */
             pthread_mutex_unlock(&c->exchange->lock);
         }
         if (broken) {
@@ -536,18 +537,18 @@ static void drop_late(dispatcher *d)
         next = c->next;
         if (now > c->deadline) {
             char message[128];
-            snprintf(message, sizeof(message), "the request took longer than its %g seconds",
+            snprintf(message, sizeof(message), "the request exceeded its time limit of %g seconds",
                      c->deadline - c->received);
             fail_request(d, c, 408, "timeout", message);
         }
     }
 }
 
-/* Proxies cut a connection on which nothing comes for a while, such as one whose request waits. */
+/* Sends comments on silent streams: proxies cut connections without traffic, such as one whose request waits. */
 static void keep_open(dispatcher *d)
 {
     double now = supervisor_clock(), silent = d->options.silent_seconds;
-    if (silent <= 0 || now - d->kept_open < POLL_MS * 1e-3) { /* events may come thousands of times a second */
+    if (silent <= 0 || now - d->kept_open < POLL_MS * 1e-3) { /* events may arrive thousands of times a second */
         return;
     }
     d->kept_open = now;
@@ -558,7 +559,7 @@ static void keep_open(dispatcher *d)
     }
 }
 
-/* Drains, and ends the jobs once nothing is live. Returns whether the thread is done. */
+/* Drains, and ends the jobs when no request is live. Returns whether the thread is done. */
 static bool wind_up(dispatcher *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -575,7 +576,7 @@ static bool wind_up(dispatcher *d)
         dispatcher_set_state(d, DISPATCHER_DRAINING);
     }
     if (supervisor_clock() > until || stop) {
-        dispatcher_fail_all(d, "the server is ending");
+        dispatcher_fail_all(d, "the server is shutting down");
     }
     if (d->live != NULL || !idle) {
         return false;
@@ -598,7 +599,7 @@ typedef struct watched {
 static void add_watched(void *user, int fd, bool output)
 {
     watched *w = user;
-    /* Without memory it is looked at when poll's time is over. */
+    /* When out of memory, the event is handled at the end of poll's timeout. */
     if (trm_array_grow((void **)&w->entries, &w->capacity, w->n + 1, sizeof(*w->entries)) == TRM_OK) {
         w->entries[w->n++] = (struct pollfd){.fd = fd, .events = (short)(POLLIN | (output ? POLLOUT : 0))};
     }
@@ -629,13 +630,13 @@ static void *dispatcher_main(void *user)
     return NULL;
 }
 
-/* Begin and end. */
+/* ---- creation and destruction ---------------------------------------------------------------------------- */
 
 void dispatcher_notify(dispatcher *d)
 {
     uint64_t one = 1;
     if (write(d->mailbox, &one, sizeof(one)) < 0) {
-        return; /* the counter is full: it will be read */
+        return; /* a full counter is not yet read: the thread will wake up */
     }
 }
 
@@ -662,7 +663,7 @@ trm_status dispatcher_create(const dispatcher_options *options, dispatcher **res
     if (d->slots == NULL || d->free_slots == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the server");
     } else if (d->mailbox < 0 || d->clients < 0) {
-        status = trm_fail(TRM_ERROR_IO, "cannot make the server's descriptors: %s", strerror(errno));
+        status = trm_fail(TRM_ERROR_IO, "cannot create the server's descriptors: %s", strerror(errno));
     }
     for (uint32_t i = 0; status == TRM_OK && i < DISPATCHER_MOST_CHOICES; i++) {
         d->free_slots[d->n_free++] = DISPATCHER_MOST_CHOICES - 1 - i;

@@ -1,4 +1,4 @@
-/* The dispatcher from other threads: its state, requests handed over, sleep. */
+/* Calls to the dispatcher from other threads: state, requests, sleep. */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/epoll.h>
@@ -67,7 +67,7 @@ void dispatcher_watch(dispatcher *d, http_exchange *x, int fd)
 {
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLONESHOT, .data.ptr = x};
     pthread_mutex_lock(&d->lock);
-    (void)epoll_ctl(d->clients, EPOLL_CTL_ADD, fd, &event); /* unwatched, a client that leaves is noticed later */
+    (void)epoll_ctl(d->clients, EPOLL_CTL_ADD, fd, &event); /* without it, a client that leaves is noticed later */
     pthread_mutex_unlock(&d->lock);
 }
 
@@ -113,7 +113,7 @@ trm_status dispatcher_sleep(dispatcher *d, double seconds)
         TRM_FAIL(TRM_ERROR_BUSY, "the server is %s with %d live requests, expected it to be ready with none",
                  dispatcher_state_name(state), live);
     }
-    return gone ? TRM_OK : trm_fail(TRM_ERROR_INTERNAL, "the ranks have not ended after %.0f s", seconds);
+    return gone ? TRM_OK : trm_fail(TRM_ERROR_INTERNAL, "the ranks did not end within %.0f s", seconds);
 }
 
 void dispatcher_wake(dispatcher *d)

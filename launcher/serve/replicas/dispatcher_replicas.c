@@ -1,4 +1,4 @@
-/* The jobs that serve: lost, started again, asleep, ended. */
+/* The jobs of replicas: loss and restart, sleep, end. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "base/error.h"
 #include "launcher/serve/replicas/dispatcher_internal.h"
 
-#define END_GRACE  3.0  /* seconds for jobs to end in order */
-#define LATE_START 60.0 /* seconds between starts of a job that is given up */
+#define END_GRACE  3.0  /* seconds for jobs to finish and exit */
+#define LATE_START 60.0 /* seconds between starts of a job that was given up */
 
 static void say(const dispatcher *d, const char *format, ...) TRM_PRINTF(2, 3);
 static void say(const dispatcher *d, const char *format, ...)
@@ -68,7 +68,7 @@ static int32_t count_serving(const dispatcher *d)
     return n;
 }
 
-/* Those that have all the memory they take. */
+/* Replicas that have allocated all their memory. */
 static int32_t count_ready(const dispatcher *d)
 {
     int32_t n = 0;
@@ -88,7 +88,7 @@ void replicas_send(dispatcher *d)
     for (int32_t i = 0; i < d->n_replicas; i++) {
         channel *to = replica_leader(&d->replicas[i]);
         if (to != NULL) {
-            (void)channel_send(to); /* a failure shows as a loss at the next look */
+            (void)channel_send(to); /* a failure shows as a loss at the next poll */
         }
     }
 }
@@ -97,13 +97,13 @@ void replicas_keep_stalls(dispatcher *d, const char *layers)
 {
     pthread_mutex_lock(&d->lock);
     d->stalls.size = 0;
-    (void)trm_bytes_append(&d->stalls, layers, strlen(layers)); /* without memory there are none */
+    (void)trm_bytes_append(&d->stalls, layers, strlen(layers)); /* when out of memory there are none */
     pthread_mutex_unlock(&d->lock);
 }
 
 /* ---- loss and return ----------------------------------------------------------------------------------- */
 
-/* The job is over, and the next one counts from 0. */
+/* The job has ended; counters of the next one begin at 0. */
 static void forget_job(dispatcher *d, replica *r)
 {
     metrics_add_counters(&r->engine_before, &r->engine);
@@ -114,7 +114,7 @@ static void forget_job(dispatcher *d, replica *r)
     }
 }
 
-/* Its requests are to be submitted again. Returns their number. */
+/* Marks its requests to be submitted again. Returns their number. */
 static int32_t release_choices(dispatcher *d, replica *r)
 {
     int32_t n = r->n_choices;
@@ -140,13 +140,13 @@ static bool all_given_up(const dispatcher *d)
     return true;
 }
 
-/* The first start after a loss comes at once; what has failed since is given time. */
+/* The first restart after a loss is immediate; further ones wait. */
 static double pause_before_start(const replica *r)
 {
     return r->given_up ? LATE_START : r->failed_starts;
 }
 
-/* `loss` is why; the cause is in the error record. */
+/* `loss` is the status, trm_last_error the cause. */
 static void take_loss(dispatcher *d, replica *r, trm_status loss)
 {
     if (d->ending || d->asleep || d->state == DISPATCHER_ENDED) {
@@ -167,7 +167,7 @@ static void take_loss(dispatcher *d, replica *r, trm_status loss)
     if (pause > 0) {
         snprintf(later, sizeof(later), " in %g s", pause);
     }
-    say(d, "%s is lost: %s; starting it again%s for %d live requests", name, cause, later, r->n_choices);
+    say(d, "%s is lost: %s; restarting it%s with %d live requests", name, cause, later, r->n_choices);
     r->lost_at = r->lost_at > 0 ? r->lost_at : now;
     r->next_start = now + pause;
     r->failed_starts++;
@@ -178,11 +178,11 @@ static void take_loss(dispatcher *d, replica *r, trm_status loss)
     if (others == 0 && d->state != DISPATCHER_DRAINING) {
         dispatcher_set_state(d, DISPATCHER_RECOVERING);
     } else if (others > 0 && released > 0) {
-        say(d, "%d replicas that serve take over its %d requests", others, released);
+        say(d, "%d other replicas take over its %d requests", others, released);
     }
 }
 
-/* What every replica keeps to. */
+/* The limits that every replica can keep. */
 static ipc_ready common_limits(const dispatcher *d)
 {
     ipc_ready all = d->replicas[0].ready;
@@ -227,7 +227,7 @@ static void take_ready(dispatcher *d, replica *r, const ipc_ready *ready)
         }
     }
     if (d->n_replicas > 1) {
-        dispatcher_rebalance(d); /* it has nothing to do, others may have more than they can do at a time */
+        dispatcher_rebalance(d); /* it is idle, others may have more than they can run */
     }
 }
 
@@ -244,8 +244,8 @@ static void hear_job(dispatcher *d, replica *r, supervisor_frame_fn fn)
     }
 }
 
-/* Whether another job loads that was started before this one was lost: it was not told of it, and takes of the memory
- * that is free what it finds. What it leaves is known when it is ready. */
+/* Whether another job is loading that was started before this one was lost: it takes whatever memory it finds free. How
+ * much it leaves is known when it is ready. */
 static bool waits_for_another(const dispatcher *d, const replica *r)
 {
     for (int32_t i = 0; i < d->n_replicas; i++) {
@@ -257,7 +257,7 @@ static bool waits_for_another(const dispatcher *d, const replica *r)
     return false;
 }
 
-/* Starts it again, if it is lost and its time has come. */
+/* Restarts a lost job if it is due. */
 static void restart_job(dispatcher *d, replica *r)
 {
     bool wanted = r->lost_at > 0 && supervisor_clock() >= r->next_start && !d->asleep && !d->ending;
@@ -296,7 +296,7 @@ bool replicas_are_gone(dispatcher *d)
     return gone;
 }
 
-/* Falls asleep where that is wanted and nothing is live, and wakes up. */
+/* Falls asleep if asked to and idle; wakes up if asked to. */
 static void tend_sleep(dispatcher *d)
 {
     bool gone = d->asleep && replicas_are_gone(d);
@@ -313,12 +313,12 @@ static void tend_sleep(dispatcher *d)
         replicas_end(d);
         d->asleep = true;
         dispatcher_set_state(d, DISPATCHER_SLEEPING);
-        say(d, "the model sleeps");
+        say(d, "the model is asleep");
     } else if (!wanted && gone && d->state == DISPATCHER_SLEEPING) {
         d->asleep = false;
         for (int32_t i = 0; i < d->n_replicas; i++) {
             replica *r = &d->replicas[i];
-            r->lost_at = supervisor_clock(); /* and is started again as after a loss */
+            r->lost_at = supervisor_clock(); /* the job is restarted as after a loss */
             r->next_start = 0;
             r->given_up = false;
             r->failed_starts = 0;
@@ -333,7 +333,7 @@ void replicas_tend(dispatcher *d, supervisor_frame_fn fn)
     for (int32_t i = 0; i < d->n_replicas; i++) {
         hear_job(d, &d->replicas[i], fn);
     }
-    for (int32_t i = 0; i < d->n_replicas; i++) { /* once it is known which others are lost as well */
+    for (int32_t i = 0; i < d->n_replicas; i++) { /* only after all losses are known */
         restart_job(d, &d->replicas[i]);
     }
     tend_sleep(d);

@@ -1,4 +1,4 @@
-/* Counters as Prometheus reads them. */
+/* Counters in Prometheus's text format. */
 #include "launcher/serve/replicas/metrics.h"
 
 #include <stdarg.h>
@@ -112,53 +112,53 @@ static void put_histogram(writer *w, const char *name, const char *help, const h
 static void put_engine(writer *w, const metrics *m)
 {
     const trm_scheduler_stats *now = &m->engine;
-    single(w, "vllm:num_requests_running", "gauge", "requests in the engine's steps", now->running);
-    single(w, "vllm:num_requests_waiting", "gauge", "requests that wait for a place", now->waiting);
+    single(w, "vllm:num_requests_running", "gauge", "sequences in the engine's steps", now->running);
+    single(w, "vllm:num_requests_waiting", "gauge", "sequences that wait for a slot", now->waiting);
     double used = now->blocks > 0 ? (double)now->blocks_used / now->blocks : 0;
-    single(w, "vllm:kv_cache_usage_perc", "gauge", "share of cache blocks held by running requests, 1 is all", used);
-    single(w, "vllm:gpu_cache_usage_perc", "gauge", "the same under an older name", used);
-    head(w, "vllm:cache_config_info", "gauge", "1, with what the cache is as labels");
+    single(w, "vllm:kv_cache_usage_perc", "gauge", "fraction of KV cache blocks held by running sequences", used);
+    single(w, "vllm:gpu_cache_usage_perc", "gauge", "deprecated name of kv_cache_usage_perc", used);
+    head(w, "vllm:cache_config_info", "gauge", "always 1; labels describe the KV cache");
     put(w, "vllm:cache_config_info%s,block_size=\"%d\",num_gpu_blocks=\"%d\"} 1\n", w->label, now->block_tokens,
         now->blocks);
     single(w, "vllm:prefix_cache_queries_total", "counter", "prompt tokens looked up in the prefix cache",
            (double)now->prefix_queries);
     single(w, "vllm:prefix_cache_hits_total", "counter", "prompt tokens found in the prefix cache",
            (double)now->prefix_hits);
-    single(w, "vllm:num_preemptions_total", "counter", "running requests that had to give their place back",
-           (double)now->preemptions);
-    single(w, "vllm:spec_decode_num_draft_tokens_total", "counter", "tokens drafted and verified",
+    single(w, "vllm:num_preemptions_total", "counter", "sequences that were preempted", (double)now->preemptions);
+    single(w, "vllm:spec_decode_num_draft_tokens_total", "counter", "draft tokens verified",
            (double)now->drafted_tokens);
     single(w, "vllm:spec_decode_num_accepted_tokens_total", "counter", "of them right", (double)now->accepted_tokens);
-    single(w, "trireme_steps_total", "counter", "steps of the engine", (double)now->steps);
+    single(w, "trireme_steps_total", "counter", "engine steps", (double)now->steps);
     single(w, "trireme_step_seconds_total", "counter", "time in steps", now->step_seconds);
-    single(w, "trireme_step_wait_seconds_total", "counter", "of it waiting for the device", now->wait_seconds);
-    single(w, "trireme_step_device_seconds_total", "counter", "of it the device of rank 0 was at work",
+    single(w, "trireme_step_wait_seconds_total", "counter", "time of steps spent waiting for the device",
+           now->wait_seconds);
+    single(w, "trireme_step_device_seconds_total", "counter", "time of steps in which the device of rank 0 was busy",
            now->device_seconds);
-    single(w, "trireme_last_step_seconds", "gauge", "time of the last step", now->last_step_seconds);
+    single(w, "trireme_last_step_seconds", "gauge", "duration of the last step", now->last_step_seconds);
     if (now->link_rate > 0) {
         double streamed = (double)now->streamed_bytes, steps = (double)now->steps;
         double share =
             steps > 0 && now->last_step_seconds > 0 ? streamed / steps / now->last_step_seconds / now->link_rate : 0;
         single(w, "trireme_streamed_bytes_total", "counter", "bytes of weights copied to the device of rank 0",
                streamed);
-        single(w, "trireme_unpacked_bytes_total", "counter", "bytes of weights that these became",
+        single(w, "trireme_unpacked_bytes_total", "counter", "bytes of those weights after decompression",
                (double)now->unpacked_bytes);
-        single(w, "trireme_hosted_bytes_total", "counter", "bytes of weights that processors of rank 0 read",
+        single(w, "trireme_hosted_bytes_total", "counter", "bytes of weights read by the CPU of rank 0",
                (double)now->hosted_bytes);
-        single(w, "trireme_link_bytes_per_second", "gauge", "rate of the link, as measured", now->link_rate);
-        single(w, "trireme_last_step_link_share", "gauge", "share of the last step that the link was busy", share);
+        single(w, "trireme_link_bytes_per_second", "gauge", "measured bandwidth of the link", now->link_rate);
+        single(w, "trireme_last_step_link_share", "gauge", "fraction of the last step in which the link was busy",
+               share);
     }
-    single(w, "trireme_cache_blocks", "gauge", "blocks of the cache", now->blocks);
-    single(w, "trireme_cache_blocks_used", "gauge", "blocks held by running requests", now->blocks_used);
-    single(w, "trireme_cache_blocks_cached", "gauge", "free blocks whose tokens may be found again",
-           now->blocks_cached);
+    single(w, "trireme_cache_blocks", "gauge", "KV cache blocks", now->blocks);
+    single(w, "trireme_cache_blocks_used", "gauge", "KV cache blocks held by running sequences", now->blocks_used);
+    single(w, "trireme_cache_blocks_cached", "gauge", "free KV cache blocks with cached prefixes", now->blocks_cached);
 }
 
 static void put_stalls(writer *w, const char *stalls)
 {
     double sum = 0;
     head(w, "trireme_layer_weight_wait_seconds", "gauge",
-         "time that a layer of rank 0 waited for weights that stream, in the last step that was looked at, one of 64");
+         "time that a layer of rank 0 waited for streamed weights in the last profiled step, one in 64");
     for (const char *line = stalls, *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
         char *name;
         double seconds = strtod(line, &name);
@@ -171,28 +171,29 @@ static void put_stalls(writer *w, const char *stalls)
         json_text_fini(&layer);
         sum += seconds;
     }
-    single(w, "trireme_step_weight_wait_seconds", "gauge", "of all its layers", sum);
+    single(w, "trireme_step_weight_wait_seconds", "gauge", "total of all layers of rank 0", sum);
 }
 
-/* What each rank tells with its beats. */
+/* Counters that each rank reports with its heartbeats. */
 static void put_ranks(writer *w, const metrics *m)
 {
     static const struct {
         const char *name, *type, *help;
         size_t offset; /* of a double in heartbeat_times */
-        bool exchange; /* only where there are ranks to exchange with */
+        bool exchange; /* only if there are several ranks */
     } rows[] = {
         {"trireme_rank_step_seconds_total", "counter", "time in them", offsetof(heartbeat_times, step), false},
-        {"trireme_rank_device_seconds_total", "counter", "of it the rank's device was at work",
+        {"trireme_rank_device_seconds_total", "counter", "time of a rank's steps in which its device was busy",
          offsetof(heartbeat_times, device), false},
-        {"trireme_rank_last_step_seconds", "gauge", "time of a rank's last step", offsetof(heartbeat_times, last_step),
-         false},
+        {"trireme_rank_last_step_seconds", "gauge", "duration of a rank's last step",
+         offsetof(heartbeat_times, last_step), false},
         {"trireme_rank_sampled_layer_seconds_total", "counter",
-         "time in all layers of a rank's steps that were looked at, one of 1024, of 64 while weights stream",
+         "time of all layers in a rank's profiled steps, one in 1024, one in 64 with streamed weights",
          offsetof(heartbeat_times, layer), true},
         {"trireme_rank_sampled_collective_seconds_total", "counter",
-         "of it in exchanges with other ranks, waits for these included", offsetof(heartbeat_times, collective), true},
-        {"trireme_rank_last_collective_seconds", "gauge", "time in exchanges of the last step that was looked at",
+         "time of profiled steps spent in collectives, waiting for other ranks included",
+         offsetof(heartbeat_times, collective), true},
+        {"trireme_rank_last_collective_seconds", "gauge", "time spent in collectives in the last profiled step",
          offsetof(heartbeat_times, last_collective), true},
     };
     char label[METRICS_MOST_RANKS][48];
@@ -202,7 +203,7 @@ static void put_ranks(writer *w, const metrics *m)
         int used = m->replicas > 1 ? snprintf(label[i], sizeof(label[i]), "replica=\"%d\",", i / m->ranks) : 0;
         snprintf(label[i] + used, sizeof(label[i]) - (size_t)used, "rank=\"%d\"", i % m->ranks);
     }
-    head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job began");
+    head(w, "trireme_rank_steps_total", "counter", "steps of a rank since its job started");
     for (int32_t i = 0; i < n; i++) {
         put(w, "trireme_rank_steps_total%s,%s} %llu\n", w->label, label[i], (unsigned long long)m->rank[i].steps);
     }
@@ -217,7 +218,7 @@ static void put_ranks(writer *w, const metrics *m)
             put(w, "%s%s,%s} %.9g\n", rows[k].name, w->label, label[i], value);
         }
     }
-    head(w, "trireme_rank_silent_seconds", "gauge", "how long ago a rank was last heard");
+    head(w, "trireme_rank_silent_seconds", "gauge", "time since a rank's last heartbeat");
     for (int32_t i = 0; i < n; i++) {
         put(w, "trireme_rank_silent_seconds%s,%s} %.3f\n", w->label, label[i], m->rank[i].heard_ago);
     }
@@ -225,11 +226,11 @@ static void put_ranks(writer *w, const metrics *m)
 
 static void put_replicas(writer *w, const metrics *m)
 {
-    head(w, "trireme_replica_serves", "gauge", "1 if a replica takes requests now");
+    head(w, "trireme_replica_serves", "gauge", "1 if the replica is serving");
     for (int32_t i = 0; i < m->replicas; i++) {
         put(w, "trireme_replica_serves%s,replica=\"%d\"} %d\n", w->label, i, m->replica[i].serves);
     }
-    head(w, "trireme_replica_requests_live", "gauge", "requests that a replica has, times their choices");
+    head(w, "trireme_replica_requests_live", "gauge", "live choices of a replica");
     for (int32_t i = 0; i < m->replicas; i++) {
         put(w, "trireme_replica_requests_live%s,replica=\"%d\"} %d\n", w->label, i, m->replica[i].live);
     }
@@ -240,7 +241,7 @@ void metrics_write(const metrics *m, const char *model, const char *stalls, json
     static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
     char label[512];
     json_text name = {0};
-    json_string(&name, NULL, model); /* a label's value is escaped like a string of JSON */
+    json_string(&name, NULL, model); /* label values are escaped like JSON strings */
     snprintf(label, sizeof(label), "{model_name=%.*s", (int)name.bytes.size, name.bytes.data);
     json_text_fini(&name);
     writer w = {out, label};
@@ -248,33 +249,35 @@ void metrics_write(const metrics *m, const char *model, const char *stalls, json
     if (*stalls != '\0') {
         put_stalls(&w, stalls);
     }
-    single(&w, "vllm:prompt_tokens_total", "counter", "tokens of prompts", (double)m->prompt_tokens);
+    single(&w, "vllm:prompt_tokens_total", "counter", "prompt tokens", (double)m->prompt_tokens);
     single(&w, "vllm:generation_tokens_total", "counter", "tokens generated", (double)m->output_tokens);
     head(&w, "vllm:request_success_total", "counter", "finished requests");
     for (int32_t i = 0; i < FINISHED_COUNT; i++) {
         put(&w, "vllm:request_success_total%s,finished_reason=\"%s\"} %lld\n", label, reasons[i],
             (long long)m->finished[i]);
     }
-    put_histogram(&w, "vllm:time_to_first_token_seconds", "from the request to its first token", &m->first_token);
-    put_histogram(&w, "vllm:inter_token_latency_seconds", "between tokens of one request", &m->between_tokens);
-    put_histogram(&w, "vllm:time_per_output_token_seconds", "the same under an older name", &m->between_tokens);
-    put_histogram(&w, "vllm:e2e_request_latency_seconds", "from the request to its last token", &m->end_to_end);
-    put_histogram(&w, "vllm:request_queue_time_seconds", "from the request to its first step", &m->queue);
-    put_histogram(&w, "vllm:request_prefill_time_seconds", "from a request's first step to its first token",
+    put_histogram(&w, "vllm:time_to_first_token_seconds", "time from a request to its first token", &m->first_token);
+    put_histogram(&w, "vllm:inter_token_latency_seconds", "time between tokens of a request", &m->between_tokens);
+    put_histogram(&w, "vllm:time_per_output_token_seconds", "deprecated name of inter_token_latency_seconds",
+                  &m->between_tokens);
+    put_histogram(&w, "vllm:e2e_request_latency_seconds", "time from a request to its last token", &m->end_to_end);
+    put_histogram(&w, "vllm:request_queue_time_seconds", "time from a request to its first step", &m->queue);
+    put_histogram(&w, "vllm:request_prefill_time_seconds", "time from a request's first step to its first token",
                   &m->prefill);
-    put_histogram(&w, "vllm:request_decode_time_seconds", "from the first token of a request to its last", &m->decode);
-    put_histogram(&w, "vllm:request_prompt_tokens", "tokens of a prompt", &m->prompt_size);
-    put_histogram(&w, "vllm:request_generation_tokens", "tokens generated for a request", &m->output_size);
-    put_histogram(&w, "vllm:request_max_num_generation_tokens", "tokens generated for the longest choice of a request",
+    put_histogram(&w, "vllm:request_decode_time_seconds", "time from a request's first token to its last", &m->decode);
+    put_histogram(&w, "vllm:request_prompt_tokens", "tokens per prompt", &m->prompt_size);
+    put_histogram(&w, "vllm:request_generation_tokens", "tokens generated per request", &m->output_size);
+    put_histogram(&w, "vllm:request_max_num_generation_tokens", "tokens generated by the longest choice of a request",
                   &m->longest_output);
     put_replicas(&w, m);
     put_ranks(&w, m);
-    single(&w, "trireme_restarts_total", "counter", "jobs started anew after a rank was lost", (double)m->restarts);
-    single(&w, "trireme_last_recovery_seconds", "gauge", "from the last loss of a rank until serving again",
+    single(&w, "trireme_restarts_total", "counter", "jobs restarted after a rank was lost", (double)m->restarts);
+    single(&w, "trireme_last_recovery_seconds", "gauge", "time from the last loss of a rank until serving again",
            m->recovery_seconds);
     single(&w, "trireme_requests_refused_total", "counter", "requests refused because of limits", (double)m->refused);
-    single(&w, "trireme_clients_gone_total", "counter", "clients that left before their reply", (double)m->gone);
-    single(&w, "trireme_requests_live", "gauge", "requests in the server, times their choices", m->live);
+    single(&w, "trireme_clients_gone_total", "counter", "clients that disconnected before their reply",
+           (double)m->gone);
+    single(&w, "trireme_requests_live", "gauge", "live choices in the server", m->live);
     single(&w, "trireme_connections", "gauge", "open connections", m->connections);
     head(&w, "trireme_http_replies_total", "counter", "replies by class of status");
     for (int32_t i = 1; i < 6; i++) {

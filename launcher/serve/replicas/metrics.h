@@ -1,6 +1,6 @@
 /*
- * What the server counts, and how Prometheus reads it. Names are vLLM's where it has them, so that dashboards made for
- * it work; ours begin with trireme_. One thread counts, under a lock that readers copy behind.
+ * Counters of the server and their Prometheus form. Names are vLLM's if it has one, so that dashboards made for it
+ * work; ours begin with trireme_. One thread counts; readers copy under a lock.
  */
 #ifndef TRM_LAUNCHER_SERVE_REPLICAS_METRICS_H
 #define TRM_LAUNCHER_SERVE_REPLICAS_METRICS_H
@@ -49,16 +49,16 @@ typedef struct metrics {
     struct {
         uint64_t steps;
         heartbeat_times times;
-        double heard, heard_ago; /* when it beat last, on supervisor_clock, 0: never; and how many seconds before */
-    } rank[METRICS_MOST_RANKS];  /* those of the first replica, then those of the next */
-    double recovery_seconds;     /* the last one took */
+        double heard, heard_ago; /* time of its last heartbeat on supervisor_clock, 0: none; and seconds since then */
+    } rank[METRICS_MOST_RANKS];  /* ranks of the first replica, then those of the next */
+    double recovery_seconds;     /* duration of the last one */
 } metrics;
 
 void metrics_init(metrics *m);
-/* Adds what a job counts from its start; and what it has now, times of a last step as the longest. */
+/* Add a job's counters since its start, and its gauges. Durations of a last step combine to the longest. */
 void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
 void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
-/* The text of /metrics. stalls: what layers waited for weights, lines as ipc_stalls has them. */
+/* Writes the text of /metrics. stalls: waits of layers for weights, in the form of ipc_stalls. */
 void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out);
 
 #endif

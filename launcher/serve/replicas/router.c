@@ -1,4 +1,4 @@
-/* Prompts to replicas: by what their caches have seen, and by how much they have to do. */
+/* Chooses replicas by the prefixes they have cached and by their load. */
 #include "launcher/serve/replicas/router.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "base/hash.h"
 
 #define N_BLOCKS ((size_t)1 << 16)
-/* A request's share of some hundred steps takes about as long as this many tokens of a prompt. */
+/* The decode steps of a request take about as long as this many prompt tokens. */
 #define REQUEST_TOKENS 256
 
 typedef struct router_block {
@@ -24,7 +24,7 @@ trm_status router_init(router *r, int32_t n_replicas, bool prefix_cache)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d replicas, expected 1 to %d", n_replicas, ROUTER_MAX_REPLICAS);
     }
     if (n_replicas > 1 && prefix_cache && (r->blocks = calloc(N_BLOCKS, sizeof(*r->blocks))) == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate what replicas have seen");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the prefix table of the router");
     }
     return TRM_OK;
 }
@@ -35,7 +35,7 @@ void router_fini(router *r)
     *r = (router){0};
 }
 
-/* Goes on from the hash of the tokens before a block. */
+/* Continues from the hash of the tokens before a block. */
 static uint64_t hash_block(uint64_t hash, const int32_t *tokens)
 {
     return trm_hash_bytes(hash, tokens, TRM_KV_BLOCK_SIZE * sizeof(*tokens));
@@ -46,8 +46,8 @@ static router_block *block_of(const router *r, uint64_t hash)
     return &r->blocks[(hash ^ hash >> 32) % N_BLOCKS];
 }
 
-/* Tokens at the beginning that each replica was given before. A block that is known tells of all before it, of which
- * some may be forgotten. */
+/* Number of leading tokens that each replica was given before. A known block implies all blocks before it, some of
+ * which may be forgotten. */
 static void count_seen(const router *r, const int32_t *tokens, size_t n_tokens, int64_t *seen)
 {
     uint64_t hash = TRM_HASH_START;
@@ -76,7 +76,8 @@ int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const r
         if (!at->serves || (has_place && at->live >= at->places)) {
             continue;
         }
-        const int64_t left = (int64_t)n_tokens > seen[i] ? (int64_t)n_tokens - seen[i] : 1; /* one is always run */
+        const int64_t left =
+            (int64_t)n_tokens > seen[i] ? (int64_t)n_tokens - seen[i] : 1; /* the last token is always processed */
         const int64_t work = left + at->prompt + (int64_t)at->live * REQUEST_TOKENS;
         if (best < 0 || work < least) {
             best = i;

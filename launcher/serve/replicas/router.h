@@ -1,6 +1,6 @@
 /*
- * Which replica a request goes to. Each has a prefix cache of its own, so a prompt is cheapest where its beginning was
- * seen before; but a replica that has much to do already is slower. Used by one thread.
+ * Chooses the replica of a request. Each replica has its own prefix cache, so a prompt is cheapest where its prefix is
+ * cached; but a replica with much to do is slower. Used by one thread.
  */
 #ifndef TRM_LAUNCHER_SERVE_REPLICAS_ROUTER_H
 #define TRM_LAUNCHER_SERVE_REPLICAS_ROUTER_H
@@ -13,20 +13,20 @@
 
 #define ROUTER_MAX_REPLICAS 64
 
-/* A replica as the router sees it. */
+/* The state of a replica. */
 typedef struct router_replica {
-    bool serves;    /* requests can go to it */
+    bool serves;    /* it accepts requests */
     int32_t live;   /* requests it has, running or waiting */
-    int32_t places; /* requests that run at a time; those beyond wait */
-    int64_t prompt; /* tokens of their prompts that it has not run yet */
+    int32_t places; /* maximum running requests; those beyond wait */
+    int64_t prompt; /* unprocessed tokens of their prompts */
 } router_replica;
 
-/* Blocks of prompts by the hash of all tokens up to their end, and the replicas that were given them. It remembers the
- * latest 65536: older ones are forgotten, as caches forget them. */
+/* Hashes of prompt prefixes, by block, and the replicas that were given them. It keeps the latest 65536, as caches
+ * forget older ones too. */
 typedef struct router {
-    struct router_block *blocks; /* NULL: there is nothing to remember */
+    struct router_block *blocks; /* NULL: prefixes are not tracked */
     int32_t n_replicas;
-    int32_t last; /* that was chosen */
+    int32_t last; /* the replica chosen last */
 } router;
 
 /* `prefix_cache`: replicas have one. Error: OUT_OF_MEMORY. */
@@ -34,16 +34,16 @@ trm_status router_init(router *r, int32_t n_replicas, bool prefix_cache);
 void router_fini(router *r);
 
 /*
- * The replica for a prompt: of those that serve, and have a free place if any has, the one with the least work for it,
- * which is the tokens of this prompt that it has not seen, those of others, and as many tokens for each request that
- * it has as such a request takes time. Among equals they take turns. -1: none serves. *unseen: the first of these, at
+ * The replica with the least work for a prompt, among those that are serving and, if any is, not full. Work is the
+ * tokens of this prompt it has not cached, the unprocessed tokens of others, and for each of its requests the tokens
+ * that take as long as its decode steps. Equals take turns. -1: none is serving. *unseen: the tokens to process, at
  * least 1.
  */
 int32_t router_choose(router *r, const int32_t *tokens, size_t n_tokens, const router_replica *replicas,
                       int64_t *unseen);
-/* The prompt goes there. */
+/* Notes that the prompt goes to the replica. */
 void router_note(router *r, const int32_t *tokens, size_t n_tokens, int32_t replica);
-/* Its cache is empty again. */
+/* Notes that the replica's cache is empty. */
 void router_forget(router *r, int32_t replica);
 
 #endif

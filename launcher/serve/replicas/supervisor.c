@@ -1,4 +1,4 @@
-/* Processes of the job: started, listened to, killed. */
+/* Starts, polls and kills the processes of a job. */
 #include "launcher/serve/replicas/supervisor.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static trm_status listen_at(supervisor *s)
     s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s->listener < 0 || bind(s->listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
         listen(s->listener, 64) != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot listen at %s: %s", s->path, strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen on %s: %s", s->path, strerror(errno));
     }
     return TRM_OK;
 }
@@ -106,9 +106,9 @@ void supervisor_fini(supervisor *s)
     *s = (supervisor){.listener = -1, .child_pidfd = -1, .heartbeats = HEARTBEATS_NONE};
 }
 
-/* The environment of the job: this one's, where the socket is, and how many start. mpirun as root, which is usual in
- * containers, is the user's choice already. Open MPI's launcher else waits a second before it kills what it has told to
- * end, also where that has ended; ranks are killed by us, or have said what they had to. */
+/* The environment of the job: this process's, the socket, and the number of jobs that start. Running mpirun as root,
+ * usual in containers, was the user's choice already. Open MPI's launcher waits a second before it kills what it told
+ * to end, even if that has ended; here ranks are killed by the supervisor, or have said all they had to. */
 static char **job_environment(const supervisor *s, int32_t starting, char socket_variable[128], char count_variable[64])
 {
     static char allow[] = "OMPI_ALLOW_RUN_AS_ROOT=1", confirm[] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
@@ -134,7 +134,7 @@ static char **job_environment(const supervisor *s, int32_t starting, char socket
 trm_status supervisor_start(supervisor *s, int32_t starting)
 {
     char socket_variable[128], count_variable[64];
-    heartbeats_close(&s->heartbeats); /* what is left of the job before may still write there */
+    heartbeats_close(&s->heartbeats); /* processes of the last job may still write to the old memory */
     TRM_TRY(heartbeats_create(&s->heartbeats, s->options.ranks));
     char **environment = job_environment(s, starting, socket_variable, count_variable);
     if (environment == NULL) {
@@ -188,7 +188,7 @@ void supervisor_watch(const supervisor *s, supervisor_watch_fn fn, void *user)
     }
 }
 
-/* Kills ranks at once and asks their launcher, which has to clean up, to end. */
+/* Kills the ranks at once and asks their launcher, which has to clean up, to end. */
 void supervisor_kill(supervisor *s)
 {
     for (int32_t i = 0; i < s->n_links; i++) {
@@ -240,7 +240,7 @@ static trm_status take_hello(supervisor *s, rank_link *link, const ipc_frame *fr
     TRM_TRY(ipc_read(frame, &hello, sizeof(hello)));
     if (hello.version != IPC_VERSION || hello.ranks != s->options.ranks || hello.rank < 0 ||
         hello.rank >= hello.ranks) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "rank %d of %d speaks version %u, expected one of %d ranks and version %d",
+        TRM_FAIL(TRM_ERROR_INTERNAL, "rank %d of %d has version %u, expected one of %d ranks with version %d",
                  hello.rank, hello.ranks, hello.version, s->options.ranks, IPC_VERSION);
     }
     link->rank = hello.rank;
@@ -255,12 +255,12 @@ static trm_status take_hello(supervisor *s, rank_link *link, const ipc_frame *fr
     return TRM_OK;
 }
 
-/* One frame of a rank; what is not the supervisor's goes to `fn`. */
+/* Handles a frame of a rank; frames that are not for the supervisor go to `fn`. */
 static trm_status take_frame(supervisor *s, rank_link *link, const ipc_frame *frame, supervisor_frame_fn fn, void *user,
                              bool *became_ready, ipc_ready *ready)
 {
     if (link->rank < 0 && frame->kind != IPC_HELLO) {
-        TRM_FAIL(TRM_ERROR_IO, "a rank's first message is of kind %d, expected its greeting", (int)frame->kind);
+        TRM_FAIL(TRM_ERROR_IO, "the first message of a rank is of kind %d, expected its hello", (int)frame->kind);
     }
     switch (frame->kind) {
     case IPC_HELLO:
@@ -304,7 +304,7 @@ static trm_status poll_link(supervisor *s, rank_link *link, supervisor_frame_fn 
         if (s->failure.status != TRM_OK) {
             return trm_fail(s->failure.status, "%s", s->failure_text);
         }
-        TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has ended", link->rank);
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d exited", link->rank);
     }
     return channel_send(&link->channel);
 }
@@ -315,7 +315,7 @@ static bool is_readable(int fd)
     return fd >= 0 && poll(&entry, 1, 0) > 0;
 }
 
-/* What a thread does, as proc(5) has it; '\0' if that cannot be known. */
+/* The state of a thread as in proc(5); '\0' if unknown. */
 static char thread_state(pid_t pid, pid_t thread)
 {
     char path[64], text[256];
@@ -326,20 +326,20 @@ static char thread_state(pid_t pid, pid_t thread)
         close(fd);
     }
     text[n > 0 ? n : 0] = '\0';
-    const char *name_end = strrchr(text, ')'); /* a name may have spaces and parentheses */
+    const char *name_end = strrchr(text, ')'); /* the name may contain spaces and parentheses */
     return name_end != NULL && name_end[1] == ' ' ? name_end[2] : '\0';
 }
 
-/* The rank's own counters; NULL: it has not said who it is. */
+/* The rank's counters; NULL before its hello. */
 static heartbeat *heartbeat_of(const supervisor *s, const rank_link *link)
 {
     return link->rank >= 0 ? &s->heartbeats.ranks[link->rank] : NULL;
 }
 
-/* Whether a silent rank would beat if it could: its thread waits for a processor (R), or for memory or a disk (D). One
- * that was stopped is neither. Before the first beat that thread is not known, and the main thread may sleep while MPI
- * or CUDA starts; only a process that is stopped (T, t) or dead (Z) will not beat then. The state is read before the
- * counter, as it may have beaten in between. */
+/* Whether a silent rank would send heartbeats if it could: its heartbeat thread waits for a processor (R), or for
+ * memory or a disk (D). Before the first heartbeat that thread is unknown, and the main thread may sleep while MPI or
+ * CUDA starts; only a stopped (T, t) or dead (Z) process is silent for good then. The state is read before the counter,
+ * which may grow in between. */
 static bool is_held_up(const supervisor *s, const rank_link *link)
 {
     heartbeat *own = heartbeat_of(s, link);
@@ -349,7 +349,7 @@ static bool is_held_up(const supervisor *s, const rank_link *link)
     return waits || (own != NULL ? atomic_load(&own->heartbeats) != link->heartbeats : is_readable(link->channel.fd));
 }
 
-/* Looks at what a rank has counted. */
+/* Reads the counters of a rank. */
 static void look_at(const supervisor *s, rank_link *link, double now)
 {
     heartbeat *own = heartbeat_of(s, link);
@@ -371,16 +371,16 @@ static void look_at(const supervisor *s, rank_link *link, double now)
     }
 }
 
-/* Whether a rank rather than `than`, NULL: none yet, is what others wait for: all ranks make the same steps, so it is
- * the one that has made fewest, or of several the one that stands still for longest. */
+/* Whether the others wait for this rank rather than for `than` (NULL: none yet). All ranks make the same steps, so it
+ * is the one with the fewest; among equals, the one that has not moved for longest. */
 static bool holds_up(const rank_link *link, const rank_link *than)
 {
     return than == NULL || link->steps < than->steps ||
            (link->steps == than->steps && link->progressed < than->progressed);
 }
 
-/* Silence and steps without end; *lost is whose, if not OK. If this thread itself was held up, the ranks get that time
- * too. */
+/* Checks for silent ranks and steps that take too long; on failure, *lost is the rank. If this thread was delayed
+ * itself, ranks get that time too. */
 static trm_status check_heartbeats(supervisor *s, int32_t *lost)
 {
     double now = supervisor_clock(), late = now - s->checked;
@@ -399,14 +399,14 @@ static trm_status check_heartbeats(supervisor *s, int32_t *lost)
         *lost = link->rank;
         double silent = now - link->heard, allowed = s->options.heartbeat_seconds;
         if (silent > allowed && (silent > SUPERVISOR_PATIENCE * allowed || !is_held_up(s, link))) {
-            TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not been heard for %.2f s", link->rank, silent);
+            TRM_FAIL(TRM_ERROR_LOST_RANK, "no heartbeat of rank %d for %.2f s", link->rank, silent);
         }
         if (is_readable(link->pidfd)) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d, process %d, has died", link->rank, (int)link->pid);
         }
-        bool begun = link->busy || link->done > 0; /* loading may take as long as it likes */
-        /* Those that wait for a rank may have waited a little longer than it stands still, so that half the time makes
-         * it one of them; it is lost after all of it. */
+        bool begun = link->busy || link->done > 0; /* loading has no time limit */
+        /* Ranks that wait for another may have waited a little longer than it has hung, so half the time makes it a
+         * candidate; it is lost after the whole time. */
         if (begun && now - link->progressed > s->options.step_seconds / 2 && holds_up(link, stuck)) {
             stuck = link;
         }
@@ -414,28 +414,28 @@ static trm_status check_heartbeats(supervisor *s, int32_t *lost)
     if (stuck != NULL && now - stuck->progressed > s->options.step_seconds) {
         *lost = stuck->rank;
         TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not %s for %.1f s", stuck->rank,
-                 stuck->busy ? "finished a step" : "looked for a step", now - stuck->progressed);
+                 stuck->busy ? "finished a step" : "polled for a step", now - stuck->progressed);
     }
     return TRM_OK;
 }
 
-/* How the child ended, for the error record. */
+/* Records how the child ended. */
 static trm_status child_failure(const supervisor *s)
 {
     if (s->failure.status != TRM_OK) {
         return trm_fail(s->failure.status, "%s", s->failure_text);
     }
     if (WIFSIGNALED(s->exit_status)) {
-        TRM_FAIL(TRM_ERROR_LOST_RANK, "the job was ended by signal %d", WTERMSIG(s->exit_status));
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "signal %d ended the job", WTERMSIG(s->exit_status));
     }
     int code = WEXITSTATUS(s->exit_status);
     static const trm_status statuses[] = {TRM_ERROR_LOST_RANK,     TRM_ERROR_LOST_RANK, TRM_ERROR_INVALID_ARGUMENT,
                                           TRM_ERROR_INVALID_MODEL, TRM_ERROR_NO_DEVICE, TRM_ERROR_OUT_OF_MEMORY};
-    return trm_fail(code < 6 ? statuses[code] : TRM_ERROR_LOST_RANK, "the job has ended with exit code %d", code);
+    return trm_fail(code < 6 ? statuses[code] : TRM_ERROR_LOST_RANK, "the job exited with code %d", code);
 }
 
-/* Rank `lost` is; what rank 0 may have said meanwhile, be it over a connection that is new, tells why. If that is of a
- * lost rank as well, and not the reason of its own end, it follows from this loss. */
+/* Rank `lost` is lost. A message of rank 0, even on a connection just made, may give the cause. If rank 0 reports a
+ * lost rank as well, and that is not why it ended itself, it is a consequence of this loss. */
 static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, supervisor_frame_fn fn, void *user,
                                bool *became_ready, ipc_ready *ready)
 {
@@ -450,11 +450,11 @@ static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, s
                                                    : trm_fail(status, "%s", cause);
 }
 
-/* Whether the child is gone. */
+/* Whether the child has exited. */
 static bool reap(supervisor *s)
 {
     if (s->child > 0 && waitpid(s->child, &s->exit_status, WNOHANG) == s->child) {
-        kill(-s->child, SIGKILL); /* stragglers of its group */
+        kill(-s->child, SIGKILL); /* remaining processes of its group */
         s->child = 0;
         if (s->child_pidfd >= 0) {
             close(s->child_pidfd);
@@ -492,7 +492,7 @@ trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bo
         if (status == TRM_OK) {
             status = child_failure(s);
         }
-        *became_ready = false; /* a start that has failed, whatever was said just before */
+        *became_ready = false; /* the start failed, whatever the ranks said before */
         supervisor_kill(s);
         return status;
     }

@@ -1,4 +1,4 @@
-/* Formats and fields of a request to the kind and text of its grammar. */
+/* Reads the output format of a request into the kind and text of its grammar. */
 #include "launcher/serve/requests/api_format.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/json/json_value.h"
 
-/* Takes the text of a value, as JSON, for the grammar, which is what `key` asked for. */
+/* Takes a value, serialized as JSON, as the grammar that `key` asked for. */
 static bool take_json(api_request *r, const char *key, const trm_json *value, api_error *error)
 {
     json_text text = {0};
@@ -28,7 +28,7 @@ static bool take_json(api_request *r, const char *key, const trm_json *value, ap
     return kept != NULL;
 }
 
-/* A guide by its value; one that is empty or false asks for nothing. */
+/* Reads one guided_... field; an empty or false value asks for nothing. */
 static bool read_guided(api_request *r, const char *key, api_format format, const trm_json *value, api_error *error)
 {
     const char *text = trm_json_string(value);
@@ -38,7 +38,7 @@ static bool read_guided(api_request *r, const char *key, api_format format, cons
         return true;
     }
     if (r->format != API_FORMAT_TEXT) {
-        return api_fail(error, 400, key, "invalid_value", "%s is given beside another format", key);
+        return api_fail(error, 400, key, "invalid_value", "%s cannot be combined with another output format", key);
     }
     if (is_choice ? !trm_json_is_array(value)
         : is_flag ? !trm_json_is_bool(value)
@@ -54,7 +54,7 @@ static bool read_guided(api_request *r, const char *key, api_format format, cons
     return is_flag || text != NULL || take_json(r, key, value, error);
 }
 
-/* vLLM's guided_json and its kin, the later ones as members of structured_outputs; llama-server's json_schema and
+/* vLLM's guided_json and similar fields, which are also members of structured_outputs; llama-server's json_schema and
  * grammar. */
 static bool read_all_guided(api_request *r, api_error *error)
 {
@@ -72,7 +72,7 @@ static bool read_all_guided(api_request *r, api_error *error)
     }
     if (trm_json_get(outputs, "structural_tag") != NULL) {
         return api_fail(error, 400, outputs_key, "unsupported_parameter",
-                        "structured_outputs has structural_tag, which is not supported");
+                        "structured_outputs.structural_tag is not supported");
     }
     for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
         const trm_json *value = fields[i].key == NULL ? NULL : trm_json_get(root, fields[i].key);
@@ -85,7 +85,7 @@ static bool read_all_guided(api_request *r, api_error *error)
     return true;
 }
 
-/* The schema of a response lies one level higher. json_object may have one, too, as llama-server and others know it. */
+/* The schema of a response is one level higher. json_object may have one, too, as in llama-server. */
 static bool read_openai(api_request *r, const char *key, const trm_json *format, api_error *error)
 {
     const char *type = trm_json_string(trm_json_get(format, "type"));
@@ -105,7 +105,7 @@ static bool read_openai(api_request *r, const char *key, const trm_json *format,
     r->format = has_schema || schema != NULL ? API_FORMAT_SCHEMA : API_FORMAT_JSON;
     r->format_key = key;
     if (r->format == API_FORMAT_SCHEMA && !trm_json_is_object(schema)) {
-        return api_fail(error, 400, key, "invalid_type", "%s of type %s has no object json_schema.schema", key, type);
+        return api_fail(error, 400, key, "invalid_type", "%s of type %s has no json_schema.schema object", key, type);
     }
     return r->format == API_FORMAT_JSON || take_json(r, key, schema, error);
 }

@@ -1,13 +1,13 @@
 /*
- * What a request says its text must look like: OpenAI's response_format, and guides under vLLM's and llama-server's
- * names. They are read into its format and grammar, which are compiled elsewhere (grammar_cache.h).
+ * The output format that a request asks for: OpenAI's response_format, and the fields of vLLM and llama-server. They
+ * become the format and grammar of the request; grammar_cache.h compiles them.
  */
 #ifndef TRM_LAUNCHER_SERVE_REQUESTS_API_FORMAT_H
 #define TRM_LAUNCHER_SERVE_REQUESTS_API_FORMAT_H
 
 #include "launcher/serve/requests/api_request.h"
 
-/* response_format of completions and chats, text.format of responses; and guides of all of them. */
+/* Reads response_format of completions and chats, text.format of responses, and the guided_... fields of all. */
 bool api_read_format(api_request *request, api_error *error);
 
 #endif

@@ -1,4 +1,4 @@
-/* Request bodies: completions, chat completions, responses, messages, embeddings. */
+/* Parses request bodies: completions, chat completions, responses, messages, embeddings. */
 #include "launcher/serve/requests/api_request.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ bool api_fail_status(api_error *error, trm_status status, const char *param)
     return api_fail(error, http, param, NULL, "%s", trm_last_error());
 }
 
-/* A number member within [least, most]; absent leaves *value. */
+/* Reads a number within [least, most]; if absent, *value stays. */
 static bool read_number(const api_request *request, const char *key, double least, double most, double *value,
                         api_error *error)
 {
@@ -109,7 +109,7 @@ static bool out_of_memory(api_error *error)
     return api_fail(error, 503, NULL, NULL, "cannot allocate the request");
 }
 
-/* A model the server does not serve. */
+/* Refuses a model that is not served. */
 static bool check_model(const api_request *request, const char *const *names, api_error *error)
 {
     const char *model = NULL;
@@ -122,7 +122,7 @@ static bool check_model(const api_request *request, const char *const *names, ap
     for (size_t i = 0; !found && names[i] != NULL; i++) {
         found = strcmp(names[i], model) == 0;
     }
-    return found || api_fail(error, 404, "model", "model_not_found", "the model %.200s does not exist", model);
+    return found || api_fail(error, 404, "model", "model_not_found", "model %.200s does not exist", model);
 }
 
 static bool read_stops(api_request *request, api_error *error)
@@ -148,7 +148,7 @@ static bool read_stops(api_request *request, api_error *error)
     return true;
 }
 
-/* A token id within the vocabulary. */
+/* Reads a token id within the vocabulary. */
 static bool token_of(const trm_json *value, int32_t vocab, int32_t *token)
 {
     int64_t number;
@@ -169,7 +169,7 @@ static bool read_stop_ids(api_request *request, int32_t vocab, api_error *error)
     for (const trm_json *id = trm_json_first(ids); id != NULL; id = trm_json_next(id)) {
         if (!token_of(id, vocab, &request->stop_ids[request->n_stop_ids++])) {
             return api_fail(error, 400, "stop_token_ids", "invalid_value",
-                            "stop_token_ids has an element that is no token id from 0 to %d", vocab - 1);
+                            "stop_token_ids has an element that is not a token id from 0 to %d", vocab - 1);
         }
     }
     return true;
@@ -235,8 +235,8 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
     return true;
 }
 
-/* What would make other text, and is not supported: passed over it would be a wrong reply. null, false, 0, "" and
- * nothing ask for nothing, and neither do the words that turn function calls off or leave them to the model. */
+/* Refuses fields that would change the text and are not supported: ignoring them would give a wrong reply. null, false,
+ * 0, "", empty values, and the words that turn tools off or leave them to the model are allowed. */
 static bool refuse_unsupported(const api_request *r, api_error *error)
 {
     static const char *const keys[] = {
@@ -261,7 +261,7 @@ static bool refuse_unsupported(const api_request *r, api_error *error)
     return true;
 }
 
-/* What all generating requests share. */
+/* Fields that all generating requests share. */
 static bool read_common(api_request *r, int32_t vocab, api_error *error)
 {
     const trm_json *root = trm_json_root(r->document);
@@ -279,11 +279,10 @@ static bool read_common(api_request *r, int32_t vocab, api_error *error)
     bool single = r->kind != API_COMPLETION || r->stream;
     if (r->best_of < r->n || (single && r->best_of > r->n)) {
         return api_fail(error, 400, "best_of", "invalid_value", "best_of is %d and n %d, expected %s", r->best_of, r->n,
-                        single ? "the same: only whole completions are chosen from" : "at least n");
+                        single ? "the same: streamed completions cannot be compared" : "at least n");
     }
     if (options != NULL && !r->stream) {
-        return api_fail(error, 400, "stream_options", "invalid_value",
-                        "stream_options is only for requests that stream");
+        return api_fail(error, 400, "stream_options", "invalid_value", "stream_options needs stream to be true");
     }
     if (options != NULL && !trm_json_is_object(options)) {
         return api_fail(error, 400, "stream_options", "invalid_type", "stream_options is not an object");
@@ -299,7 +298,7 @@ static bool read_prompt_logprobs(api_request *r, api_error *error)
         return false;
     }
     return r->prompt_logprobs < 0 || !r->stream ||
-           api_fail(error, 400, "prompt_logprobs", "invalid_value", "prompt_logprobs is only for whole replies");
+           api_fail(error, 400, "prompt_logprobs", "invalid_value", "prompt_logprobs cannot be streamed");
 }
 
 static bool read_ids(api_request *r, const char *key, const trm_json *array, int32_t vocab, api_prompt *prompt,
@@ -313,14 +312,14 @@ static bool read_ids(api_request *r, const char *key, const trm_json *array, int
     size_t at = 0;
     for (const trm_json *id = trm_json_first(array); id != NULL; id = trm_json_next(id)) {
         if (!token_of(id, vocab, &prompt->ids[at++])) {
-            return api_fail(error, 400, key, "invalid_value", "%s has an element that is no token id from 0 to %d", key,
-                            vocab - 1);
+            return api_fail(error, 400, key, "invalid_value", "%s has an element that is not a token id from 0 to %d",
+                            key, vocab - 1);
         }
     }
     return true;
 }
 
-/* A string, an array of strings, an array of ids, or an array of arrays of ids. */
+/* Reads a string, an array of strings, an array of ids, or an array of arrays of ids. */
 static bool read_prompts(api_request *r, const char *key, int32_t vocab, api_error *error)
 {
     const trm_json *value = trm_json_get(trm_json_root(r->document), key);
@@ -382,14 +381,14 @@ static bool read_embedding(api_request *r, int32_t vocab, api_error *error)
     }
     if (!trm_json_truth(trm_json_get(root, "normalize"), true)) {
         return api_fail(error, 400, "normalize", "unsupported_parameter",
-                        "normalize is false, which is not supported: embeddings have length 1");
+                        "normalize false is not supported: embeddings have length 1");
     }
     r->max_tokens = 0;
     return refuse_unsupported(r, error) && read_integer(r, "dimensions", 1, INT32_MAX, &r->dimensions, error) &&
            read_bool(r, "add_special_tokens", &r->add_special, error) && read_prompts(r, "input", vocab, error);
 }
 
-/* Texts that make up a content. */
+/* Reads the text of a content. */
 static bool check_parts(const trm_json *parts, const char *key, int32_t index, api_error *error)
 {
     if (!trm_json_is_array(parts)) {
@@ -410,7 +409,7 @@ static bool check_parts(const trm_json *parts, const char *key, int32_t index, a
     return true;
 }
 
-/* Every message is an object with a role; the template decides about the rest. */
+/* Checks messages: objects with a role; the template decides about the rest. */
 static bool check_messages(const trm_json *messages, const char *key, api_error *error)
 {
     if (!trm_json_is_array(messages) || trm_json_count(messages) == 0) {
@@ -421,7 +420,7 @@ static bool check_messages(const trm_json *messages, const char *key, api_error 
          message = trm_json_next(message), index++) {
         const trm_json *content = trm_json_get(message, "content");
         if (!trm_json_is_object(message) || !trm_json_is_string(trm_json_get(message, "role"))) {
-            return api_fail(error, 400, key, "invalid_type", "%s[%d] is no message with a role", key, index);
+            return api_fail(error, 400, key, "invalid_type", "%s[%d] is not a message with a role", key, index);
         }
         if (content != NULL && !trm_json_is_string(content) && !trm_json_is_array(content)) {
             return api_fail(error, 400, key, "invalid_type", "%s[%d].content is neither text nor an array of parts",
@@ -451,7 +450,7 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     }
     if (!trm_json_truth(trm_json_get(root, "add_generation_prompt"), true)) {
         return api_fail(error, 400, "add_generation_prompt", "unsupported_parameter",
-                        "add_generation_prompt is false, which is not supported");
+                        "add_generation_prompt false is not supported");
     }
     r->messages = trm_json_get(root, "messages");
     r->tools = trm_json_get(root, "tools");
@@ -482,7 +481,7 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     return true;
 }
 
-/* Logprobs of a response: asked for as a thing to include, how many beside each token apart from that. */
+/* Logprobs of a response: requested by `include`; their number per token is a separate field. */
 static bool read_response_logprobs(api_request *r, api_error *error)
 {
     const trm_json *include = trm_json_get(trm_json_root(r->document), "include");
@@ -502,12 +501,12 @@ static bool read_response_logprobs(api_request *r, api_error *error)
     return true;
 }
 
-/* What replies of this kind have no place for. */
+/* Refuses fields that have no place in replies of this kind. */
 static bool refuse_prompt_logprobs(const api_request *r, const char *replies, api_error *error)
 {
     const trm_json *value = trm_json_get(trm_json_root(r->document), "prompt_logprobs");
     return value == NULL || api_fail(error, 400, "prompt_logprobs", "unsupported_parameter",
-                                     "%s have no prompt_logprobs; completions and chat completions have", replies);
+                                     "%s have no prompt_logprobs; use completions or chat completions", replies);
 }
 
 static bool read_response(api_request *r, int32_t vocab, api_error *error)
@@ -533,12 +532,12 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
     const char *choice = trm_json_string(trm_json_get(root, "tool_choice"));
     if (trm_json_get(root, "prompt") != NULL) {
         return api_fail(error, 400, "prompt", "unsupported_parameter",
-                        "prompt is not supported: no prompts are stored here; input has the text");
+                        "prompt is not supported: no prompts are stored; put the text into input");
     }
     if (trm_json_get(root, "tool_choice") != NULL &&
         (choice == NULL || (strcmp(choice, "auto") != 0 && strcmp(choice, "none") != 0))) {
         return api_fail(error, 400, "tool_choice", "unsupported_parameter",
-                        "tool_choice asks for tools, which responses do not have here; chat completions have");
+                        "tool_choice needs tools, which responses do not support; use chat completions");
     }
     const char *instructions = NULL;
     trm_status status = trm_json_member_string(r->document, root, "instructions", false, &instructions);
@@ -548,7 +547,7 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
     const trm_json *tools = trm_json_get(root, "tools");
     if (trm_json_get(root, "n") != NULL || (tools != NULL && trm_json_count(tools) > 0)) {
         return api_fail(error, 400, tools != NULL ? "tools" : "n", "unsupported_parameter",
-                        "responses have neither tools nor several choices here; chat completions have");
+                        "responses support neither tools nor several choices; use chat completions");
     }
     return refuse_prompt_logprobs(r, "responses", error) && read_common(r, vocab, error) &&
            read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
@@ -566,7 +565,7 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
                     (type != NULL && (strcmp(type, "disabled") == 0 || strcmp(type, "none") == 0));
         if (!none) {
             return api_fail(error, 400, unsupported[i], "unsupported_parameter",
-                            "messages have no %s here; chat completions have tools and reasoning", unsupported[i]);
+                            "messages do not support %s; use chat completions for tools and reasoning", unsupported[i]);
         }
     }
     r->messages = trm_json_get(root, "messages");
@@ -627,7 +626,7 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
         api_request_fini(request);
         return false;
     }
-    /* What follows a grammar ends where the grammar does. */
+    /* Constrained output ends where its grammar ends. */
     request->ignore_eos = request->ignore_eos && request->format == API_FORMAT_TEXT;
     request->min_tokens = request->format == API_FORMAT_TEXT ? request->min_tokens : 0;
     return true;

@@ -1,6 +1,5 @@
 /*
- * What a client asks for: the JSON of a request body, checked and with defaults filled in. Nothing here knows of
- * connections or of the engine.
+ * Requests: the JSON of a request body, checked and with defaults filled in. Independent of connections and engine.
  */
 #ifndef TRM_LAUNCHER_SERVE_REQUESTS_API_REQUEST_H
 #define TRM_LAUNCHER_SERVE_REQUESTS_API_REQUEST_H
@@ -16,7 +15,7 @@
 #define API_LONGEST_STOP   1024 /* bytes */
 #define API_LONGEST_SCHEMA ((size_t)1 << 18)
 
-/* Why a request is refused, as OpenAI's clients expect it. Strings are constants but for `message`. */
+/* An error reply, as OpenAI's clients expect it. Strings are constants except `message`. */
 typedef struct api_error {
     int status; /* HTTP's */
     const char *type;
@@ -25,13 +24,13 @@ typedef struct api_error {
     char message[768];
 } api_error;
 
-/* Fills an error of `status` in; the type follows from the status. Returns false, so that checks can end with it. */
+/* Fills in an error; the type follows from `status`. Returns false, so that checks can end with it. */
 bool api_fail(api_error *error, int status, const char *param, const char *code, const char *format, ...)
     TRM_PRINTF(5, 6);
-/* The same for a failure that trm_last_error describes. */
+/* The same for a failure in trm_last_error. */
 bool api_fail_status(api_error *error, trm_status status, const char *param);
 
-/* What a request's text must look like; the text of the grammar is NULL where anything goes. */
+/* The output format; the text of the grammar is NULL if the format has none. */
 typedef enum api_format {
     API_FORMAT_TEXT,
     API_FORMAT_JSON,
@@ -41,61 +40,62 @@ typedef enum api_format {
     API_FORMAT_CHOICE
 } api_format;
 
-/* Whether tools are called: as the model likes, at least one, or the one named. */
+/* Whether tools are called: as the model decides, at least one, or the named one. */
 typedef enum tool_mode { TOOL_NONE, TOOL_AUTO, TOOL_REQUIRED, TOOL_NAMED } tool_mode;
-/* How a model writes its calls (tools.h). */
+/* The syntax in which a model writes tool calls (tools.h). */
 typedef enum tool_style { TOOLS_HERMES, TOOLS_MISTRAL, TOOLS_LLAMA } tool_style;
 
-/* API_MESSAGES: as Anthropic's clients send them. */
+/* API_MESSAGES: Anthropic's API. */
 typedef enum api_kind { API_COMPLETION, API_CHAT, API_RESPONSE, API_EMBEDDING, API_MESSAGES } api_kind;
 
-/* One prompt: text, or tokens where the client sent ids. */
+/* One prompt: text, or tokens if the client sent ids. */
 typedef struct api_prompt {
     const char *text; /* NULL: ids */
     int32_t *ids;     /* [n_ids] */
     size_t n_ids;
 } api_prompt;
 
-/* Everything is the arena's or the document's, which live as long as the request. */
+/* Everything belongs to the arena or the document, which live as long as the request. */
 typedef struct api_request {
     api_kind kind;
     trm_arena arena;
     trm_json_document *document;
     bool stream, include_usage, echo, ignore_eos, skip_special, include_stop, add_special;
     int32_t n, priority, min_tokens;
-    double timeout;     /* seconds until it is ended; 0: as long as the server allows */
-    int32_t best_of;    /* choices made for each prompt, of which n are replied */
-    int64_t max_tokens; /* -1: as far as the context goes */
+    double timeout;     /* time limit in seconds; 0: the server's */
+    int32_t best_of;    /* choices generated per prompt, of which n are returned */
+    int64_t max_tokens; /* -1: up to the context */
     float temperature, top_p, min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty;
     int32_t top_k;
     bool has_seed;
     uint64_t seed;
-    int32_t logprobs;        /* most likely tokens to report beside each token; -1: no logprobs */
-    int32_t prompt_logprobs; /* the same for the prompt's, told apart from the text */
+    int32_t logprobs;        /* number of most likely tokens to report with each token; -1: no logprobs */
+    int32_t prompt_logprobs; /* the same for prompt tokens, reported apart from the text */
     trm_logit_bias *biases;  /* [n_biases] */
     int32_t n_biases;
     const char *stops[API_MOST_STOPS];
     int32_t n_stops;
     int32_t stop_ids[TRM_MAX_STOP_TOKENS];
     int32_t n_stop_ids;
-    api_prompt *prompts; /* [n_prompts]; of chats of any kind there are none before the template is rendered */
+    api_prompt *prompts; /* [n_prompts]; for chats none before the template is rendered */
     int32_t n_prompts;
-    const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL where absent */
+    const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL if absent */
     bool base64;                                                         /* of EMBEDDING: numbers as base64 */
     int64_t dimensions;                                                  /* 0: all */
-    trm_embedding embedding;                                             /* how they are pooled */
+    trm_embedding embedding;                                             /* how embeddings are pooled */
     bool parallel_tools;
-    bool has_reasoning, reasoning_open, include_reasoning; /* the model thinks; the prompt ends in it; it is replied */
+    bool has_reasoning, reasoning_open,
+        include_reasoning; /* the model thinks; the prompt ends inside reasoning; the reply includes it */
     tool_mode tool_mode;
     tool_style tool_style;
     const char *tool_name; /* of NAMED */
     api_format format;
-    const char *format_key; /* what asked for it; NULL of TEXT */
-    const char *grammar;    /* schema, expression or grammar; of CHOICE a JSON array */
+    const char *format_key; /* the field that asked for it; NULL for TEXT */
+    const char *grammar;    /* schema, expression or grammar; for CHOICE a JSON array */
 } api_request;
 
-/* Reads a body of `size` bytes. `vocab` bounds token ids; a `model` that is none of `names` (NULL-terminated; NULL:
- * any) is refused with 404. On false the request is empty. */
+/* Parses a body of `size` bytes. `vocab` bounds token ids; a `model` that is not in `names` (NULL-terminated; NULL:
+ * any) is refused with 404. If false, the request is empty. */
 bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t vocab, const char *const *names,
                        api_request *request, api_error *error);
 void api_request_fini(api_request *request);

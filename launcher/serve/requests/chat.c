@@ -1,4 +1,4 @@
-/* Messages as templates want them: contents as one text, arguments of tool calls as objects. */
+/* Converts messages to the form that templates expect: contents as one text, arguments of tool calls as objects. */
 #include "launcher/serve/requests/chat.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/serve/json/json_value.h"
 
-/* Parts of text, a line each, as "content". */
+/* Writes the text parts, one per line, as "content". */
 static void write_parts(json_text *json, const trm_json *parts)
 {
     trm_bytes text = {0};
@@ -28,7 +28,7 @@ static void write_parts(json_text *json, const trm_json *parts)
     trm_bytes_fini(&text);
 }
 
-/* Clients send the arguments of a call as JSON in a string; templates print an object. */
+/* Clients send the arguments of a call as a JSON string; templates print an object. */
 static void write_arguments(json_text *json, const trm_json *arguments)
 {
     trm_json_document *document = NULL;
@@ -90,7 +90,7 @@ static void write_simple_message(json_text *json, const char *role, const char *
     json_end_object(json);
 }
 
-/* The messages of a request as a JSON array. */
+/* Writes the messages of a request as a JSON array. */
 static void write_messages(json_text *json, const api_request *request)
 {
     json_array(json, NULL);
@@ -122,7 +122,7 @@ static void write_messages(json_text *json, const api_request *request)
     json_end_array(json);
 }
 
-/* A text of JSON that ends with NUL. */
+/* JSON text that ends with NUL. */
 static const char *terminated(json_text *json)
 {
     if (json->status == TRM_OK) {
@@ -159,7 +159,7 @@ static trm_status render(const trm_chat_template *chat, api_request *request, js
     }
     request->prompts[0].text = kept;
     request->n_prompts = 1;
-    request->add_special = false; /* the template writes them */
+    request->add_special = false; /* the template adds them */
     return TRM_OK;
 }
 
@@ -168,7 +168,7 @@ bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error 
     json_text messages = {0}, tools = {0}, extra = {0};
     if (chat == NULL) {
         return api_fail(error, 400, "messages", "no_chat_template",
-                        "the model has no chat template; the server can be given one with --chat-template");
+                        "the model has no chat template; start the server with --chat-template");
     }
     trm_status status = render(chat, request, &messages, &tools, &extra);
     json_text_fini(&messages);

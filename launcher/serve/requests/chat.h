@@ -1,5 +1,5 @@
 /*
- * From messages to a prompt: what clients send, as chat templates expect it.
+ * Renders chat messages into a prompt.
  */
 #ifndef TRM_LAUNCHER_SERVE_REQUESTS_CHAT_H
 #define TRM_LAUNCHER_SERVE_REQUESTS_CHAT_H
@@ -8,8 +8,8 @@
 
 #include "launcher/serve/requests/api_request.h"
 
-/* Renders the messages of a CHAT or RESPONSE request into its only prompt, special tokens written out. `chat` is NULL
- * where the model has no template. */
+/* Renders the messages of a CHAT or RESPONSE request into its only prompt, special tokens written as text. `chat` is
+ * NULL if the model has no template. */
 bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error *error);
 
 #endif

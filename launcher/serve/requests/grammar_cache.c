@@ -1,4 +1,4 @@
-/* A small cache of compiled grammars, the least recently used one given up first. */
+/* A small LRU cache of compiled grammars. */
 #include "launcher/serve/requests/grammar_cache.h"
 
 #include <pthread.h>
@@ -7,10 +7,10 @@
 
 #include "base/error.h"
 
-#define MOST_KEPT 64 /* grammars without a user */
+#define MOST_KEPT 64 /* unused grammars to keep */
 
 struct cached_grammar {
-    cached_grammar *next; /* more recently used first */
+    cached_grammar *next; /* most recently used first */
     api_format format;
     char *text;
     trm_grammar *grammar;
@@ -62,7 +62,7 @@ void grammar_cache_destroy(grammar_cache *cache)
     free(cache);
 }
 
-/* With the lock held: the grammar, moved to the front. */
+/* Finds a grammar and moves it to the front. Call with the lock held. */
 static cached_grammar *find(grammar_cache *cache, api_format format, const char *text)
 {
     for (cached_grammar **at = &cache->first; *at != NULL; at = &(*at)->next) {
@@ -78,7 +78,7 @@ static cached_grammar *find(grammar_cache *cache, api_format format, const char 
     return NULL;
 }
 
-/* With the lock held: gives up what was not used for longest. */
+/* Evicts the least recently used grammars that have no user. Call with the lock held. */
 static void trim(grammar_cache *cache)
 {
     int32_t idle = 0;
@@ -117,7 +117,7 @@ trm_status grammar_cache_get(grammar_cache *cache, api_format format, const char
     pthread_mutex_lock(&cache->lock);
     cached_grammar *g = find(cache, format, text);
     pthread_mutex_unlock(&cache->lock);
-    if (g == NULL) { /* two threads may compile the same: both are kept until unused */
+    if (g == NULL) { /* two threads may compile the same grammar: both are kept until unused */
         trm_status status;
         g = calloc(1, sizeof(*g));
         char *copy = strdup(text);
@@ -165,7 +165,7 @@ void grammar_walk_fini(grammar_walk *walk)
     *walk = (grammar_walk){0};
 }
 
-/* Goes back to the newest state whose tokens are the first of those. */
+/* Goes back to the newest state whose tokens are a prefix of these. */
 static void go_back(grammar_walk *walk, const int32_t *tokens, int64_t n_tokens)
 {
     int64_t same = walk->oldest;
@@ -181,7 +181,7 @@ trm_status grammar_walk_mask(grammar_walk *walk, const int32_t *tokens, int64_t 
     for (; walk->seen < n_tokens; walk->seen++) {
         bool accepted;
         int64_t next = (walk->seen + 1) % GRAMMAR_WALK_STATES;
-        walk->oldest += walk->seen + 1 - walk->oldest == GRAMMAR_WALK_STATES; /* whose place it takes */
+        walk->oldest += walk->seen + 1 - walk->oldest == GRAMMAR_WALK_STATES; /* its slot is reused */
         trm_grammar_state_destroy(walk->states[next]);
         walk->states[next] = NULL;
         TRM_TRY(trm_grammar_state_copy(walk->states[walk->seen % GRAMMAR_WALK_STATES], &walk->states[next]));

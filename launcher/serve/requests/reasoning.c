@@ -1,4 +1,4 @@
-/* Reasoning told from the answer. */
+/* Separates reasoning from the answer. */
 #include "launcher/serve/requests/reasoning.h"
 
 #include <string.h>
@@ -24,7 +24,7 @@ static size_t trim(const char *text, size_t begin, size_t end)
     return end;
 }
 
-/* Where the closing mark begins, or, unless the text is at its end, a beginning of it; else size. */
+/* The position of the closing tag or, unless the text is at its end, of a prefix of it at the end; otherwise size. */
 static size_t find_close(const char *text, size_t at, size_t size, bool at_end, bool *whole)
 {
     size_t length = sizeof(REASONING_CLOSE) - 1;

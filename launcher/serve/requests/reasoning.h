@@ -1,6 +1,6 @@
 /*
- * Reasoning: models that think first write it between <think> and </think> at the beginning of their text, or go on
- * where their template has opened it.
+ * Reasoning: models that think write it between <think> and </think> at the beginning of their text, or their template
+ * opens it in the prompt.
  */
 #ifndef TRM_LAUNCHER_SERVE_REQUESTS_REASONING_H
 #define TRM_LAUNCHER_SERVE_REQUESTS_REASONING_H
@@ -11,16 +11,16 @@
 #define REASONING_OPEN  "<think>"
 #define REASONING_CLOSE "</think>"
 
-/* Where a text has reasoning, without spaces around it, and where its answer begins. */
+/* The position of reasoning in a text, without surrounding spaces, and of the answer. */
 typedef struct reasoning_parts {
     size_t begin, end; /* equal: none */
-    size_t content;    /* the text's size as long as there is no answer */
+    size_t content;    /* the text's size until there is an answer */
 } reasoning_parts;
 
-/* `open`: the prompt ends inside of reasoning. What may still become a mark or a space before one is in no part, unless
- * the text is at its end. */
+/* `open`: the prompt ends inside reasoning. Bytes that may still become a tag, or spaces before one, belong to no part
+ * unless the text is at its end. */
 reasoning_parts reasoning_find(const char *text, size_t size, bool open, bool at_end);
-/* Whether a prompt ends with an opened reasoning. */
+/* Whether a prompt ends inside reasoning. */
 bool reasoning_is_open(const char *prompt);
 
 #endif

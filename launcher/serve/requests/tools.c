@@ -1,4 +1,4 @@
-/* Declared tools to grammars, written calls to names and arguments. */
+/* Turns declared tools into grammars, and generated calls into names and arguments. */
 #include "launcher/serve/requests/tools.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ tool_style tools_style(const trm_tokenizer *tokenizer)
                                                               : TOOLS_HERMES;
 }
 
-/* The function of a tool; NULL if it is none. */
+/* The function of a tool; NULL if it has none. */
 static const trm_json *function_of(const trm_json *tool)
 {
     const trm_json *function = trm_json_get(tool, "function");
@@ -34,7 +34,7 @@ static const trm_json *function_of(const trm_json *tool)
 
 static void write_parameters(json_text *json, const char *key, const trm_json *function)
 {
-    /* Arguments are an object also where the schema does not say so. */
+    /* Arguments must be an object even if the schema does not say so. */
     static const char *const tells[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
     const trm_json *parameters = trm_json_get(function, "parameters");
     bool told = false;
@@ -84,13 +84,13 @@ static void write_required(json_text *json, const api_request *request)
     json_end_object(json);
 }
 
-/* The grammar of a call that must come. */
+/* The grammar of a forced call. */
 static bool force(api_request *request, const trm_json *function, api_error *error)
 {
     json_text json = {0};
     if (request->format != API_FORMAT_TEXT) {
         return api_fail(error, 400, "tool_choice", "invalid_value",
-                        "a forced tool call does not go with response_format");
+                        "a forced tool call cannot be combined with response_format");
     }
     if (function != NULL) {
         write_parameters(&json, NULL, function);
@@ -117,7 +117,7 @@ static bool check_tools(const api_request *request, api_error *error)
     for (const trm_json *tool = trm_json_first(request->tools); tool != NULL; tool = trm_json_next(tool), index++) {
         if (function_of(tool) == NULL) {
             return api_fail(error, 400, "tools", "invalid_value",
-                            "tools[%d] is no tool of type function with a name and an object of parameters", index);
+                            "tools[%d] is not a tool of type function with a name and a parameters object", index);
         }
     }
     return true;
@@ -132,7 +132,7 @@ bool tools_read(api_request *request, api_error *error)
         bool none = choice == NULL || (word != NULL && (strcmp(word, "none") == 0 || strcmp(word, "auto") == 0));
         request->tools = NULL;
         return none ||
-               api_fail(error, 400, "tool_choice", "invalid_value", "tool_choice asks for tools, but there are none");
+               api_fail(error, 400, "tool_choice", "invalid_value", "tool_choice needs tools, but there are none");
     }
     if (!check_tools(request, error)) {
         return false;
@@ -159,10 +159,10 @@ bool tools_read(api_request *request, api_error *error)
         }
     }
     return api_fail(error, 400, "tool_choice", "invalid_value",
-                    "tool_choice is none of none, auto, required and a function of tools");
+                    "tool_choice is not none, auto, required or a function of tools");
 }
 
-/* Where `word` begins in text, or where the text ends with a beginning of it; else size. */
+/* The position of `word` in text, or of a prefix of it at the end of the text; otherwise size. */
 static size_t find_word(const char *text, size_t size, const char *word, bool at_end)
 {
     size_t length = strlen(word);
@@ -204,7 +204,7 @@ void tool_calls_fini(tool_calls *calls)
     calls->count = 0;
 }
 
-/* Adds the call that a JSON object stands for. */
+/* Adds the call in a JSON object. */
 static bool add_call(tool_calls *calls, const trm_json *object)
 {
     const char *name = trm_json_string(trm_json_get(object, "name"));
@@ -238,7 +238,7 @@ static bool add_call(tool_calls *calls, const trm_json *object)
     return true;
 }
 
-/* Adds the calls of one JSON text: an object, or an array of them. */
+/* Adds the calls in a JSON text: an object, or an array of them. */
 static bool add_text(tool_calls *calls, const char *text, size_t size)
 {
     trm_json_document *document;

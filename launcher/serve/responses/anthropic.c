@@ -1,9 +1,9 @@
-/* The message object and its events. */
+/* Writes the message object and its events. */
 #include "launcher/serve/responses/anthropic.h"
 
 #include <string.h>
 
-/* Why a finished message ended, and at which of the stop sequences. */
+/* Why a finished message ended, and at which stop sequence. */
 static void write_end(json_text *json, const completion *c)
 {
     const choice *ch = &c->choices[0];
@@ -24,7 +24,7 @@ static void write_text(json_text *json, const char *key, const char *text, size_
     json_end_object(json);
 }
 
-/* Tokens that were found in the prefix cache are told apart from those that were run. */
+/* Cached prompt tokens are reported separately. */
 static void write_usage(json_text *json, const completion *c)
 {
     json_object(json, "usage");

@@ -1,4 +1,4 @@
-/* Tokens to text to replies: completions and chat completions. */
+/* Turns tokens into text and text into replies of completions and chat completions. */
 #include "launcher/serve/responses/completion.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "launcher/text/grammar/vocab.h"
 #include "launcher/text/strings/utf8.h"
 
-#define EVENT_BYTES 256 /* most events have less behind their head */
+#define EVENT_BYTES 256 /* the head of most events is longer than the rest */
 
 static uint64_t random_seed(void)
 {
@@ -103,13 +103,13 @@ void completion_destroy(completion *c)
     free(c);
 }
 
-/* The choice that has the prompt_logprobs of a choice's prompt. */
+/* The choice that holds the prompt_logprobs of a choice's prompt. */
 static choice *first_of_prompt(const choice *ch)
 {
     return &ch->owner->choices[ch->prompt * ch->owner->request.best_of];
 }
 
-/* How many tokens are reported beside each of the prompt: in the text's logprobs and in prompt_logprobs; -1: none. */
+/* Number of tokens to report with each prompt token, in the text's logprobs and in prompt_logprobs; -1: none. */
 static int32_t echoed_logprobs(const choice *ch)
 {
     return ch->owner->request.echo ? ch->owner->request.logprobs : -1;
@@ -162,7 +162,7 @@ static const char *prompt_text(const choice *ch)
     return text == NULL ? "" : text;
 }
 
-/* Logprobs. A token may be a part of a character: its text then has U+FFFD, its bytes are the part's. */
+/* Logprobs. A token may be part of a character: its text is then U+FFFD, its bytes are that part's. */
 
 static void write_token_text(json_text *json, const completion *c, const char *key, int32_t token, bool with_bytes)
 {
@@ -200,7 +200,7 @@ static void write_chat_logprob(choice *ch, const trm_serving_event *event)
     json_end_object(json);
 }
 
-/* Whether an object of top logprobs, which begins at byte `begin`, has a key. */
+/* Whether the object of top logprobs that begins at byte `begin` has a key. */
 static bool has_top(const json_text *tops, size_t begin, const trm_bytes *key)
 {
     json_text quoted = {0};
@@ -212,8 +212,8 @@ static bool has_top(const json_text *tops, size_t begin, const trm_bytes *key)
     return has;
 }
 
-/* The older form: four arrays side by side, top_logprobs as an object by the tokens' text. Of several tokens of one
- * text, such as parts of characters, that has the most likely one. */
+/* The legacy form: four parallel arrays, with top_logprobs as objects keyed by token text. Among tokens with the same
+ * text, such as parts of characters, the most likely one is kept. */
 static void write_logprob(choice *ch, const trm_serving_event *event)
 {
     write_token_text(&ch->logprob_tokens, ch->owner, NULL, event->token, false);
@@ -233,7 +233,7 @@ static void write_logprob(choice *ch, const trm_serving_event *event)
     trm_bytes_fini(&text);
 }
 
-/* Moves the offset behind a token of the prompt, by the characters that have become certain with it. */
+/* Moves the offset past a prompt token, by the characters that it completes. */
 static void pass_prompt_token(choice *ch, int32_t token)
 {
     const char *text;
@@ -262,7 +262,7 @@ static void write_echoed_logprob(choice *ch, int32_t token, const trm_serving_ev
     pass_prompt_token(ch, token);
 }
 
-/* One token by its id, as vLLM has them; rank 0: not among the most likely ones. */
+/* Writes one token by its id, as vLLM does; rank 0: not among the most likely tokens. */
 static void write_ranked(json_text *json, const completion *c, int32_t token, float logprob, int32_t rank)
 {
     char key[16];
@@ -278,7 +278,7 @@ static void write_ranked(json_text *json, const completion *c, int32_t token, fl
     json_end_object(json);
 }
 
-/* The token of the prompt, then the most likely ones. */
+/* Writes the prompt token, then the most likely ones. */
 static void write_prompt_logprob(choice *ch, const trm_serving_event *event)
 {
     json_text *json = &ch->prompt_logprobs;
@@ -300,7 +300,7 @@ static void write_prompt_logprob(choice *ch, const trm_serving_event *event)
     json_end_object(json);
 }
 
-/* The next token of the prompt; the first has no logprob, and no event. */
+/* Handles the next prompt token; the first has no logprob and no event. */
 static void take_prompt_token(choice *ch, int32_t token, const trm_serving_event *event)
 {
     ch->prompt_seen++;
@@ -312,7 +312,7 @@ static void take_prompt_token(choice *ch, int32_t token, const trm_serving_event
     }
 }
 
-/* A prompt of one token: no event tells of it. */
+/* A prompt of one token has no event. */
 static void write_only_token(choice *ch)
 {
     if (ch->n_prompt == 1 && ch->prompt_seen == 0) {
@@ -329,7 +329,7 @@ void choice_take_prompt(choice *ch, const trm_serving_event *event)
         take_prompt_token(ch, ch->tokens.data[0], NULL);
     }
     if (event->index == (int64_t)ch->prompt_seen && ch->prompt_seen < ch->n_prompt) {
-        take_prompt_token(ch, event->token, event); /* what a lost job has told already comes again */
+        take_prompt_token(ch, event->token, event); /* a restarted job repeats earlier events */
     }
 }
 
@@ -388,7 +388,7 @@ static void write_head(json_text *json, const completion *c, bool chunk)
     json_string(json, "model", c->model);
 }
 
-/* An event of a stream, up to its choices. Made for every token, so what all have alike is written once. */
+/* Begins a stream event, up to its choices. This runs for every token, so the common part is written once. */
 static void begin_event(json_text *json, completion *c)
 {
     if (c->head.size == 0) {
@@ -462,8 +462,8 @@ static void open_stream(completion *c)
     }
 }
 
-/* A line of the event to come: a blank line of its own would end an event without data, of which some clients make an
- * error (openai-go before 3.43: "unexpected end of JSON input"). */
+/* Writes a line of the next event. A comment followed by a blank line would be an event without data, which some
+ * clients take for an error (openai-go before 3.43: "unexpected end of JSON input"). */
 void completion_keep_open(completion *c)
 {
     if (!c->failed && c->n_finished < c->n_choices) {
@@ -516,7 +516,7 @@ static void begin_stream(completion *c)
     }
 }
 
-/* Sends text that has become certain, and the finish reason if there is one. */
+/* Sends completed text, and the finish reason if there is one. */
 static void send_chunk(choice *ch)
 {
     completion *c = ch->owner;
@@ -605,7 +605,7 @@ static double mean_likelihood(const choice *ch)
     return output > 0 ? ch->likelihood / (double)output : 0.0;
 }
 
-/* The best n of each prompt's best_of choices, the most likely first; in their order where they are as many. */
+/* Chooses the best n of each prompt's best_of choices, most likely first; keeps the order if n equals best_of. */
 static void write_whole_choices(json_text *json, completion *c)
 {
     int32_t n = c->request.n, best_of = c->request.best_of, index = 0;

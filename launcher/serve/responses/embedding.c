@@ -1,4 +1,4 @@
-/* Hidden states to the embeddings of a reply. */
+/* Turns hidden states into embedding replies. */
 #include "launcher/serve/responses/embedding.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ trm_status embedding_keep(choice *ch, const float *values, int64_t n)
     return TRM_OK;
 }
 
-/* Numbers as clients ask for them to save bytes: their bytes, the least significant first, in base 64. */
+/* Writes the numbers as base64 of their little-endian bytes, which clients ask for to save bytes. */
 static void write_base64(json_text *json, const float *values, int64_t n)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -37,7 +37,7 @@ void http_exchange_release(http_exchange *x)
     }
 }
 
-/* With the lock held: `connection` is gone as soon as `gone` is set, which happens under this lock too. */
+/* Call with the lock held: once `gone` is set, which happens under this lock too, `connection` is invalid. */
 static void wake(http_exchange *x)
 {
     if (x->sleeping && !atomic_load(&x->gone)) {

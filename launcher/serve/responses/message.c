@@ -1,4 +1,4 @@
-/* Texts of chats as messages and deltas. */
+/* Turns the text of chats into messages and deltas. */
 #include "launcher/serve/responses/message.h"
 
 #include <stdio.h>
@@ -8,19 +8,19 @@
 #include "launcher/serve/requests/reasoning.h"
 #include "launcher/serve/requests/tools.h"
 
-/* The parts of a choice's text as far as they are certain. */
+/* The parts of a choice's text, as far as they are complete. */
 typedef struct parts {
     reasoning_parts reasoning;
-    size_t content; /* where content ends and calls may begin */
+    size_t content; /* end of content, where calls may begin */
 } parts;
 
-/* Whether calls are to be found in the text, by their marks. */
+/* Whether the text may contain marked tool calls. */
 static bool writes_calls(const api_request *asked)
 {
     return asked->tool_mode == TOOL_AUTO || asked->tool_mode == TOOL_REQUIRED;
 }
 
-/* How much of a text is content: the rest is, or may become, tool calls. */
+/* Length of the content of a text; the rest is, or may become, tool calls. */
 static size_t content_size(const choice *ch, const char *text, size_t size)
 {
     const api_request *asked = &ch->owner->request;
@@ -49,13 +49,13 @@ static parts find_parts(const choice *ch)
     return p;
 }
 
-/* Walks the stream of a finished choice to the end of its text and adds the whole calls on the way to `calls`, which
- * may be NULL where a part of them has been told. Returns whether the text ends within a call, by a stop string: nobody
- * can make that one. */
+/* Walks the tool stream of a finished choice to the end of its text and adds complete calls to `calls`, which may be
+ * NULL if some were streamed already. Returns whether the text ends within a call, at a stop string: such a call cannot
+ * be executed. */
 static bool walk_calls(const choice *ch, size_t start, tool_calls *calls)
 {
     const char *text = ch->sink.text;
-    tool_stream stream = ch->calls; /* looked at, not moved on */
+    tool_stream stream = ch->calls; /* a copy: the stream does not advance */
     tool_piece piece;
     while (tool_stream_next(&stream, &ch->owner->request, text, start, ch->sink.size, &piece)) {
         if (calls == NULL || piece.name == NULL || stream.state != TOOL_STREAM_CLOSING) {
@@ -72,7 +72,7 @@ static bool walk_calls(const choice *ch, size_t start, tool_calls *calls)
     return stream.state == TOOL_STREAM_ARGUMENTS;
 }
 
-/* The calls of a finished choice; without any, all that is no reasoning is content. */
+/* The tool calls of a finished choice; without any, everything except reasoning is content. */
 static void take_calls(choice *ch, parts *p, tool_calls *calls)
 {
     const api_request *asked = &ch->owner->request;
@@ -85,7 +85,7 @@ static void take_calls(choice *ch, parts *p, tool_calls *calls)
                                                         : tools_parse(asked->tool_style, text, size, calls);
         if (asked->stream) {
             cut = walk_calls(ch, start, NULL);
-        } else if (!parsed) { /* calls with other text behind them or one that is cut, as a stream has them */
+        } else if (!parsed) { /* calls followed by other text or by an incomplete call, as streamed */
             (void)walk_calls(ch, start, calls);
         }
     }
@@ -120,7 +120,7 @@ static void write_call(json_text *json, const choice *ch, int32_t index, bool ch
     json_end_object(json);
 }
 
-/* Calls from the first-th on. */
+/* Writes calls `first` and later. */
 static void write_calls(json_text *json, const choice *ch, bool chunk, const tool_calls *calls, int32_t first)
 {
     for (int32_t i = first; i < calls->count; i++) {
@@ -170,14 +170,14 @@ bool message_has_more(const choice *ch)
 {
     const api_request *asked = &ch->owner->request;
     parts p = find_parts(ch);
-    tool_stream calls = ch->calls; /* looked at, not moved on */
+    tool_stream calls = ch->calls; /* a copy: the stream does not advance */
     tool_piece piece;
     bool reasoning = asked->include_reasoning && p.reasoning.end > later(ch->told_reasoning, p.reasoning.begin);
     return reasoning || p.content > later(ch->told, p.reasoning.content) ||
            (writes_calls(asked) && tool_stream_next(&calls, asked, ch->sink.text, p.content, ch->sink.certain, &piece));
 }
 
-/* Calls that are being written, and at the end those that were not told while they were. */
+/* Streams tool calls as they are generated; at the end, those that were not streamed. */
 static void write_call_pieces(json_text *json, choice *ch, size_t start, const tool_calls *calls)
 {
     const api_request *asked = &ch->owner->request;

@@ -1,16 +1,15 @@
 /*
- * What the text of a chat's choice comes to: reasoning, content and tool calls, as a message or as the pieces of a
- * stream.
+ * The parts of a chat choice's text, reasoning, content and tool calls, as a message or as deltas of a stream.
  */
 #ifndef TRM_LAUNCHER_SERVE_RESPONSES_MESSAGE_H
 #define TRM_LAUNCHER_SERVE_RESPONSES_MESSAGE_H
 
 #include "launcher/serve/responses/completion.h"
 
-/* The message of a finished choice; its finish reason may become "tool_calls". */
+/* Writes the message of a finished choice; may change its finish reason to "tool_calls". */
 void message_write(json_text *json, choice *ch);
-/* What a stream has not told yet and is certain, as "delta". With `json` NULL only whether there is anything. At the
- * end the finish reason may become "tool_calls". */
+/* Writes what is complete and not yet streamed as "delta". If `json` is NULL, only says whether there is anything. At
+ * the end it may change the finish reason to "tool_calls". */
 bool message_has_more(const choice *ch);
 void message_write_delta(json_text *json, choice *ch);
 

@@ -1,10 +1,10 @@
-/* The response object and its events. */
+/* Writes the response object and its events. */
 #include "launcher/serve/responses/response.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Logprobs of the message's tokens from a place of their text on; none where they are not asked for. */
+/* Writes the logprobs of the message's tokens from a position of their text on, if requested. */
 static void write_logprobs(json_text *json, const choice *ch, size_t from)
 {
     const trm_bytes *all = &ch->logprobs.bytes;
@@ -16,7 +16,7 @@ static void write_logprobs(json_text *json, const choice *ch, size_t from)
     json_end_array(json);
 }
 
-/* The text; with `ch` NULL before there is any. */
+/* Writes the text; `ch` is NULL before there is any. */
 static void write_part(json_text *json, const char *key, const choice *ch)
 {
     json_object(json, key);
@@ -30,7 +30,7 @@ static void write_part(json_text *json, const char *key, const choice *ch)
     json_end_object(json);
 }
 
-/* The message; its text once it is finished. */
+/* Writes the message; its text once it is finished. */
 static void write_item(json_text *json, const char *key, const completion *c, const char *status, bool finished)
 {
     char id[64];
@@ -117,7 +117,7 @@ static json_text begin_event(completion *c, const char *type)
     return json;
 }
 
-/* Where text of the message goes. */
+/* Writes where text of the message belongs. */
 static void write_place(json_text *json, const completion *c)
 {
     char id[64];

@@ -1,15 +1,15 @@
-/* Calls found while they are written. */
+/* Parses tool calls while they are generated. */
 #include "launcher/serve/responses/tool_stream.h"
 
 #include <string.h>
 
 #include "launcher/serve/requests/tools.h"
 
-/* Reading a text that may end anywhere. */
+/* Reads a text that may end anywhere. */
 typedef struct reader {
     const char *text;
     size_t at, size;
-    bool short_of; /* the text ended where more must come */
+    bool short_of; /* the text ended before the next part was complete */
 } reader;
 
 static void skip_spaces(reader *r)
@@ -19,7 +19,7 @@ static void skip_spaces(reader *r)
     }
 }
 
-/* Reads a word, after spaces. Where the text ends within it, more is needed. */
+/* Reads a word after white space; sets `more` if the text ends within it. */
 static bool read_word(reader *r, const char *word)
 {
     skip_spaces(r);
@@ -59,7 +59,7 @@ static bool is_declared(const api_request *request, const char *name, size_t siz
     return false;
 }
 
-/* Reads a name between quotes; one that needs escapes is left to the end of the text. */
+/* Reads a quoted name. Names with escapes are left to the parser at the end of the text. */
 static bool read_name(reader *r, const char **name, size_t *size)
 {
     if (!read_word(r, "\"")) {
@@ -76,7 +76,7 @@ static bool read_name(reader *r, const char **name, size_t *size)
     return memchr(begin, '\\', *size) == NULL;
 }
 
-/* Marks before a call that is the stream's `count`-th. Calls that must come are an array, whatever the style. */
+/* Reads the marks before call number `count`. Forced calls are an array in every syntax. */
 static bool read_marks(reader *r, const api_request *request, int32_t count)
 {
     if (request->tool_mode == TOOL_REQUIRED) {
@@ -99,7 +99,7 @@ static bool read_marks(reader *r, const api_request *request, int32_t count)
     return false;
 }
 
-/* Everything up to the arguments of a call, whose brace is not passed. */
+/* Reads everything up to the arguments of a call, whose brace stays unread. */
 static bool read_opening(reader *r, const tool_stream *stream, const api_request *request, tool_piece *piece)
 {
     if (!read_marks(r, request, stream->count) || !read_word(r, "{") || !read_word(r, "\"name\"") ||
@@ -118,7 +118,7 @@ static bool read_closing(reader *r, const api_request *request)
     return read_word(r, "}") && (!marked || read_word(r, "</tool_call>"));
 }
 
-/* Where the arguments end, or the text. */
+/* The end of the arguments, or of the text. */
 static size_t pass_arguments(tool_stream *stream, const char *text, size_t size)
 {
     size_t at = stream->at;

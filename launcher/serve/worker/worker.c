@@ -1,4 +1,4 @@
-/* Requests from the socket into the scheduler, events back. */
+/* Passes requests from the socket to the scheduler, and events back. */
 #include "launcher/serve/worker/worker.h"
 
 #include <errno.h>
@@ -19,12 +19,12 @@
 #include "launcher/serve/requests/grammar_cache.h"
 
 #define HEARTBEAT_MS   100
-#define IDLE_MS        200 /* ranks that follow hear from rank 0 at least so often */
+#define IDLE_MS        200 /* rank 0 sends to its followers at least this often */
 #define STATS_SECONDS  0.1
-#define ORPHAN_SECONDS 3    /* a rank whose front end is gone has this long to end in order */
-#define FRONT_SECONDS  60.0 /* for the front end to answer a rank that has connected */
+#define ORPHAN_SECONDS 3    /* time for a rank to finish after its front end is gone */
+#define FRONT_SECONDS  60.0 /* time for the front end to answer a new connection */
 
-/* A live request that follows a grammar. */
+/* The grammar state of a live request. */
 typedef struct request_grammar request_grammar;
 struct request_grammar {
     request_grammar *next;
@@ -37,12 +37,12 @@ struct worker {
     int heartbeat_fd;
     channel lead; /* of rank 0 */
     pthread_t thread;
-    bool thread_runs; /* the heartbeat thread was started */
+    bool thread_runs; /* the heartbeat thread runs */
     atomic_bool stop;
     heartbeats memory;
     heartbeat *own;
     bool ended;              /* the front end has said so, or is gone */
-    grammar_cache *grammars; /* NULL until a request asks for a grammar */
+    grammar_cache *grammars; /* NULL until a request has a grammar */
     request_grammar *constrained;
 };
 
@@ -68,7 +68,7 @@ static trm_status connect_to(const char *path, int *result)
     return TRM_OK;
 }
 
-/* Sends all of it; the front end always reads. */
+/* Sends everything; the front end always reads. */
 static bool send_all(int fd, const char *data, size_t size)
 {
     while (size > 0) {
@@ -112,7 +112,7 @@ void worker_note_heard(void *user, bool has_step)
     atomic_store(&own->busy, has_step);
 }
 
-/* Beats until told to stop. A front end that is gone ends this process, in case nothing else does. */
+/* Sends heartbeats until told to stop. Ends this process if the front end is gone, in case nothing else does. */
 static void *heartbeat_main(void *user)
 {
     worker *w = user;
@@ -145,7 +145,7 @@ static trm_status greet(const worker *w, int fd, bool leads)
     TRM_TRY(ipc_write(&frame, IPC_HELLO, &hello, sizeof(hello)));
     bool sent = send_all(fd, frame.data, frame.size);
     trm_bytes_fini(&frame);
-    return sent ? TRM_OK : trm_fail(TRM_ERROR_IO, "cannot greet the front end");
+    return sent ? TRM_OK : trm_fail(TRM_ERROR_IO, "cannot send a hello to the front end");
 }
 
 trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result)
@@ -153,7 +153,7 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
     worker *w = calloc(1, sizeof(*w));
     trm_status status;
     if (w == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a rank's connection");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the connection of a rank");
     }
     w->rank = rank;
     w->ranks = ranks;
@@ -171,7 +171,7 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
         TRM_TRY_GOTO(status, greet(w, fd, true), destroy);
     }
     if (pthread_create(&w->thread, NULL, heartbeat_main, w) != 0) {
-        status = trm_fail(TRM_ERROR_INTERNAL, "cannot start the thread that beats");
+        status = trm_fail(TRM_ERROR_INTERNAL, "cannot start the heartbeat thread");
         goto destroy;
     }
     w->thread_runs = true;
@@ -234,7 +234,7 @@ static trm_status mask_tokens(void *user, uint64_t id, const int32_t *tokens, in
     return grammar_walk_mask(&g->walk, tokens, n_tokens, mask);
 }
 
-/* The grammar of a request that asks for one. */
+/* Opens the grammar of a request, if it has one. */
 static trm_status add_grammar_walk(worker *w, const worker_engine *engine, ipc_submission *submission)
 {
     cached_grammar *used;
@@ -300,11 +300,11 @@ static trm_status take_frame(worker *w, const worker_engine *engine, const ipc_f
         w->ended = true;
         return TRM_OK;
     default:
-        TRM_FAIL(TRM_ERROR_IO, "message of kind %d is not for a rank", (int)frame->kind);
+        TRM_FAIL(TRM_ERROR_IO, "message of kind %d is not for ranks", (int)frame->kind);
     }
 }
 
-/* What has arrived, or a short wait if there is nothing to do. */
+/* Handles what has arrived; waits briefly if there is nothing to do. */
 static trm_status take_requests(worker *w, const worker_engine *engine)
 {
     bool closed, found, work = trm_scheduler_has_work(engine->scheduler);
@@ -345,7 +345,7 @@ static void add_stall(void *user, const char *layer, double seconds)
                         : lines->status;
 }
 
-/* Where weights stream: what layers waited for them, once a step was looked at. */
+/* With streamed weights, sends the waits of layers after each profiled step. */
 static trm_status tell_stalls(worker *w, const worker_engine *engine, int64_t *told)
 {
     stall_lines lines = {0};

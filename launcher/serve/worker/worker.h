@@ -1,5 +1,6 @@
 /*
- * A rank of a serving job: its connections to the front end, its beat, and on rank 0 the loop that feeds the scheduler.
+ * A rank of a serving job: its connections to the front end, its heartbeat, and on rank 0 the loop that feeds the
+ * scheduler.
  */
 #ifndef TRM_LAUNCHER_SERVE_WORKER_WORKER_H
 #define TRM_LAUNCHER_SERVE_WORKER_WORKER_H
@@ -9,19 +10,20 @@
 #include <trireme/tokenizer.h>
 
 #define WORKER_SOCKET_VARIABLE   "TRIREME_SERVE_SOCKET"
-#define WORKER_STARTING_VARIABLE "TRIREME_SERVE_STARTING" /* how many replicas start at this time */
+#define WORKER_STARTING_VARIABLE "TRIREME_SERVE_STARTING" /* number of replicas that start at this time */
 
 typedef struct worker worker;
 
-/* Connects to the front end's socket and begins to beat. */
+/* Connects to the socket of the front end and starts the heartbeat. */
 trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result);
-/* Tells the front end of a failure, trm_last_error its cause; whether it was told, as only rank 0 does. */
+/* Reports a failure, with trm_last_error as its cause, to the front end. Returns whether it was reported: only rank 0
+ * does. */
 bool worker_tell_failure(worker *w, trm_status failure);
 void worker_destroy(worker *w);
 
-/* A step of this rank: a trm_step_fn, `user` the worker. */
+/* Counts a step of this rank: a trm_step_fn with the worker as `user`. */
 void worker_note_step(void *user, const trm_step_times *times);
-/* This rank, which follows, looks for a step, has one, or has made it: a trm_heard_fn. */
+/* Counts that this follower polls for a step, gets one, or has finished it: a trm_heard_fn. */
 void worker_note_heard(void *user, bool has_step);
 
 typedef struct worker_engine {
