@@ -1,5 +1,4 @@
-/* `trireme bench`: tokens per second, latencies, and the time of every layer, on a model or on random weights of a
- * named shape. */
+/* `trireme bench`: tokens per second, latencies and layer times of a model, or of a named shape with random weights. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,17 +16,16 @@ typedef struct bench_run {
 } bench_run;
 
 typedef struct profile_row {
-    char layer[96]; /* the layer's name with digits between dots made "*", so that repeated blocks add up */
+    char layer[96]; /* layer name with digits between dots replaced by "*", so that repeated blocks add up */
     char kernel[48];
     trm_layer_kind kind;
     double milliseconds;
     int32_t layers;
-    int32_t order; /* place among all rows when they run, by the first of the layers */
+    int32_t order; /* order of execution: index of the first of the layers */
 } profile_row;
 
 #define MAX_PROFILE_ROWS 256
-/* Decode steps that a profile is the mean of; and where weights stream and no profile is asked for, what layers wait
- * for them. */
+/* Decode steps averaged by a profile, or, with streamed weights and no profile, by the list of waits for weights. */
 #define PROFILE_STEPS 16
 #define STALL_STEPS   4
 
@@ -43,12 +41,12 @@ typedef struct bench_command {
     int32_t n_runs;
     profile_row rows[MAX_PROFILE_ROWS];
     int32_t n_rows;
-    stall_list stalls; /* where weights stream: of a step of the profile */
-    double *step_ends; /* of the last run's tokens of sequence 0, seconds */
+    stall_list stalls; /* with streamed weights: of one profiled step */
+    double *step_ends; /* seconds between tokens of sequence 0 in the last run */
     int64_t n_step_ends;
     bool profiles;      /* in the profiling run */
     int64_t n_started;  /* sequences of the profiling run whose prompt is done */
-    trm_status started; /* whether profiling could be switched on */
+    trm_status started; /* whether profiling was enabled */
 } bench_command;
 
 static bool take_token(void *user, int32_t request, int32_t token)
@@ -57,7 +55,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
     (void)token;
     job_take_token(&c->job);
     if (c->profiles) {
-        if (c->requests[request].n_generated == 1 && ++c->n_started == c->batch) { /* now steps only decode */
+        if (c->requests[request].n_generated == 1 && ++c->n_started == c->batch) { /* from here on steps only decode */
             c->started = trm_context_set_profiling(trm_generator_context(c->job.generator), true);
         }
         return c->started == TRM_OK;
@@ -68,7 +66,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
     return true;
 }
 
-/* The same pseudo-random tokens on every rank. */
+/* Fills in the same pseudo-random tokens on every rank. */
 static void make_prompts(bench_command *c, int64_t vocab)
 {
     uint64_t state = (uint64_t)settings_integer(c->all, SETTING_SEED) * 2 + 1;
@@ -123,7 +121,7 @@ static int compare_rows(const void *a, const void *b)
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Without tokens after the first there are only the prompts to look at. */
+/* With a single token per prompt there are no decode steps: the profile is of prompt steps. */
 static bool profiles_prompts(const bench_command *c)
 {
     return c->tokens == 1;
@@ -134,13 +132,13 @@ static int64_t profile_steps(const bench_command *c)
     return settings_flag(c->all, SETTING_PROFILE) ? PROFILE_STEPS : STALL_STEPS;
 }
 
-/* Whether layers are to be looked at one by one. */
+/* Whether steps are profiled layer by layer. */
 static bool profiles(const bench_command *c)
 {
     return settings_flag(c->all, SETTING_PROFILE) || strcmp(settings_text(c->all, SETTING_WEIGHT_BUDGET), "off") != 0;
 }
 
-/* Mean layer times of the decode steps after the prompts, or of the prompts' own steps. */
+/* Averages layer times over the decode steps after the prompts, or over the prompt steps. */
 static trm_status profile(bench_command *c)
 {
     trm_context *context = trm_generator_context(c->job.generator);
@@ -170,7 +168,7 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* A figure over all runs. */
+/* Statistics over all runs. */
 typedef struct figure {
     double least, median, most;
 } figure;
@@ -191,7 +189,7 @@ static trm_status summarize(bench_command *c, summary *s)
     size_t n = (size_t)(c->n_runs > c->tokens ? c->n_runs : c->tokens);
     double *values = calloc(n + 1, sizeof(*values));
     if (values == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu figures", n);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu statistics", n);
     }
     *s = (summary){0};
     for (int32_t i = 0; i < c->n_runs; i++) {
@@ -226,7 +224,7 @@ static trm_status summarize(bench_command *c, summary *s)
     return TRM_OK;
 }
 
-/* Milliseconds of a step by what they go to, from the profile. */
+/* Splits the milliseconds of a profiled step by kind of work. */
 static void split_time(const bench_command *c, double *compute, double *communication, double *waiting)
 {
     *compute = *communication = *waiting = 0;
@@ -237,7 +235,7 @@ static void split_time(const bench_command *c, double *compute, double *communic
     }
 }
 
-/* Bytes that a decode step copies; *least: the seconds it takes at least. */
+/* Bytes that a decode step copies; *least: the minimum seconds of the step. */
 static size_t streamed_bytes(const bench_command *c, const trm_streaming_info *info, double *least)
 {
     const bool few = c->batch <= TRM_HOST_COMPUTE_ROWS;
@@ -282,7 +280,8 @@ static void print_json(const bench_command *c, const summary *s)
     report_integer(&r, "device_bytes_per_rank", (int64_t)limits.memory.total);
     report_streaming(&r, &limits.streaming);
     report_speculation(&r, last);
-    if (limits.streaming.on && c->tokens > 1 && last->drafted_tokens == 0) { /* else a step gives several tokens */
+    if (limits.streaming.on && c->tokens > 1 &&
+        last->drafted_tokens == 0) { /* otherwise a step yields several tokens */
         double least, rate = (double)streamed_bytes(c, &limits.streaming, &least) / s->step.median;
         report_number(&r, "streamed_bytes_per_second", rate);
         report_number(&r, "link_share", rate / limits.streaming.link_rate);
@@ -346,24 +345,25 @@ static void print_table(const bench_command *c, const summary *s)
     trm_generator_get_limits(c->job.generator, &limits);
     const trm_generate_stats *last = &c->runs[c->n_runs - 1].stats;
     if (last->drafted_tokens > 0) {
-        printf("last run: %lld tokens in %lld steps, %lld of %lld drafted ones were right\n",
+        printf("last run: %lld tokens in %lld steps, %lld of %lld draft tokens accepted\n",
                (long long)last->generated_tokens, (long long)last->steps, (long long)last->accepted_tokens,
                (long long)last->drafted_tokens);
     }
-    if (limits.streaming.on && c->tokens > 1 && last->drafted_tokens == 0) { /* else a step gives several tokens */
+    if (limits.streaming.on && c->tokens > 1 &&
+        last->drafted_tokens == 0) { /* otherwise a step yields several tokens */
         double least;
         const size_t streamed = streamed_bytes(c, &limits.streaming, &least);
         const double rate = (double)streamed / s->step.median;
-        printf("weights streamed: %s GB per step, %s GB/s while decoding, %.1f %% of the link (%s GB/s)\n",
+        printf("streamed weights: %s GB per step, %s GB/s while decoding, %.1f %% of the link (%s GB/s)\n",
                trm_number_text((double)streamed / 1e9, 3).text, trm_number_text(rate / 1e9, 2).text,
                rate / limits.streaming.link_rate * 100, trm_number_text(limits.streaming.link_rate / 1e9, 2).text);
-        printf("decode step, least by the plan: %.3f ms, %.1f %% of the median\n", least * 1e3,
+        printf("decode step, lower bound of the plan: %.3f ms, %.1f %% of the median\n", least * 1e3,
                least / s->step.median * 100);
     }
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);
-    stall_list_print(&c->stalls, profiles_prompts(c) ? "waiting for weights in a prompt's step"
-                                                     : "waiting for weights in a decode step");
+    stall_list_print(&c->stalls,
+                     profiles_prompts(c) ? "waits for weights in a prompt step" : "waits for weights in a decode step");
     if (settings_flag(c->all, SETTING_PROFILE)) {
         double compute, communication, waiting;
         split_time(c, &compute, &communication, &waiting);
@@ -393,8 +393,8 @@ static trm_status allocate(bench_command *c)
     return TRM_OK;
 }
 
-/* Opens the model, checks that the load fits it and allocates what the runs need. `context` is what one sequence
- * will need: a cache for the whole context of the model would measure the same and may not fit. */
+/* Opens the model, checks that the load fits and allocates what the runs need. The cache holds `context` tokens per
+ * sequence: one for the model's whole context would give the same times and may not fit. */
 static trm_status prepare_bench(bench_command *c, int64_t *context)
 {
     c->job.began = wall_seconds();
@@ -409,8 +409,7 @@ static trm_status prepare_bench(bench_command *c, int64_t *context)
     int64_t given = settings_integer(c->all, SETTING_CONTEXT), needed = c->prompt_tokens + new_tokens;
     int64_t most = given > 0 ? given : info.context_length;
     if (most > 0 && needed > most) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "%lld prompt tokens and %lld new ones are more than the context of %lld tokens",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%lld prompt tokens and %lld new tokens exceed the context of %lld tokens",
                  (long long)c->prompt_tokens, (long long)new_tokens, (long long)most);
     }
     *context = given > 0 ? given : needed;
@@ -442,7 +441,7 @@ static trm_status bench(bench_command *c, bool *alike)
     if (status == TRM_OK && profiles(c)) {
         status = profile(c);
     }
-    if (status == TRM_OK && c->job.talks) {
+    if (status == TRM_OK && c->job.is_leader) {
         if (settings_flag(c->all, SETTING_JSON)) {
             print_json(c, &s);
         } else {

@@ -1,4 +1,4 @@
-/* `trireme bench serve`: load on a server and what it makes of it. */
+/* `trireme bench serve`: loads a server and reports its throughput and latency. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -63,14 +63,14 @@ static void print_figures(const load_report *done, const load_figures *f)
 {
     const load_options *o = &done->options;
     printf("%s: %d requests completed, %d failed, in %.2f s\n", done->model, f->completed, f->failed, done->seconds);
-    printf("%s requests/s, %s output tokens/s, %s tokens/s in all\n", trm_number_text(f->requests_per_second, 2).text,
+    printf("%s requests/s, %s output tokens/s, %s total tokens/s\n", trm_number_text(f->requests_per_second, 2).text,
            trm_number_text(f->output_per_second, 1).text, trm_number_text(f->total_per_second, 1).text);
     if (o->goal_first > 0 || o->goal_token > 0) {
         printf("%s requests/s within the goals\n", trm_number_text(f->goodput, 2).text);
     }
     printf("%-22s %10s %10s %10s %10s\n", "ms", "mean", "p50", "p90", "p99");
     print_row("first token", &f->first);
-    print_row("per token after it", &f->per_token);
+    print_row("per later token", &f->per_token);
     print_row("between pieces", &f->gap);
     print_row("whole request", &f->whole);
 }

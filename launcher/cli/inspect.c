@@ -1,4 +1,4 @@
-/* `trireme inspect`: what a model is, its network after each stage and per rank, memory, the system, the settings. */
+/* `trireme inspect`: a model, its network after each stage, its memory per rank, the system, the settings. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +115,7 @@ static void report_model(report *r, const trm_model *model)
 
 typedef struct stage_printer {
     const char *wanted;
-    char *text; /* of the stage asked for */
+    char *text; /* of the requested stage */
 } stage_printer;
 
 static void keep_stage(void *user, const char *stage, const trm_network *network)
@@ -126,7 +126,7 @@ static void keep_stage(void *user, const char *stage, const trm_network *network
     }
 }
 
-/* Plans the model for one rank; the plan is NULL-safe to destroy. */
+/* Plans the model for one rank. The plan may be NULL on failure. */
 static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank, stage_printer *printer,
                             trm_plan **plan, int64_t *tokens)
 {
@@ -165,11 +165,11 @@ static void print_memory(const trm_memory_plan *m, const trm_streaming_info *str
     if (text[0] != '\0') {
         printf("  %s, %s\n", text, rates);
     }
-    describe_hosting(streaming, text, sizeof(text));
+    describe_cpu_offload(streaming, text, sizeof(text));
     if (text[0] != '\0') {
         printf("  %s\n", text);
     }
-    stall_list_print(stalls, "  waiting for weights in such a step");
+    stall_list_print(stalls, "  waits for weights in such a step");
 }
 
 static void report_memory(report *r, const trm_memory_plan *m, const trm_streaming_info *streaming,
@@ -191,9 +191,9 @@ static void report_memory(report *r, const trm_memory_plan *m, const trm_streami
     report_close(r);
 }
 
-/* What each rank keeps in memory. */
+/* The memory plan of every rank. */
 typedef struct memory_table {
-    int32_t ranks; /* 0 if it was not asked for */
+    int32_t ranks; /* 0 if not requested */
     trm_memory_plan memory[TRM_MAX_RANKS];
     trm_streaming_info streaming[TRM_MAX_RANKS];
     stall_list stalls[TRM_MAX_RANKS];

@@ -38,7 +38,7 @@ typedef struct run_command {
     int32_t n_prompts, capacity;
     trm_request *requests;    /* [n_prompts] while generating */
     trm_status sink_status;   /* of the first sink that failed */
-    trm_generate_stats stats; /* summed over all rounds */
+    trm_generate_stats stats; /* totals of all rounds */
 } run_command;
 
 static trm_status add_prompt(run_command *c, const char *text, size_t size)
@@ -114,7 +114,7 @@ static trm_status add_file(run_command *c, const char *path)
     return status;
 }
 
-/* How often "-" stands for stdin among the prompts or files. */
+/* Number of prompts or files that are "-", which stands for stdin. */
 static int32_t count_stdin(const settings *all, setting_id id)
 {
     int32_t n = 0;
@@ -124,13 +124,13 @@ static int32_t count_stdin(const settings *all, setting_id id)
     return n;
 }
 
-/* Prompts from flags, files and stdin, in this order. Rank 0 only: other ranks may have neither. */
+/* Collects prompts from options, files and stdin, in this order. Rank 0 only: the files may exist nowhere else. */
 static trm_status collect_prompts(run_command *c)
 {
     const settings *all = c->all;
     const int32_t n_stdin = count_stdin(all, SETTING_PROMPT) + count_stdin(all, SETTING_FILE);
     if (n_stdin > 1) { /* the second would be empty */
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d prompts are \"-\", which stands for stdin, expected one", n_stdin);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d prompts are \"-\" (stdin), expected at most one", n_stdin);
     }
     for (int32_t i = 0; i < all->list_counts[SETTING_PROMPT]; i++) {
         const char *text = all->lists[SETTING_PROMPT][i];
@@ -146,15 +146,15 @@ static trm_status collect_prompts(run_command *c)
     return TRM_OK;
 }
 
-/* Gives every rank rank 0's prompts. */
+/* Broadcasts the prompts of rank 0. */
 static trm_status share_prompts(run_command *c)
 {
     int64_t n = c->n_prompts;
     TRM_TRY(trm_world_broadcast(c->job.world, &n, sizeof(n), 0));
     for (int64_t i = 0; i < n; i++) {
-        uint64_t size = c->job.talks ? c->prompts[i].size : 0;
+        uint64_t size = c->job.is_leader ? c->prompts[i].size : 0;
         TRM_TRY(trm_world_broadcast(c->job.world, &size, sizeof(size), 0));
-        if (!c->job.talks) {
+        if (!c->job.is_leader) {
             char *text = malloc((size_t)size + 1);
             if (text == NULL) {
                 TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a prompt of %llu bytes", (unsigned long long)size);
@@ -171,17 +171,18 @@ static trm_status share_prompts(run_command *c)
     return TRM_OK;
 }
 
-/* Tokens of every prompt and where its text goes: straight to stdout if it is the only one. */
+/* Tokenizes every prompt and opens its sink: stdout if there is only one. */
 static trm_status prepare_prompts(run_command *c)
 {
     const settings *all = c->all;
-    bool stream = c->job.talks && c->n_prompts == 1 && !settings_flag(all, SETTING_JSON);
+    bool stream = c->job.is_leader && c->n_prompts == 1 && !settings_flag(all, SETTING_JSON);
     for (int32_t i = 0; i < c->n_prompts; i++) {
         prompt *p = &c->prompts[i];
-        /* a chat template writes the special tokens itself */
+        /* a chat template adds the special tokens itself */
         TRM_TRY(trm_tokenizer_encode(c->tokenizer.tokenizer, p->text, p->size, !c->chat, &p->tokens));
         if (p->tokens.count == 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no token to begin with", i + 1);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no begin-of-sequence token",
+                     i + 1);
         }
         TRM_TRY(text_sink_init(&p->sink, c->tokenizer.tokenizer, true, all->lists[SETTING_STOP],
                                all->list_counts[SETTING_STOP], stream ? stdout : NULL));
@@ -268,12 +269,12 @@ static void print_texts(const run_command *c)
             }
             fwrite(c->prompts[i].sink.text, 1, c->prompts[i].sink.size, stdout);
         }
-        putchar('\n'); /* a single text has been streamed */
+        putchar('\n'); /* a single text was streamed */
     }
     fflush(stdout);
 }
 
-/* In one write and a little later, since mpirun brings the text on a way of its own. */
+/* Prints in one write and a little later, because mpirun forwards stdout separately. */
 static void print_summary(const run_command *c)
 {
     const trm_generate_stats *s = &c->stats;
@@ -286,7 +287,7 @@ static void print_summary(const run_command *c)
                  trm_number_text((double)s->decode_tokens / s->decode_seconds, 1).text);
     }
     if (s->drafted_tokens > 0) {
-        snprintf(drafted, sizeof(drafted), "; %lld of %lld drafted tokens were right", (long long)s->accepted_tokens,
+        snprintf(drafted, sizeof(drafted), "; %lld of %lld draft tokens accepted", (long long)s->accepted_tokens,
                  (long long)s->drafted_tokens);
     }
     fprintf(stderr,
@@ -299,11 +300,11 @@ static void print_summary(const run_command *c)
             s->first_token_seconds);
 }
 
-/* Continues the prompts at hand. */
+/* Continues the current prompts. */
 static trm_status generate(run_command *c)
 {
     trm_status status = trm_world_all_ok(c->job.world, prepare_prompts(c));
-    if (status == TRM_OK && c->job.talks && c->n_prompts == 1 && settings_flag(c->all, SETTING_ECHO) &&
+    if (status == TRM_OK && c->job.is_leader && c->n_prompts == 1 && settings_flag(c->all, SETTING_ECHO) &&
         !settings_flag(c->all, SETTING_JSON)) {
         fwrite(c->prompts[0].text, 1, c->prompts[0].size, stdout);
     }
@@ -314,7 +315,7 @@ static trm_status generate(run_command *c)
     for (int32_t i = 0; i < c->n_prompts; i++) {
         TRM_TRY(text_sink_finish(&c->prompts[i].sink));
     }
-    if (c->job.talks) {
+    if (c->job.is_leader) {
         if (settings_flag(c->all, SETTING_JSON)) {
             print_json(c);
         } else {
@@ -330,7 +331,7 @@ static trm_status generate(run_command *c)
     return TRM_OK;
 }
 
-/* Makes the prompt of a turn, on rank 0: the text, or in a chat the conversation with it as its next message. */
+/* Makes the prompt of a turn on rank 0: the text, or the conversation with the text as its next user message. */
 static trm_status add_turn(run_command *c, const char *text, size_t size)
 {
     if (!c->chat) {
@@ -347,19 +348,19 @@ static trm_status add_turn(run_command *c, const char *text, size_t size)
     return status;
 }
 
-/* One prompt or message and its continuation. A message that fails is no part of the conversation. */
+/* Continues one prompt or message. A message that fails is removed from the conversation. */
 static trm_status take_turn(run_command *c, const char *text, size_t size)
 {
     drop_prompts(c);
     size_t said = c->talk.count;
-    trm_status status = trm_world_all_ok(c->job.world, c->job.talks ? add_turn(c, text, size) : TRM_OK);
+    trm_status status = trm_world_all_ok(c->job.world, c->job.is_leader ? add_turn(c, text, size) : TRM_OK);
     if (status == TRM_OK) {
         status = share_prompts(c);
     }
     if (status == TRM_OK) {
         status = generate(c);
     }
-    if (status == TRM_OK && c->chat && c->job.talks) {
+    if (status == TRM_OK && c->chat && c->job.is_leader) {
         status = conversation_say(&c->talk, "assistant", c->prompts[0].sink.text, c->prompts[0].sink.size);
     }
     while (status != TRM_OK && c->talk.count > said) {
@@ -368,7 +369,7 @@ static trm_status take_turn(run_command *c, const char *text, size_t size)
     return status;
 }
 
-/* Takes the prompts at hand as messages, one after the other. */
+/* Handles the current prompts as messages, one after the other. */
 static trm_status take_given_turns(run_command *c)
 {
     prompt *given = c->prompts;
@@ -394,7 +395,7 @@ static trm_status interact(run_command *c)
     trm_status status = TRM_OK;
     for (;;) {
         int64_t length = 0;
-        if (c->job.talks) {
+        if (c->job.is_leader) {
             if (isatty(STDIN_FILENO)) {
                 fputs("> ", stderr);
             }
@@ -411,7 +412,8 @@ static trm_status interact(run_command *c)
         if (status != TRM_OK && status != TRM_ERROR_INVALID_ARGUMENT) {
             break;
         }
-        if (status != TRM_OK && c->job.talks) { /* a prompt too long, say: on every rank, and the next is not */
+        if (status != TRM_OK &&
+            c->job.is_leader) { /* such as a prompt that is too long: it fails on every rank, and the next may not */
             print_failure(status);
         }
     }
@@ -419,7 +421,7 @@ static trm_status interact(run_command *c)
     return status;
 }
 
-/* Opens the model, unless that has been done, and begins to open its tokenizer. */
+/* Opens the model unless it is open, and starts to open its tokenizer. */
 static trm_status open_files(run_command *c)
 {
     if (c->job.model == NULL) {
@@ -441,26 +443,27 @@ static trm_status take_tokenizer(run_command *c)
     return status;
 }
 
-/* Opens the model and makes room for what is asked of it. */
+/* Opens the model and the generator. */
 static trm_status prepare_run(run_command *c)
 {
     const char *name = c->all->operands[0];
     if (names_shape(name)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
+                 "%s is a named shape, which has no tokenizer; expected a model folder (bench and inspect take shapes)",
+                 name);
     }
     c->job.began = wall_seconds();
     TRM_TRY(open_files(c));
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
-    if (atomic_load(&c->tokenizer.is_done)) { /* what is wrong with it is known before the weights are loaded */
+    if (atomic_load(&c->tokenizer.is_done)) { /* errors are reported before the weights are loaded */
         TRM_TRY(take_tokenizer(c));
     }
     c->requests = calloc((size_t)c->n_prompts + 1, sizeof(*c->requests));
     if (c->requests == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d requests", c->n_prompts);
     }
-    if (c->chat && c->job.talks) {
+    if (c->chat && c->job.is_leader) {
         const char *file = settings_text(c->all, SETTING_CHAT_TEMPLATE);
         TRM_TRY(conversation_open(&c->talk, file != NULL ? file : info.path, settings_text(c->all, SETTING_SYSTEM)));
     }
@@ -471,7 +474,7 @@ static trm_status run(run_command *c, bool *alike)
 {
     const settings *all = c->all;
     *alike = true;
-    TRM_TRY(trm_world_all_ok(c->job.world, c->job.talks ? collect_prompts(c) : TRM_OK));
+    TRM_TRY(trm_world_all_ok(c->job.world, c->job.is_leader ? collect_prompts(c) : TRM_OK));
     *alike = false;
     TRM_TRY(share_prompts(c));
     *alike = true;
@@ -497,8 +500,8 @@ static trm_status run(run_command *c, bool *alike)
     return status;
 }
 
-/* Opens the model before there is a world, so that its tokenizer is read while drivers and peers are waited for. What
- * is wrong with it is told when all ranks can agree on it: NULL. */
+/* Opens the model before the world, so that its tokenizer is read while drivers and peers start. On failure the model
+ * is NULL, and the error is reported once all ranks can agree on it. */
 static trm_model *open_ahead(run_command *c)
 {
     const char *name = c->all->operands[0];
@@ -511,20 +514,18 @@ static trm_model *open_ahead(run_command *c)
     return model;
 }
 
-/* Options of chats without --chat would be passed over. */
+/* Refuses options of a conversation without --chat. */
 static trm_status check_options(const settings *all)
 {
     static const setting_id of_chats[] = {SETTING_SYSTEM, SETTING_CHAT_TEMPLATE};
     TRM_TRY(check_operand(all));
     for (size_t i = 0; i < sizeof(of_chats) / sizeof(of_chats[0]) && !settings_flag(all, SETTING_CHAT); i++) {
         if (settings_is_option(all, of_chats[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for a conversation, which --chat begins",
-                     all->origins[of_chats[i]]);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s needs --chat", all->origins[of_chats[i]]);
         }
     }
     if (settings_flag(all, SETTING_CHAT) && settings_is_option(all, SETTING_SEQUENCES)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "option --sequences is for prompts, a conversation (--chat) is one sequence");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --sequences is for prompts; --chat is one sequence");
     }
     return TRM_OK;
 }

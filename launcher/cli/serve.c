@@ -1,5 +1,5 @@
-/* `trireme serve`: the HTTP front end, which starts the ranks as a job of its own; `trireme serve-worker`: one of them.
- */
+/* `trireme serve`: the HTTP front end, which starts the ranks as a separate job. `trireme serve-worker`: one of the
+ * ranks. */
 #include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@
 #define FEW_SEQUENCES   16
 #define UNKNOWN_CONTEXT 4096 /* as the generator has it */
 
-/* What starts a job. */
+/* The command line of a job. */
 typedef struct command_line {
     char **words; /* [n], and NULL */
     int32_t n, capacity;
@@ -47,7 +47,7 @@ typedef struct serve_command {
     server *server;
 } serve_command;
 
-/* Of all replicas together: one may have to take them all. */
+/* Of all replicas together: one may have to take over all requests. */
 static int32_t most_requests(const settings *all)
 {
     int64_t most = settings_integer(all, SETTING_MAX_REQUESTS) * settings_integer(all, SETTING_REPLICAS);
@@ -82,7 +82,7 @@ static trm_status add_word(command_line *line, const char *prefix, const char *w
     return TRM_OK;
 }
 
-/* Settings of the ranks, as they are in force here. */
+/* Adds the settings of the ranks, as they are in force here. */
 static trm_status add_settings(command_line *line, const settings *all)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
@@ -98,13 +98,13 @@ static trm_status add_settings(command_line *line, const settings *all)
     return TRM_OK;
 }
 
-/* `trireme serve-worker MODEL ...`, under mpirun where there are several ranks. */
+/* Makes `trireme serve-worker MODEL ...`, under mpirun if there are several ranks. */
 static trm_status make_command(const serve_command *c, int32_t replica, command_line *line)
 {
     char program[4096], ranks[16], number[16];
     ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
     if (size < 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot find this program: %s", strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot find the path of this program: %s", strerror(errno));
     }
     program[size] = '\0';
     snprintf(ranks, sizeof(ranks), "%d", c->ranks);
@@ -127,7 +127,7 @@ static trm_status make_commands(serve_command *c)
 {
     c->n_replicas = (int32_t)settings_integer(c->all, SETTING_REPLICAS);
     if (c->n_replicas > 1 && settings_integer(c->all, SETTING_DEVICE) >= 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "device is %s (%s), but %d replicas take GPUs of their own",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "device is %s (%s), but each of %d replicas needs its own GPUs",
                  settings_text(c->all, SETTING_DEVICE), c->all->origins[SETTING_DEVICE], c->n_replicas);
     }
     for (int32_t i = 0; i < c->n_replicas; i++) {
@@ -159,7 +159,7 @@ static trm_status choose_name(serve_command *c)
     return TRM_OK;
 }
 
-/* Every connection is a descriptor. */
+/* Every connection takes a file descriptor. */
 static void raise_descriptor_limit(void)
 {
     struct rlimit limit;
@@ -169,34 +169,34 @@ static void raise_descriptor_limit(void)
     }
 }
 
-/* The template given, which must be right, or the model's, which may be missing. */
+/* Opens the given template, which must be valid, or the model's, which may be missing. */
 static trm_status open_chat(serve_command *c)
 {
     const char *given = settings_text(c->all, SETTING_CHAT_TEMPLATE);
     trm_status status = trm_chat_template_open(given != NULL ? given : c->info.path, NULL, &c->chat);
     if (status != TRM_OK && given == NULL) {
-        fprintf(stderr, "trireme: chat is not served: %s\n", trm_last_error());
+        fprintf(stderr, "trireme: chat is disabled: %s\n", trm_last_error());
         return TRM_OK;
     }
     return status;
 }
 
-/* A number that Open MPI's launcher tells its processes; -1: it does not. */
+/* A number that Open MPI's launcher sets for its processes; -1 if it is not set. */
 static int32_t launched_number(const char *name)
 {
     const char *text = getenv(name);
     return text != NULL && *text >= '0' && *text <= '9' ? (int32_t)strtol(text, NULL, 10) : -1;
 }
 
-/* Whether this is one of the other processes that `mpirun -np N trireme serve` has started: the first one is the front
- * end, which starts N ranks. */
+/* Whether this is another process of `mpirun -np N trireme serve` than the first. The first one is the front end and
+ * starts N ranks. */
 static bool is_spare(void)
 {
     return launched_number("OMPI_COMM_WORLD_RANK") > 0 && launched_number("OMPI_COMM_WORLD_SIZE") > 1;
 }
 
-/* Forgets the launcher of this process, of which the ranks' own is not to know, and where it was bound to: they share
- * all processors. Users' PMIX_MCA_... stay. If it dies, that is told as any end. No other thread runs yet. */
+/* Removes the variables of this process's launcher, which the ranks' own launcher must not see, and the CPU binding,
+ * since the ranks share all processors. PMIX_MCA_... of users stay. No other thread runs yet. */
 static void forget_launcher(void)
 {
     static const char *const names[] = {
@@ -212,7 +212,7 @@ static void forget_launcher(void)
         const bool theirs = k < sizeof(names) / sizeof(names[0]) && strncmp(environ[i], "PMIX_MCA_", 9) != 0;
         if (theirs && size < sizeof(name) && environ[i][size] == '=') {
             snprintf(name, sizeof(name), "%.*s", (int)size, environ[i]);
-            unsetenv(name); /* the next one takes its place */
+            unsetenv(name); /* the next variable moves here */
         } else {
             i++;
         }
@@ -223,7 +223,7 @@ static void forget_launcher(void)
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 }
 
-/* As many as --ranks says, or as Open MPI's launcher has started processes. */
+/* The number given by --ranks, or the number of processes that Open MPI's launcher started. */
 static trm_status count_ranks(serve_command *c)
 {
     int32_t size = launched_number("OMPI_COMM_WORLD_SIZE"), here = launched_number("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -234,12 +234,12 @@ static trm_status count_ranks(serve_command *c)
     }
     if (size < 1 || here != size) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "serve was started as rank %s of a job%s; it starts its ranks itself, on one machine: trireme serve "
-                 "MODEL --ranks N",
+                 "serve was started as rank %s of a job%s, but it starts its ranks itself, on one machine: run trireme "
+                 "serve MODEL --ranks N",
                  launched_rank(), size > 0 ? " on several machines" : "");
     }
     if (strcmp(origin, "default") != 0 && c->ranks != size) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %d (%s), but mpirun has started %d processes", c->ranks, origin,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %d (%s), but mpirun started %d processes", c->ranks, origin,
                  size);
     }
     c->ranks = size;
@@ -257,7 +257,8 @@ static trm_status prepare(serve_command *c)
     TRM_TRY(job_check_sharing(c->all, &mesh));
     if (names_shape(name)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "%s is a shape with random weights and no text, for bench and inspect; expected a model folder", name);
+                 "%s is a named shape, which has no tokenizer; expected a model folder (bench and inspect take shapes)",
+                 name);
     }
     TRM_TRY(open_model(c->all, name, &c->model));
     trm_model_get_info(c->model, &c->info);
@@ -312,13 +313,13 @@ static trm_status start(serve_command *c)
                               .pooling = c->pooling};
     TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
     TRM_TRY(server_create(&options, c->dispatcher, &c->server));
-    bool bracket = strchr(options.host, ':') != NULL; /* an address of IPv6 */
-    fprintf(stderr, "trireme: listening at http%s://%s%s%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
+    bool bracket = strchr(options.host, ':') != NULL; /* an IPv6 address */
+    fprintf(stderr, "trireme: listening on http%s://%s%s%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
             bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
     return TRM_OK;
 }
 
-/* Until a signal, or the job's end. A first signal drains, a second one ends. */
+/* Waits for a signal or the end of the job. The first signal drains, the second one ends. */
 static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
 {
     dispatcher_state state = DISPATCHER_LOADING;
@@ -336,13 +337,12 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
             dispatcher_get_ready(c->dispatcher, &ready);
             char replicas[48] = "";
             if (c->n_replicas > 1) {
-                snprintf(replicas, sizeof(replicas), "%d replicas, in each ", c->n_replicas);
+                snprintf(replicas, sizeof(replicas), "%d replicas, each with ", c->n_replicas);
             }
-            fprintf(
-                stderr,
-                "trireme: ready after %.2f s: %s%d sequences at a time of up to %lld tokens, cache for %lld tokens\n",
-                ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
-                (long long)ready.cache_tokens);
+            fprintf(stderr,
+                    "trireme: ready after %.2f s: %sup to %d sequences of %lld tokens, KV cache of %lld tokens\n",
+                    ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
+                    (long long)ready.cache_tokens);
         }
         state = now;
         if (state == DISPATCHER_ENDED) {
@@ -365,7 +365,7 @@ int command_serve(const settings *all)
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread is started */
     raise_descriptor_limit();
-    mallopt(M_ARENA_MAX, 2); /* requests are made on one thread and freed on another: more heaps only grow */
+    mallopt(M_ARENA_MAX, 2); /* requests are allocated on one thread and freed on another: more heaps only grow */
     trm_status status = prepare(&c);
     if (status == TRM_OK) {
         status = start(&c);
@@ -409,12 +409,12 @@ static trm_status open_worker(serve_worker *w, const settings *all)
     w->job.began = wall_seconds();
     TRM_TRY(open_model(all, all->operands[0], &w->job.model));
     trm_model_get_info(w->job.model, &w->info);
-    tokenizer_thread_start(&w->tokenizer, w->info.path); /* serve itself has read it: nothing is wrong with it */
+    tokenizer_thread_start(&w->tokenizer, w->info.path); /* serve has already read and checked it */
     return TRM_OK;
 }
 
-/* On a GPU memory decides how many tokens the cache holds, and sequences share it: a context may be as long as the
- * model's, though not all of them at once. The host's memory is not taken because it is there. */
+/* On a GPU, free memory decides the size of the cache, which sequences share: each may reach the model's context,
+ * though not all at once. Host memory is not taken just because it is free. */
 static trm_status open_generator(serve_worker *w, const settings *all)
 {
     trm_backend backend;
@@ -422,7 +422,8 @@ static trm_status open_generator(serve_worker *w, const settings *all)
     bool cuda = backend == TRM_BACKEND_CUDA;
     int64_t sequences = settings_integer(all, SETTING_SEQUENCES), context = settings_integer(all, SETTING_CONTEXT);
     int64_t longest = context > 0 ? context : w->info.context_length > 0 ? w->info.context_length : UNKNOWN_CONTEXT;
-    bool few = !cuda || settings_text(all, SETTING_DRAFT) != NULL; /* a draft model's cache has room for all of each */
+    bool few = !cuda || settings_text(all, SETTING_DRAFT) !=
+                            NULL; /* a draft model's cache has room for every sequence at its longest */
     sequences = sequences > 0 ? sequences : few ? FEW_SEQUENCES : SEQUENCES;
     w->job.embeddings = true;
     w->job.cache_tokens = settings_integer(all, SETTING_CACHE_TOKENS);
@@ -432,7 +433,7 @@ static trm_status open_generator(serve_worker *w, const settings *all)
     return job_open_generator(&w->job, context, (int32_t)sequences);
 }
 
-/* What is allocated for good, before a request comes. */
+/* Logs what is allocated for good before the first request. */
 static void print_memory(const char *whose, const trm_generator *generator)
 {
     trm_generator_limits limits;
@@ -457,14 +458,14 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
-    options.max_waiting = 2 * most_requests(all); /* what is taken back and comes again counts twice for a step */
+    options.max_waiting = 2 * most_requests(all); /* a preempted request that returns counts twice for a step */
     options.on_step = worker_note_step;
     options.on_heard = worker_note_heard;
     options.user = w->worker;
     TRM_TRY(trm_scheduler_create(w->job.generator, &options, &w->scheduler));
     trm_generator_limits limits;
     trm_generator_get_limits(w->job.generator, &limits);
-    if (w->job.talks && !settings_flag(all, SETTING_QUIET) && settings_integer(all, SETTING_REPLICA) == 0) {
+    if (w->job.is_leader && !settings_flag(all, SETTING_QUIET) && settings_integer(all, SETTING_REPLICA) == 0) {
         print_memory("rank 0", w->job.generator);
         if (w->job.draft != NULL) {
             print_memory("its draft model", w->job.draft);
@@ -490,7 +491,7 @@ int command_serve_worker(const settings *all)
         status = run_worker(&w, all, &alike);
     }
     if (status != TRM_OK && worker_tell_failure(w.worker, status)) {
-        w.job.talks = false; /* the front end prints it */
+        w.job.is_leader = false; /* the front end prints it */
     }
     trm_scheduler_destroy(w.scheduler);
     int code = job_close(&w.job, status, alike);

@@ -48,9 +48,9 @@ case_options() { # help, suggestions, completion
     TRIREME_BATCH=2 shows "1 layers, " 0 bench "$work/net.onnx" --duration 0 --warm-up 0 --iterations 1
     TRIREME_NO_CAPTURE=true TRIREME_LAYERS=3 shows "8 query" 0 inspect "$model"
     TRIREME_TF32=true TRIREME_LAYERS=3 TRIREME_WEIGHTS=int8 ASAN_OPTIONS=$leaky \
-        shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 # to its runs by options
+        shows " of which 0 differ" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 # to its runs by options
     printf 'layers = 3\nweights = int8\n' >"$work/layers.conf"
-    ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --config "$work/layers.conf"
+    ASAN_OPTIONS=$leaky shows " of which 0 differ" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --config "$work/layers.conf"
     fails 2 "option --layers is for named shapes, $model is a model folder" 0 compare "$model" -q --ranks 1,2 --prompt-tokens 4 --layers 3
     shows "8 query" 0 inspect "$model" --config "$work/layers.conf"
     fails 2 "weights is given, but $model is neither a named shape nor a plan" 0 inspect "$model" --weights int8
@@ -60,16 +60,16 @@ case_options() { # help, suggestions, completion
     refused 2 "option --seed is for language models, $work/net.onnx is a network" run "$work/net.onnx" --seed 3
     # of weights that stream, where none do by what is asked
     for option in "--host-memory 2M" "--weight-compression lossless" "--weight-sharing on" "--host-compute 50%" "--host-compute auto"; do
-        local streams="option ${option% *} is for weights that stream, but weight-budget is"
+        local streams="option ${option% *} is for streamed weights, but weight-budget is"
         # shellcheck disable=SC2086
         for command in "run $model -p a" "bench $model" "bench $work/net.onnx" "inspect $model --memory-plan" "serve $model"; do
-            fails 2 "$streams \"off\" (default): all stay on the device" 0 $command $option
+            fails 2 "$streams \"off\" (default): all weights stay on the device" 0 $command $option
         done
         # shellcheck disable=SC2086
-        fails 2 "$streams \"100%\" (--weight-budget): all stay on the device" 0 run "$model" -p a $option --weight-budget 100%
+        fails 2 "$streams \"100%\" (--weight-budget): all weights stay on the device" 0 run "$model" -p a $option --weight-budget 100%
     done
-    refused 2 "option --host-compute is for weights that stream" run "$model" -p a --host-compute 50% --weight-budget off
-    fails 2 "option --host-compute is for weights that stream" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --host-compute 50%
+    refused 2 "option --host-compute is for streamed weights" run "$model" -p a --host-compute 50% --weight-budget off
+    fails 2 "option --host-compute is for streamed weights" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --host-compute 50%
     TRIREME_WEIGHT_BUDGET=100% fails 2 "weight-budget is \"100%\" (TRIREME_WEIGHT_BUDGET)" 0 bench "$model" --host-memory 2M
     prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --host-compute 0%
     prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --host-compute off --weight-sharing off --weight-compression off --host-memory auto
@@ -77,16 +77,16 @@ case_options() { # help, suggestions, completion
         prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --weight-budget $budget --host-compute 50% --host-memory 1G
     done
     TRIREME_HOST_COMPUTE=auto TRIREME_WEIGHT_SHARING=on prints " God" 0 run "$model" -p "In the beginning" -n 1 -q
-    TRIREME_HOST_COMPUTE=auto ASAN_OPTIONS=$leaky shows " of which 0 depart" 0 compare "$model" --ranks 1,2 --prompt-tokens 4
+    TRIREME_HOST_COMPUTE=auto ASAN_OPTIONS=$leaky shows " of which 0 differ" 0 compare "$model" --ranks 1,2 --prompt-tokens 4
     refused 2 'weight-sharing is "on" (--weight-sharing), but mesh tp=' run "$model" -p a --weight-budget 0 --weight-sharing on
     for command in "bench $model" "inspect $model --memory-plan" "bench $work/net.onnx" "serve $model"; do
         # shellcheck disable=SC2086
         fails 2 'but mesh tp=1 has no replicas (dp)' 0 $command --weight-budget 0 --weight-sharing on
     done
     TRIREME_WEIGHT_SHARING=on prints " God" 0 run "$model" -p "In the beginning" -n 1 -q --weight-budget 0
-    fails 2 'option --draft is for speculation, but speculate is "off" (--speculate)' 0 run "$model" -p a --draft "$model" --speculate off
-    fails 2 'option --draft is for speculation' 0 serve "$model" --draft "$model" --speculate off
-    fails 2 "option --sequences is for prompts, a conversation (--chat) is one sequence" 0 run "$model" --chat -p a --sequences 3
+    fails 2 'option --draft needs speculative decoding, but speculate is "off" (--speculate)' 0 run "$model" -p a --draft "$model" --speculate off
+    fails 2 'option --draft needs speculative decoding' 0 serve "$model" --draft "$model" --speculate off
+    fails 2 "option --sequences is for prompts; --chat is one sequence" 0 run "$model" --chat -p a --sequences 3
     # inspect: of what is planned, where no plan is made
     for option in "--ranks 2" "--mesh tp=2" "--context 100" "--weight-budget 0"; do
         # shellcheck disable=SC2086
@@ -100,14 +100,14 @@ case_options() { # help, suggestions, completion
     [ "$code $(grep -c 'free memory at run time decides' "$work/err")" = "0 1" ] || complain "nothing about an automatic budget: $(cat "$work/err")"
     TRIREME_WEIGHT_BUDGET=auto start 0 inspect "$model"
     [ "$code $(grep -c 'weight-budget' "$work/err")" = "0 0" ] || complain "of a budget, where nothing is planned: $(cat "$work/err")"
-    fails 2 "option --system is for a conversation, which --chat begins" 0 run "$model" -p a --system b
+    fails 2 "option --system needs --chat" 0 run "$model" -p a --system b
     fails 2 "expected a port from 1 to 65535" 0 bench serve http://127.0.0.1:99999
     fails 1 "cannot reach 127.0.0.1 port 1: " 0 bench serve http://127.0.0.1:1
     fails 2 "stop text 2 is empty" 0 run "$model" -p a --stop x --stop ""
     fails 2 "unknown shell \"tcsh\", expected bash, zsh or fish" 0 completion tcsh
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
-    refused 2 "device is 7 (--device), but the host backend has none" run "$model" -p a -n 1 --backend host --device 7
+    refused 2 "device is 7 (--device), but the host backend has no devices" run "$model" -p a -n 1 --backend host --device 7
     for command in run serve bench "bench serve" build refit compare inspect; do # the manual page has every option, and no other
         # shellcheck disable=SC2086
         start 0 $command --help

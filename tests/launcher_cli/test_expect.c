@@ -70,7 +70,7 @@ static void run_with(int context, float first)
 }
 
 /* What is told of a run in which context i had firsts[i]. */
-static void expect_told(const float firsts[CONTEXTS], bool holds, int64_t stream, const char *departure)
+static void expect_told(const float firsts[CONTEXTS], bool holds, int64_t stream, const char *difference)
 {
     onnx_expect e;
     bool fits;
@@ -97,8 +97,8 @@ static void expect_told(const float firsts[CONTEXTS], bool holds, int64_t stream
     assert_true(trm_json_integer(trm_json_get(trm_json_at(compared, 0), "stream"), &found));
     assert_int_equal(found, stream);
     assert_true(trm_json_truth(trm_json_get(root, "holds"), !holds) == holds);
-    if (departure != NULL) {
-        assert_string_equal(trm_json_string(trm_json_get(root, "first_departure")), departure);
+    if (difference != NULL) {
+        assert_string_equal(trm_json_string(trm_json_get(root, "first_difference")), difference);
     }
     trm_json_close(document);
     free(text);

@@ -38,7 +38,7 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
 
 [2]
  God created" ] || complain "-p TEXT -f -: $(cat "$work/out" "$work/err")"
-    refused 2 '2 prompts are "-", which stands for stdin, expected one' run "$model" -p - -f -
+    refused 2 '2 prompts are "-", (stdin), expected at most one' run "$model" -p - -f -
 
     # closed streams: what is opened later does not take their places
     "$program" run "$model" -n 2 -q <&- >"$work/out" 2>"$work/err"
@@ -152,12 +152,12 @@ case_streaming() {
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M --host-compute 50% -q
     [ "$code $(grep -c '^trireme: warning: rank 0: processors compute nothing, 50 % of what does not stay was asked for: .* are read from their files' "$work/err")" = "0 1" ] ||
         complain "a share beside files: $(cat "$work/err")"
-    shows "processors read" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0 --host-compute 50%
+    shows "the CPU runs" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0 --host-compute 50%
     start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0% --host-compute 100 --json
     value streaming.streamed 0
     shows "fetched by others of 2 ranks" 0 inspect "$model" --ranks 2 --memory-plan --context 100 --weight-budget 0 --mesh dp=2
     start 0 run "$model" -p a -n 2 --weight-budget 0
-    grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) after about [0-9.]+ ms; the cache' "$work/err" ||
+    grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) about [0-9.]+ ms; the KV cache' "$work/err" ||
         complain "no plan: $(cat "$work/err")"
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M
     grep -q 'warning: rank 0: host memory has room for 2.00 MiB of weights, [0-9.]* MiB are read from their files' "$work/err" || complain "files: $(cat "$work/err")"
@@ -165,22 +165,22 @@ case_streaming() {
     grep -qE '^rank 0: [0-9.]+ MiB: weights 28\.[0-9]+, staging 0.000, cache of 112 tokens [0-9.]+' "$work/out" || complain "a small plan: $(cat "$work/out")"
     shows "of staging at an assumed 5.0 GB/s: a step" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
     shows "a step takes at least" 0 inspect "$source/tests/goldens/onnx/encoder/model.onnx" --memory-plan --weight-budget 0
-    ! grep -q 'tokens per second' "$work/out" || complain "a network's plan speaks of tokens: $(cat "$work/out")"
+    ! grep -q 'tokens/s' "$work/out" || complain "a network's plan speaks of tokens: $(cat "$work/out")"
     shows "% of the link" 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 25%
     start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 2 --weight-budget 0% --json
     value streaming.resident 0
     grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers waited"
-    shows "waiting for weights in a decode step: " 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0%
-    shows "waiting for weights in a prompt's step: " 0 bench "$model" --tokens 1 --prompt-tokens 8 --repeat 1 --weight-budget 0%
+    shows "waits for weights in a decode step: " 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0%
+    shows "waits for weights in a prompt step: " 0 bench "$model" --tokens 1 --prompt-tokens 8 --repeat 1 --weight-budget 0%
     shows "stream in every step" 0 inspect llama-3-70b --ranks 2 --memory-plan --context 4096 --weight-budget 10G
-    grep -qE "a step takes at least [0-9.]+ ms, [0-9.]+ tokens per second of one sequence at most; the first token of a prompt comes after [0-9.]+ ms, of one that fills a step after about [0-9.]+ ms\$" "$work/out" ||
+    grep -qE "a step takes at least [0-9.]+ ms, at most [0-9.]+ tokens/s per sequence; time to first token at least [0-9.]+ ms, for a prompt that fills a step about [0-9.]+ ms\$" "$work/out" ||
         complain "no rates in the plan: $(cat "$work/out")"
     shows "stream in every step" 0 inspect llama-3-70b --memory-plan --context 4096 --weight-budget 0
-    grep -qE ' 0\.0[0-9]*[1-9][0-9]* tokens per second of one sequence at most' "$work/out" || complain "a small rate has no digits: $(cat "$work/out")"
+    grep -qE 'at most 0\.0[0-9]*[1-9][0-9]* tokens/s per sequence' "$work/out" || complain "a small rate has no digits: $(cat "$work/out")"
     start 0 inspect "$model" --json --memory-plan --context 100 --weight-budget 0
     value memory.0.streaming.resident 0
     grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers would wait"
-    shows "waiting for weights in such a step: " 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
+    shows "waits for weights in such a step: " 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
     refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
     refused 2 'weight sharing is "maybe", expected auto, off or on' run "$model" -p a --weight-budget 0 --weight-sharing maybe
     refused 2 'host compute is "much", expected off, auto, or 0% to 100% (--host-compute)' run "$model" -p a --weight-budget 0 --host-compute much
@@ -212,7 +212,7 @@ case_bench() {
     [ $code = 0 ] || complain "bench of a shape: $(cat "$work/err")"
     value layers 1
     value model llama-3.2-1b
-    refused 2 "128 prompt tokens and 2000 new ones are more than the context of 1024 tokens" bench "$model" --tokens 2000
+    refused 2 "128 prompt tokens and 2000 new tokens exceed the context of 1024 tokens" bench "$model" --tokens 2000
     refused 3 "model nothing" bench nothing
-    refused 2 "llama-3-8b is a shape with random weights and no text" run llama-3-8b -p a
+    refused 2 "llama-3-8b is a named shape, which has no tokenizer" run llama-3-8b -p a
 }

@@ -1,4 +1,4 @@
-/* `trireme compare`: which runs there are, where each takes place, and what comes out of them all. */
+/* `trireme compare`: decides which runs there are and where each takes place, and prints the result. */
 #include "launcher/cli/compare/compare.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ typedef struct comparer {
     const settings *all;
     side sides[COMPARE_MOST_SIDES];
     int32_t n_sides;
-    char *temporary; /* NULL or a folder to remove */
+    char *temporary; /* NULL, or a folder to remove */
     expected_list files;
 } comparer;
 
@@ -69,17 +69,17 @@ static trm_status check_backend(const char *name, const char *origin)
     return TRM_OK;
 }
 
-/* Backends and numbers of ranks, pair by pair; where only one list has several, the other is the same for all. */
+/* Pairs backends with numbers of ranks; if only one list has several, the other is the same for all. */
 static trm_status list_sides(comparer *c)
 {
     const char *backends = settings_text(c->all, SETTING_BACKEND), *ranks = settings_text(c->all, SETTING_RANKS);
     int32_t n_backends = list_length(backends), n_ranks = list_length(ranks);
     c->n_sides = n_backends > n_ranks ? n_backends : n_ranks;
     if (c->n_sides > COMPARE_MOST_SIDES || (n_backends > 1 && n_ranks > 1 && n_backends != n_ranks)) {
-        TRM_FAIL(
-            TRM_ERROR_INVALID_ARGUMENT,
-            "there are %d backends and %d numbers of ranks, expected as many of both, one of either, and at most %d",
-            n_backends, n_ranks, COMPARE_MOST_SIDES);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "there are %d backends and %d numbers of ranks, expected equally many of both, or several of one, at "
+                 "most %d",
+                 n_backends, n_ranks, COMPARE_MOST_SIDES);
     }
     for (int32_t i = 0; i < c->n_sides; i++) {
         side *s = &c->sides[i];
@@ -132,7 +132,7 @@ static void free_words(words *w)
     free(w->items);
 }
 
-/* What a run is told otherwise than this process was. */
+/* Settings that this process sets for each run. */
 static bool is_own(int32_t id)
 {
     static const setting_id own[] = {SETTING_BACKEND, SETTING_RANKS,  SETTING_MESH, SETTING_SAVE, SETTING_AGAINST,
@@ -144,7 +144,8 @@ static bool is_own(int32_t id)
     return found;
 }
 
-/* Whether a setting of the environment or a file has no effect here: as an option of a run it would be refused. */
+/* Whether a setting of the environment or a settings file has no effect here. As an option of a run it would be
+ * refused. */
 static bool is_passed_over(const settings *all, setting_id id)
 {
     return !has_effect_on_operand(all, id) && !settings_is_option(all, id);
@@ -168,13 +169,13 @@ static void add_settings(words *w, const settings *all)
     }
 }
 
-/* `trireme compare NET --save FOLDER ...`, under mpirun where there are several ranks. */
+/* Makes `trireme compare NET --save FOLDER ...`, under mpirun if there are several ranks. */
 static trm_status make_command(const settings *all, const side *s, words *w)
 {
     char program[4096], ranks[16];
     ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
     if (size < 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot find this program: %s", strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot find the path of this program: %s", strerror(errno));
     }
     program[size] = '\0';
     snprintf(ranks, sizeof(ranks), "%d", (int)s->ranks);
@@ -201,10 +202,10 @@ static trm_status make_command(const settings *all, const side *s, words *w)
     return TRM_OK;
 }
 
-/* Starts a command whose stdout is not wanted, and waits. *code is its exit code, that of a failure after a signal. */
+/* Runs a command without its stdout and waits. *code is its exit code; after a signal that of a failure. */
 static trm_status start_and_wait(char **command_line, int *code)
 {
-    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0); /* usual in containers, and the user's choice already */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0); /* usual in containers; the user has already chosen it */
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -218,7 +219,7 @@ static trm_status start_and_wait(char **command_line, int *code)
     posix_spawnattr_init(&attributes);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigdefault(&attributes, &interrupt);
-    sigaction(SIGINT, &ignore, &before); /* the run has it too, and ends; folders are to be removed here */
+    sigaction(SIGINT, &ignore, &before); /* the run gets it too, and ends; this process must remove the folders */
     pid_t pid = 0;
     int failure = posix_spawnp(&pid, command_line[0], &actions, &attributes, command_line, environ), state = 0;
     pid_t waited = failure != 0 ? 0 : waitpid(pid, &state, 0);
@@ -233,12 +234,12 @@ static trm_status start_and_wait(char **command_line, int *code)
     }
     *code = waited > 0 && WIFEXITED(state) ? WEXITSTATUS(state) : trm_status_exit_code(TRM_ERROR_INTERNAL);
     if (waited > 0 && WIFSIGNALED(state)) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a run was ended by signal %d", WTERMSIG(state));
+        TRM_FAIL(TRM_ERROR_INTERNAL, "signal %d ended a run", WTERMSIG(state));
     }
     return TRM_OK;
 }
 
-/* Runs one side elsewhere. A run that fails has said why. */
+/* Runs one side in other processes. A run that fails prints its own error. */
 static int run_side(const comparer *c, const side *s)
 {
     words line = {0};
@@ -280,7 +281,7 @@ static trm_status choose_paths(comparer *c)
         }
         for (int32_t k = 0; k < i; k++) {
             if (strcmp(s->path, c->sides[k].path) == 0) {
-                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is compared with itself", s->title);
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s cannot be compared with itself", s->title);
             }
         }
     }
@@ -289,7 +290,7 @@ static trm_status choose_paths(comparer *c)
 
 /* ---- given references ---------------------------------------------------------------------------------- */
 
-/* output_0.pb and so on, of an ONNX model or a plan. */
+/* Reads output_0.pb and so on of an ONNX model or a plan. */
 static trm_status read_numbered(comparer *c, const char *folder)
 {
     const char *path = c->all->operands[0];
@@ -311,12 +312,12 @@ static trm_status read_numbered(comparer *c, const char *folder)
         }
         trm_plan_destroy(plan);
     } else {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "folder %s has no tensors of a run that ended well", folder);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "folder %s has no completed run", folder);
     }
     TRM_TRY(status);
     if (c->files.n == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "folder %s has neither tensors of a run that ended well nor output_0.pb or output_0.npy", folder);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "folder %s has neither a completed run nor output_0.pb or output_0.npy",
+                 folder);
     }
     return TRM_OK;
 }
@@ -339,7 +340,7 @@ static trm_status read_references(comparer *c)
 
 /* ---- the command --------------------------------------------------------------------------------------- */
 
-/* Compares sides first .. with a reference. */
+/* Compares sides `first` and up with a reference. */
 static trm_status compare_sides(const comparer *c, const compare_reference *reference, int32_t first, report *r,
                                 compare_result *result)
 {
@@ -376,7 +377,7 @@ static trm_status compare_with_all(const comparer *c, report *r, compare_result 
     return TRM_OK;
 }
 
-/* Compares what the runs left, and prints it. Returns the exit code. */
+/* Compares the saved runs and prints the result. Returns the exit code. */
 static int conclude(comparer *c)
 {
     compare_result result = {0};
@@ -391,8 +392,8 @@ static int conclude(comparer *c)
     trm_status status = compare_with_all(c, json ? &r : NULL, &result);
     if (json && status == TRM_OK) {
         report_close(&r);
-        report_bool(&r, "holds", result.departed == 0);
-        report_text(&r, "first_departure", result.first[0] == '\0' ? NULL : result.first);
+        report_bool(&r, "holds", result.differing == 0);
+        report_text(&r, "first_difference", result.first[0] == '\0' ? NULL : result.first);
     }
     if (json) {
         report_end(&r);
@@ -400,8 +401,8 @@ static int conclude(comparer *c)
     if (status != TRM_OK) {
         return print_failure(status);
     }
-    if (result.departed > 0) {
-        fprintf(stderr, "trireme: %d of %d tensors depart, first in %s\n", result.departed, result.compared,
+    if (result.differing > 0) {
+        fprintf(stderr, "trireme: %d of %d tensors differ, first in %s\n", result.differing, result.compared,
                 result.first);
         return trm_status_exit_code(TRM_ERROR_INTERNAL);
     }
@@ -413,7 +414,7 @@ static bool compares(const comparer *c)
     return c->n_sides > 1 || settings_text(c->all, SETTING_AGAINST) != NULL || c->all->list_counts[SETTING_EXPECT] > 0;
 }
 
-/* Where each run is a process, or several, of its own. */
+/* Each run is one or several other processes. */
 static int run_elsewhere(comparer *c)
 {
     int code = 0;
@@ -427,24 +428,24 @@ static int run_elsewhere(comparer *c)
     return code != 0 || !compares(c) ? code : conclude(c);
 }
 
-/* Where this process, and its peers if it has any, are the run. */
+/* This process, with its peers if it has any, is the run. */
 static int run_here(comparer *c)
 {
-    bool talks = false;
+    bool is_leader = false;
     const char *kept = settings_text(c->all, SETTING_SAVE);
     side *s = &c->sides[0];
     if (kept != NULL && strlen(kept) >= sizeof(s->path)) {
         return print_failure_once(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the path of the folder is too long"));
     }
     snprintf(s->path, sizeof(s->path), "%s", kept == NULL ? "" : kept);
-    int code = compare_run(c->all, s->path, &talks);
-    if (kept == NULL && talks && s->path[0] != '\0') {
+    int code = compare_run(c->all, s->path, &is_leader);
+    if (kept == NULL && is_leader && s->path[0] != '\0') {
         c->temporary = strdup(s->path);
     }
-    return code != 0 || !talks || !compares(c) ? code : conclude(c);
+    return code != 0 || !is_leader || !compares(c) ? code : conclude(c);
 }
 
-/* Where the operand is a folder of a run: nothing is run. */
+/* The operand is a folder of a run: nothing is run. */
 static int run_nowhere(comparer *c)
 {
     side *s = &c->sides[0];
@@ -460,16 +461,15 @@ static trm_status check(const comparer *c, bool launched, bool is_saved)
     }
     TRM_TRY(tensor_check_limits(c->all));
     if (launched && c->n_sides > 1) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "several backends or numbers of ranks are compared by one process, which "
-                                             "starts the others: not under mpirun");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "comparing several backends or numbers of ranks starts its own processes: run compare without mpirun");
     }
     if (!compares(c) && (is_saved || settings_text(c->all, SETTING_SAVE) == NULL)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there is nothing to compare with: give two backends (--backend "
-                                             "host,cuda), two numbers of ranks (--ranks 1,2), --against, --expect or "
-                                             "--save");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "nothing to compare: give two backends (--backend host,cuda), two numbers "
+                                             "of ranks (--ranks 1,2), --against, --expect or --save");
     }
     if (is_saved && (c->n_sides > 1 || settings_text(c->all, SETTING_SAVE) != NULL)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is what a run left: it is not run again", c->all->operands[0]);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is a saved run and cannot be run again", c->all->operands[0]);
     }
     return TRM_OK;
 }
@@ -485,7 +485,7 @@ int command_compare(const settings *all)
     if (status == TRM_OK && is_first_rank()) {
         status = read_references(&c);
     }
-    /* What a run leaves in a temporary folder is removed by one who outlives it. */
+    /* The process that made a temporary folder removes it. */
     bool here = launched || (c.n_sides == 1 && c.sides[0].ranks == 1 && settings_text(all, SETTING_SAVE) != NULL);
     int code = status != TRM_OK ? print_failure_once(status)
                : is_saved       ? run_nowhere(&c)

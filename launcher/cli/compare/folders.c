@@ -1,5 +1,4 @@
-/* Tensors of a run against a reference: matched by the name of the whole tensor, in the order in which they were made.
- */
+/* Compares the tensors of a run with a reference: matched by the name of the whole tensor, in order of computation. */
 #include "launcher/cli/compare/compare.h"
 
 #include <stdlib.h>
@@ -10,10 +9,10 @@
 
 /* One tensor on both sides. */
 typedef struct row {
-    const saved_tensor *found, *expected; /* expected: NULL where a file is the reference */
+    const saved_tensor *found, *expected; /* expected: NULL if a file is the reference */
     char dims[160], place[128];           /* place: of the worst element */
-    char why[384];                        /* why it cannot be near; "" */
-    int32_t rank;                         /* whose copy the figures are of */
+    char why[384];                        /* why it cannot match; "" if it can */
+    int32_t rank;                         /* the rank of the worst copy */
     tensor_error error;
     tensor_tolerance tolerance; /* of the error */
     bool holds;
@@ -24,15 +23,15 @@ typedef struct comparison {
     const compare_reference *reference;
     const tensor_folder *found;
     const char *title;
-    report *r; /* NULL: a table */
+    report *r; /* NULL: print a table */
     compare_result *result;
-    trm_dtype coarsest; /* of the floats so far: what is computed of them has their errors, whatever its own type */
-    int32_t rows, departed, only_found, only_expected;
+    trm_dtype coarsest; /* of the floats so far: later tensors carry their errors, whatever their own type */
+    int32_t rows, differing, only_found, only_expected;
 } comparison;
 
 /* ---- matching ------------------------------------------------------------------------------------------ */
 
-/* The reference of a tensor. *there is false where there is none. */
+/* Finds the reference of a tensor. *there is false if there is none. */
 static trm_status find_expected(const compare_reference *reference, const char *key, const saved_tensor **tensor,
                                 tensor_value *value, bool *there)
 {
@@ -46,7 +45,7 @@ static trm_status find_expected(const compare_reference *reference, const char *
     }
     const expected_tensor *given = expected_find(reference->files, key);
     if (given != NULL) {
-        *value = given->value; /* stays the caller's */
+        *value = given->value; /* owned by the caller */
         *there = true;
     }
     return TRM_OK;
@@ -54,13 +53,13 @@ static trm_status find_expected(const compare_reference *reference, const char *
 
 /* ---- one tensor ---------------------------------------------------------------------------------------- */
 
-/* Takes a type into account for what comes after it. */
+/* Notes a type, for the tolerance of later tensors. */
 static void note_type(comparison *c, trm_dtype dtype)
 {
     c->coarsest = tensor_coarsest(c->all, c->coarsest, dtype);
 }
 
-/* What the figures are measured by: the type of the tensor, also where summands were added up as f64. */
+/* The type that determines the tolerance: that of the tensor, even if partial sums were added as f64. */
 static void measure(const comparison *c, row *made, const tensor_value *found, const tensor_value *expected,
                     trm_dtype expected_dtype, int32_t rank)
 {
@@ -82,7 +81,7 @@ static void measure(const comparison *c, row *made, const tensor_value *found, c
     }
 }
 
-/* Copies of a whole tensor on other ranks; the worst is kept. */
+/* Compares the copies on other ranks and keeps the worst. */
 static trm_status measure_copies(const comparison *c, row *made, const tensor_value *expected, trm_dtype dtype,
                                  int32_t rank)
 {
@@ -101,7 +100,7 @@ static trm_status measure_copies(const comparison *c, row *made, const tensor_va
     return TRM_OK;
 }
 
-/* Reads and measures; *there is false where a side has no such tensor. */
+/* Reads and measures a pair; *there is false if a side has no such tensor. */
 static trm_status compare_tensor(const comparison *c, int32_t rank, const saved_tensor *tensor, row *made, bool *there)
 {
     *made = (row){.found = tensor, .rank = rank, .holds = true};
@@ -154,14 +153,14 @@ static void print_row(const comparison *c, const row *made)
     }
     printf("%-44s %-18s %-10s %-16s ", made->found->name, made->found->kind, part, made->dims);
     if (made->why[0] != '\0') {
-        printf("%s  departs\n", made->why);
+        printf("%s  differs\n", made->why);
         return;
     }
     tensor_error_print(&made->error);
     if (made->rank != 0 && c->found->n_ranks > 1 && made->found->part.kind == TRM_PART_WHOLE) {
         printf("  on rank %d", (int)made->rank);
     }
-    printf("%s\n", made->holds ? "" : "  departs");
+    printf("%s\n", made->holds ? "" : "  differs");
 }
 
 static void report_row(report *r, const row *made)
@@ -185,7 +184,7 @@ static void report_row(report *r, const row *made)
 }
 
 /* "layer conv1 (convolution; reference kernel a, kernel b), tensor conv1: 12 of 100 elements ..." */
-static void describe_departure(const row *made, const char *title, char *text, size_t size)
+static void describe_difference(const row *made, const char *title, char *text, size_t size)
 {
     const saved_tensor *found = made->found;
     char kernels[256] = "", what[400];
@@ -222,9 +221,9 @@ static trm_status compare_all(comparison *c)
             }
             note_type(c, made.expected != NULL ? made.expected->dtype : TRM_DTYPE_NONE);
             c->rows++;
-            c->departed += !made.holds;
+            c->differing += !made.holds;
             if (!made.holds && c->result->first[0] == '\0') {
-                describe_departure(&made, c->title, c->result->first, sizeof(c->result->first));
+                describe_difference(&made, c->title, c->result->first, sizeof(c->result->first));
             }
             if (c->r != NULL) {
                 report_row(c->r, &made);
@@ -236,7 +235,7 @@ static trm_status compare_all(comparison *c)
     return TRM_OK;
 }
 
-/* Tensors of the reference that the other side has not; given files must all be found. */
+/* Counts tensors that only the reference has. Given files must all be matched. */
 static trm_status count_missing(comparison *c)
 {
     const compare_reference *reference = c->reference;
@@ -245,9 +244,7 @@ static trm_status count_missing(comparison *c)
         const char *name = reference->files->items[i].name;
         if (tensor_folder_find_best(c->found, name, &rank) == NULL) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "tensor %s, for which a reference is given, is not made by the network, or fused away: "
-                     "--every-layer keeps it",
-                     name);
+                     "--expect: the network has no tensor %s, or fuses it away (--every-layer keeps it)", name);
         }
     }
     for (int32_t r = 0; reference->folder != NULL && r < reference->folder->n_ranks; r++) {
@@ -265,14 +262,14 @@ static void print_end(comparison *c)
     if (c->r != NULL) {
         report_close(c->r);
         report_integer(c->r, "compared", c->rows);
-        report_integer(c->r, "departed", c->departed);
+        report_integer(c->r, "differing", c->differing);
         report_integer(c->r, "only_found", c->only_found);
         report_integer(c->r, "only_reference", c->only_expected);
         report_close(c->r);
         return;
     }
-    printf("%d tensor%s on both sides, of which %d depart%s; %d only in %s, %d only in the reference\n", c->rows,
-           c->rows == 1 ? "" : "s", c->departed, c->departed == 1 ? "s" : "", c->only_found, c->title,
+    printf("%d tensor%s on both sides, of which %d differ%s; %d only in %s, %d only in the reference\n", c->rows,
+           c->rows == 1 ? "" : "s", c->differing, c->differing == 1 ? "s" : "", c->only_found, c->title,
            c->only_expected);
 }
 
@@ -294,10 +291,11 @@ trm_status compare_folders(const settings *all, const compare_reference *referen
     if (c.rows == 0) {
         bool as_written = !found->knows_parts && found->n_ranks > 1;
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "no tensor of %s is in %s%s", title, reference->title,
-                 as_written ? ": what ranks have of whole tensors is not known of a network with collectives of its own"
-                            : "");
+                 as_written
+                     ? ": a network with its own collectives does not say which parts of whole tensors its ranks have"
+                     : "");
     }
     result->compared += c.rows;
-    result->departed += c.departed;
+    result->differing += c.differing;
     return TRM_OK;
 }

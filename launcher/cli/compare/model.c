@@ -1,4 +1,4 @@
-/* A language model as a network to compare: one prompt of random tokens, in one step. */
+/* A language model as a network for compare: one prompt of random tokens, in one step. */
 #include "launcher/cli/compare/compare.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* An input that is given, of 32-bit integers, to be filled in. */
+/* A 32-bit integer input, to be filled in. */
 static trm_status add_input(onnx_job *j, const char *name, trm_dims dims, int32_t **data)
 {
     trm_tensor *tensor = trm_network_find_tensor(j->network, name);
@@ -35,7 +35,7 @@ static void count_up(int32_t *values, int64_t n)
     }
 }
 
-/* A prompt of `tokens`, logits of all of them. */
+/* Fills in a prompt of `tokens` and asks for the logits of all. */
 static trm_status add_inputs(onnx_job *j, int64_t tokens, int64_t vocab)
 {
     int64_t blocks = (tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
@@ -109,8 +109,8 @@ trm_status compare_open_model(onnx_job *j)
     j->shown = j->network;
     int64_t tokens = settings_integer(j->all, SETTING_PROMPT_TOKENS);
     if (tokens > info.context_length) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%lld prompt tokens are more than the context of %lld tokens",
-                 (long long)tokens, (long long)info.context_length);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%lld prompt tokens exceed the context of %lld tokens", (long long)tokens,
+                 (long long)info.context_length);
     }
     TRM_TRY(add_inputs(j, tokens, info.vocab));
     return bound_states(j, info.layers, tokens);

@@ -1,4 +1,4 @@
-/* One run of a network for `trireme compare`, with what every layer made in a folder. */
+/* One run of a network for `trireme compare`, which saves the output of every layer in a folder. */
 #include "launcher/cli/compare/compare.h"
 
 #include <errno.h>
@@ -20,24 +20,24 @@ trm_status compare_temporary_folder(char folder[COMPARE_PATH_SIZE])
     return TRM_OK;
 }
 
-/* The folder is rank 0's on all. */
+/* Every rank uses the folder of rank 0. */
 static trm_status agree_on_folder(const job *j, char folder[COMPARE_PATH_SIZE])
 {
     trm_status status = TRM_OK;
-    if (j->talks && folder[0] == '\0') {
+    if (j->is_leader && folder[0] == '\0') {
         status = compare_temporary_folder(folder);
     }
     TRM_TRY(trm_world_all_ok(j->world, status));
     return trm_world_broadcast(j->world, folder, COMPARE_PATH_SIZE, 0);
 }
 
-/* What is an output is neither fused away nor left in parts. */
+/* An output is neither fused away nor left in parts. */
 static trm_status mark_every_layer(onnx_job *j)
 {
     trm_layer_info layer;
     if (j->network == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--every-layer is not for plans: what is left in one was decided when "
-                                             "it was built");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "option --every-layer is not for plans: their layers were fused when they were built");
     }
     for (int32_t i = 0; trm_network_get_layer(j->network, i, &layer); i++) {
         for (int32_t k = 0; k < layer.n_outputs; k++) {
@@ -66,7 +66,7 @@ static trm_status prepare(onnx_job *j)
     return is_network ? onnx_fill_inputs(j, (uint64_t)settings_integer(j->all, SETTING_SEED)) : TRM_OK;
 }
 
-/* Outputs that no layer makes, such as an input that is one. */
+/* Saves outputs that no layer computes, such as an input that is one. */
 static trm_status add_other_outputs(onnx_job *j, tensor_writer *w)
 {
     const trm_network *network = j->shown;
@@ -91,7 +91,7 @@ static trm_status add_other_outputs(onnx_job *j, tensor_writer *w)
     return TRM_OK;
 }
 
-/* From the context on, ranks may fail apart. */
+/* From the context on, one rank may fail alone. */
 static trm_status run_and_keep(onnx_job *j, tensor_writer *w)
 {
     TRM_TRY(onnx_tune(j));
@@ -121,22 +121,22 @@ static trm_status run(onnx_job *j, char folder[COMPARE_PATH_SIZE], bool *alike)
     char cause[512];
     snprintf(cause, sizeof(cause), "%s", trm_last_error());
     trm_status closed = tensor_writer_close(&writer, status == TRM_OK);
-    if (closed != TRM_OK) { /* a run that a full disk ended is not cancelled by anybody */
+    if (closed != TRM_OK) { /* nobody else cancels a run that a full disk ended */
         return closed;
     }
     return status == TRM_OK ? trm_world_all_ok(j->job.world, TRM_OK) : trm_fail(status, "%s", cause);
 }
 
-int compare_run(const settings *all, char folder[COMPARE_PATH_SIZE], bool *talks)
+int compare_run(const settings *all, char folder[COMPARE_PATH_SIZE], bool *is_leader)
 {
     onnx_job j = {.all = all};
     bool alike = true;
     trm_status status = job_open_world(&j.job, all);
-    *talks = j.job.talks;
+    *is_leader = j.job.is_leader;
     if (status == TRM_OK) {
         status = run(&j, folder, &alike);
     }
-    if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
+    if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job ends the process at once */
         onnx_close(&j);
     }
     return job_close(&j.job, status, alike);

@@ -1,4 +1,4 @@
-/* Messages and the prompts made of them. */
+/* Messages and the prompts rendered from them. */
 #include "launcher/cli/job/conversation.h"
 
 #include <stdio.h>
@@ -69,10 +69,10 @@ trm_status conversation_prompt(const conversation *talk, char **text, size_t *si
     report_end(&r);
     bool written = fclose(out) == 0;
     trm_chat_input input = TRM_CHAT_INPUT_INIT;
-    input.messages = "[]"; /* those of `extra` win */
+    input.messages = "[]"; /* `extra` wins */
     input.extra = json;
     trm_status status = written ? trm_chat_template_render(talk->chat, &input, text, size)
-                                : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot write %zu messages", talk->count);
+                                : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot serialize %zu messages", talk->count);
     free(json);
     return status;
 }

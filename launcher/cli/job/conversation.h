@@ -1,5 +1,5 @@
 /*
- * A conversation with a model: messages so far, and the prompt that its chat template makes of them.
+ * A conversation with a model: its messages so far, and the prompt that the chat template renders from them.
  */
 #ifndef TRM_LAUNCHER_CLI_JOB_CONVERSATION_H
 #define TRM_LAUNCHER_CLI_JOB_CONVERSATION_H
@@ -19,14 +19,14 @@ typedef struct conversation {
     size_t count, capacity;
 } conversation;
 
-/* `path`: a model folder, or the file of a template. `system` is the first message, NULL: none. */
+/* `path`: a model folder or a template file. `system`: the first message; NULL: none. */
 trm_status conversation_open(conversation *talk, const char *path, const char *system);
 void conversation_close(conversation *talk);
-/* Adds a message; `role` must be a literal. */
+/* Appends a message; `role` must be a string literal. */
 trm_status conversation_say(conversation *talk, const char *role, const char *text, size_t size);
-/* Takes the last message back. */
+/* Removes the last message. */
 void conversation_unsay(conversation *talk);
-/* The prompt to continue with the assistant's next message; release with trm_free. */
+/* Renders the prompt for the assistant's next message; release with trm_free. */
 trm_status conversation_prompt(const conversation *talk, char **text, size_t *size);
 
 #endif

@@ -12,7 +12,7 @@
 #include "base/unit.h"
 #include "launcher/serve/worker/worker.h"
 
-/* A launcher ends the job well within this time when rank 0 has failed. */
+/* After a failure of rank 0, a launcher ends the job well within this time. */
 #define SECONDS_FOR_RANK_0  3
 #define MOST_SETTINGS_BYTES ((uint64_t)64 << 20)
 
@@ -55,7 +55,7 @@ int print_failure_once(trm_status status)
     return trm_status_exit_code(status);
 }
 
-#define DRAFT_CONTEXT 8192 /* tokens of a sequence that a draft model looks at, unless --context says */
+#define DRAFT_CONTEXT 8192 /* context of a draft model, unless --context is given */
 
 static void write_log(void *user, trm_log_level level, const char *message)
 {
@@ -153,7 +153,7 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
     return TRM_OK;
 }
 
-/* Whether weights may stream by what is asked, whatever then fits. */
+/* Whether the settings allow weights to stream, whether or not they would fit. */
 static bool may_stream(const settings *all)
 {
     trm_weight_budget budget;
@@ -162,13 +162,13 @@ static bool may_stream(const settings *all)
            (budget.kind == TRM_WEIGHT_BUDGET_PERCENT && budget.percent < 100);
 }
 
-/* Whether a setting of weights that stream asks for anything but what is so without it. */
+/* Whether a setting of streamed weights differs from "do nothing". */
 static bool asks_something(const settings *all, setting_id id)
 {
     const char *value = all->values[id];
     trm_weight_budget budget = {0};
     if (id == SETTING_HOST_COMPUTE && trm_host_compute_parse(value, &budget) == TRM_OK) {
-        return budget.host_compute == TRM_HOST_COMPUTE_AUTO || budget.host_percent > 0; /* 0% is none */
+        return budget.host_compute == TRM_HOST_COMPUTE_AUTO || budget.host_percent > 0; /* 0% is off */
     }
     return strcmp(value, "off") != 0 && strcmp(value, settings_table[id].default_value) != 0;
 }
@@ -184,13 +184,14 @@ trm_status job_check_options(const settings *all)
     if (settings_is_option(all, SETTING_DRAFT) && settings_is_option(all, SETTING_SPECULATE) &&
         strcmp(settings_text(all, SETTING_SPECULATE), "off") == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "option --draft is for speculation, but speculate is \"off\" (--speculate)");
+                 "option --draft needs speculative decoding, but speculate is \"off\" (--speculate)");
     }
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         if (settings_is_option(all, (setting_id)id) && job_passes_over(all, (setting_id)id)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "option %s is for weights that stream, but weight-budget is \"%s\" (%s): all stay on the device",
-                     all->origins[id], settings_text(all, SETTING_WEIGHT_BUDGET), all->origins[SETTING_WEIGHT_BUDGET]);
+            TRM_FAIL(
+                TRM_ERROR_INVALID_ARGUMENT,
+                "option %s is for streamed weights, but weight-budget is \"%s\" (%s): all weights stay on the device",
+                all->origins[id], settings_text(all, SETTING_WEIGHT_BUDGET), all->origins[SETTING_WEIGHT_BUDGET]);
         }
     }
     return TRM_OK;
@@ -198,7 +199,7 @@ trm_status job_check_options(const settings *all)
 
 trm_status job_check_sharing(const settings *all, const trm_mesh *mesh)
 {
-    /* ranks of serve have every setting as an option, and of the runs that are compared some may have replicas */
+    /* the ranks of serve get every setting as an option, and of several compared runs some may have replicas */
     const bool asks = all->command != COMMAND_SERVE_WORKER && all->command != COMMAND_COMPARE &&
                       settings_is_option(all, SETTING_WEIGHT_SHARING) &&
                       strcmp(settings_text(all, SETTING_WEIGHT_SHARING), "on") == 0;
@@ -273,14 +274,14 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     const trm_unit unit = trm_unit_of((double)info->streamable);
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
-        snprintf(packed, sizeof(packed), ", packed into %.2f", (double)info->streamed / unit.bytes);
+        snprintf(packed, sizeof(packed), ", compressed to %.2f", (double)info->streamed / unit.bytes);
     }
     if (info->on && info->sharers > 1) {
         snprintf(shared, sizeof(shared), ", %.2f of them fetched by others of %d ranks",
                  (double)info->gathered / unit.bytes, info->sharers);
     }
     if (info->on && info->offloaded_layers > 0) {
-        snprintf(hosted, sizeof(hosted), ", processors read %.2f in %d layers of small ones at %s GB/s",
+        snprintf(hosted, sizeof(hosted), ", the CPU runs %.2f in %d layers of small steps at %s GB/s",
                  (double)info->offloaded / unit.bytes, (int)info->offloaded_layers,
                  trm_number_text(info->host_rate / 1e9, 1).text);
     }
@@ -288,14 +289,13 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(loops, sizeof(loops), " with loops of %d passes", (int)info->loop_passes);
     }
     if (info->on) {
-        snprintf(
-            text, size,
-            "of %.2f %s of weights %.2f stay and %.2f stream in every step%s%s%s%s, in %d copies through %.2f %s of "
-            "staging at %s%s GB/s: a step takes at least %s ms",
-            (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes,
-            (double)info->unpacked / unit.bytes, loops, shared, packed, hosted, info->copies,
-            (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
-            trm_number_text(info->link_rate / 1e9, 1).text, trm_number_text(info->run_seconds * 1e3, 2).text);
+        snprintf(text, size,
+                 "of %.2f %s of weights, %.2f stay on the device and %.2f stream in every step%s%s%s%s, in %d copies "
+                 "through %.2f %s of staging at %s%s GB/s: a step takes at least %s ms",
+                 (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes,
+                 (double)info->unpacked / unit.bytes, loops, shared, packed, hosted, info->copies,
+                 (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
+                 trm_number_text(info->link_rate / 1e9, 1).text, trm_number_text(info->run_seconds * 1e3, 2).text);
     }
 }
 
@@ -308,19 +308,18 @@ void describe_rates(const trm_streaming_info *info, int32_t step_tokens, char *t
     }
     if (info->on) {
         snprintf(text, size,
-                 "%s tokens per second of one sequence at most; the first token of a prompt comes after %s ms, of "
-                 "one that fills a step%s after about %s ms",
+                 "at most %s tokens/s per sequence; time to first token at least %s ms, for a prompt that fills a "
+                 "step%s about %s ms",
                  trm_number_text(1 / info->run_seconds, 1).text, trm_number_text(info->large_run_seconds * 1e3, 0).text,
                  tokens, trm_number_text(info->largest_run_seconds * 1e3, 0).text);
     }
 }
 
-void describe_hosting(const trm_streaming_info *info, char *text, size_t size)
+void describe_cpu_offload(const trm_streaming_info *info, char *text, size_t size)
 {
     text[0] = '\0';
     if (info->host_run_seconds > 0) {
-        snprintf(text, size,
-                 "with --host-compute auto processors would help: about %s tokens per second of one sequence",
+        snprintf(text, size, "--host-compute auto would help: about %s tokens/s per sequence",
                  trm_number_text(1 / info->host_run_seconds, 1).text);
     }
 }
@@ -369,7 +368,7 @@ static bool may_differ(int32_t id)
            (row->commands & (COMMAND_RUN | COMMAND_BENCH | COMMAND_COMPARE)) == 0;
 }
 
-/* The settings that must be the same on every rank, one "name = value" line each; NULL when out of memory. */
+/* The settings that must be the same on every rank, as lines "name = value"; NULL when out of memory. */
 static char *common_settings(const settings *all)
 {
     char *text = NULL;
@@ -390,7 +389,7 @@ static char *common_settings(const settings *all)
     return text;
 }
 
-/* Fails with the first line in which two texts differ. */
+/* Fails with the first line that differs. */
 static trm_status compare_lines(const char *mine, const char *theirs)
 {
     while (*mine != '\0' || *theirs != '\0') {
@@ -405,7 +404,7 @@ static trm_status compare_lines(const char *mine, const char *theirs)
     return TRM_OK;
 }
 
-/* Ranks with other settings than rank 0's would not take the same steps. */
+/* Ranks with different settings would run different steps. */
 static trm_status agree_on_settings(job *j)
 {
     char *mine = common_settings(j->all), *theirs = NULL;
@@ -418,7 +417,7 @@ static trm_status agree_on_settings(job *j)
             j->world, ready ? TRM_OK : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of the settings"));
     }
     if (status == TRM_OK) {
-        memcpy(theirs, mine, j->talks ? (size_t)size : 0);
+        memcpy(theirs, mine, j->is_leader ? (size_t)size : 0);
         status = trm_world_broadcast(j->world, theirs, (size_t)size, 0);
     }
     if (status == TRM_OK) {
@@ -429,20 +428,21 @@ static trm_status agree_on_settings(job *j)
     return status;
 }
 
-/* One that is asked for is there, or nothing runs. */
+/* A device that is asked for must exist. */
 static trm_status check_device(const settings *all, trm_backend backend, int32_t device)
 {
     const bool is_chosen = strcmp(settings_text(all, SETTING_BACKEND), "host") == 0;
     if (device >= 0 && backend == TRM_BACKEND_HOST) {
         TRM_FAIL(is_chosen ? TRM_ERROR_INVALID_ARGUMENT : TRM_ERROR_NO_DEVICE, "device is %d (%s), but %s", (int)device,
-                 all->origins[SETTING_DEVICE], is_chosen ? "the host backend has none" : "there is no usable GPU");
+                 all->origins[SETTING_DEVICE],
+                 is_chosen ? "the host backend has no devices" : "there is no usable GPU");
     }
     return TRM_OK;
 }
 
 trm_status job_open_world(job *j, const settings *all)
 {
-    *j = (job){.all = all, .talks = true, .process_seconds = trm_process_seconds()};
+    *j = (job){.all = all, .is_leader = true, .process_seconds = trm_process_seconds()};
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     double began = wall_seconds();
     TRM_TRY(job_backend(all, &options.backend));
@@ -456,7 +456,7 @@ trm_status job_open_world(job *j, const settings *all)
     const char *starting = getenv(WORKER_STARTING_VARIABLE);
     options.starting = starting != NULL && options.replicas > 1 ? atoi(starting) : 0;
     TRM_TRY(trm_world_open(&options, &j->world));
-    j->talks = trm_world_rank(j->world) == 0;
+    j->is_leader = trm_world_rank(j->world) == 0;
     return trm_world_size(j->world) == 1 ? TRM_OK : agree_on_settings(j);
 }
 
@@ -477,10 +477,11 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                                                (int32_t)settings_integer(all, SETTING_LAYERS),
                                                (uint64_t)settings_integer(all, SETTING_SEED), model);
     }
-    bool is_operand = strcmp(name, all->operands[0]) == 0; /* not a draft model, which options say nothing of */
+    bool is_operand = strcmp(name, all->operands[0]) == 0; /* options do not apply to the draft model */
     if (is_operand && settings_is_option(all, SETTING_WEIGHTS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "weights is given, but %s is neither a named shape nor a plan: a folder's are used as they are stored",
+                 "weights is given, but %s is neither a named shape nor a plan: weights of a model folder are used as "
+                 "they are stored",
                  name);
     }
     if (is_operand && settings_is_option(all, SETTING_LAYERS)) {
@@ -493,16 +494,16 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
     if (status == TRM_ERROR_IO && is_operand && takes_files && (stat(name, &file) != 0 || !S_ISDIR(file.st_mode))) {
         char cause[512];
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(TRM_ERROR_INVALID_MODEL, "%s (files of networks have names that end in .onnx or .plan)", cause);
+        return trm_fail(TRM_ERROR_INVALID_MODEL, "%s (network files have names that end in .onnx or .plan)", cause);
     }
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 
-/* A bar on a terminal, nothing elsewhere. */
+/* Draws a progress bar if stderr is a terminal. */
 static void show_progress(void *user, size_t done, size_t total)
 {
     const job *j = user;
-    if (!j->talks || settings_flag(j->all, SETTING_QUIET) || !isatty(STDERR_FILENO) || total == 0) {
+    if (!j->is_leader || settings_flag(j->all, SETTING_QUIET) || !isatty(STDERR_FILENO) || total == 0) {
         return;
     }
     enum { WIDTH = 40 };
@@ -526,8 +527,8 @@ char *job_timing_cache(const settings *all, trm_world *world)
     return strcmp(text, "off") == 0 ? NULL : strcmp(text, "auto") == 0 ? trm_timing_cache_path(world) : strdup(text);
 }
 
-/* The generator of --draft, for as many sequences and the same mesh. It comes first, so that the cache of the other
- * takes what memory is left. */
+/* Creates the generator of --draft with the same mesh and number of sequences. It is created first, so that the cache
+ * of the main model takes the memory that is left. */
 static trm_status open_draft(job *j, const trm_generator_options *main, int64_t context)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -592,12 +593,13 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     j->load_seconds = wall_seconds() - j->began;
     trm_generator_limits limits;
     trm_generator_get_limits(j->generator, &limits);
-    if (limits.streaming.on && j->talks && !settings_flag(j->all, SETTING_QUIET)) {
+    if (limits.streaming.on && j->is_leader && !settings_flag(j->all, SETTING_QUIET)) {
         char text[512], rates[256];
         describe_streaming(&limits.streaming, text, sizeof(text));
         describe_rates(&limits.streaming, limits.max_step_tokens, rates, sizeof(rates));
-        fprintf(stderr, "trireme: %s, %s; the cache holds %lld tokens\n", text, rates, (long long)limits.cache_tokens);
-        describe_hosting(&limits.streaming, text, sizeof(text));
+        fprintf(stderr, "trireme: %s, %s; the KV cache holds %lld tokens\n", text, rates,
+                (long long)limits.cache_tokens);
+        describe_cpu_offload(&limits.streaming, text, sizeof(text));
         if (text[0] != '\0') {
             fprintf(stderr, "trireme: %s\n", text);
         }
@@ -612,7 +614,7 @@ void job_take_token(job *j)
     }
 }
 
-/* The parts of a start, one after the other. */
+/* The phases of startup, in order. */
 typedef struct startup_part {
     const char *name;
     double seconds;
@@ -650,7 +652,7 @@ void report_startup(report *r, const job *j)
         snprintf(key, sizeof(key), "%s_seconds", parts[i].name);
         report_number(r, key, parts[i].seconds);
     }
-    report_number(r, "weights_seconds", s.weights_seconds); /* this and the next beside the others */
+    report_number(r, "weights_seconds", s.weights_seconds); /* these two overlap the phases above */
     report_number(r, "tokenizer_seconds", j->tokenizer_seconds);
     report_integer(r, "weight_bytes", s.weight_bytes);
     report_number(r, "first_token_after_start_seconds", j->first_token_seconds);
@@ -668,8 +670,8 @@ void print_startup(const job *j)
         fprintf(stderr, "%s %s %.3f", i > 0 ? "," : "", parts[i].name, parts[i].seconds);
     }
     fprintf(stderr,
-            " s; beside them the tokenizer %.3f s, weights of %s GB %.3f s (%s GB/s); first token %.2f s after the "
-            "process began\n",
+            " s; in parallel: tokenizer %.3f s, weights of %s GB %.3f s (%s GB/s); first token %.2f s after the start "
+            "of the process\n",
             j->tokenizer_seconds, trm_number_text((double)s.weight_bytes * 1e-9, 2).text, s.weights_seconds,
             trm_number_text(s.weights_seconds > 0 ? (double)s.weight_bytes * 1e-9 / s.weights_seconds : 0.0, 1).text,
             j->first_token_seconds);
@@ -684,7 +686,7 @@ int job_close(job *j, trm_status status, bool alike)
     if (status != TRM_OK && trm_world_size(j->world) > 1 && !alike) {
         trm_world_abort(j->world, status); /* does not return */
     }
-    if (status != TRM_OK && j->talks) {
+    if (status != TRM_OK && j->is_leader) {
         print_failure(status);
     }
     trm_generator_destroy(j->generator);

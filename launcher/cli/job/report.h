@@ -1,5 +1,5 @@
 /*
- * JSON reports of the commands: short names of the JSON writer (base/json_writer.h).
+ * JSON reports of the commands: short names for the JSON writer (base/json_writer.h).
  */
 #ifndef TRM_LAUNCHER_CLI_JOB_REPORT_H
 #define TRM_LAUNCHER_CLI_JOB_REPORT_H

@@ -1,4 +1,4 @@
-/* What layers wait for weights: the list, and its two forms. */
+/* Collects the waits of layers for weights and prints them. */
 #include "launcher/cli/job/stalls.h"
 
 #include <stdlib.h>
@@ -78,7 +78,7 @@ void stall_list_print(const stall_list *list, const char *what)
         }
     }
     qsort(groups, n, sizeof(groups[0]), longest_first);
-    printf("%s: %.3f ms in all", what, list->seconds * 1e3);
+    printf("%s: %.3f ms in total", what, list->seconds * 1e3);
     for (k = 0; k < n && k < SHOWN && groups[k].seconds > 0; k++) {
         printf("%s %s %.3f ms (%d)", k == 0 ? ":" : ",", groups[k].layer, groups[k].seconds * 1e3, groups[k].layers);
     }

@@ -1,5 +1,5 @@
 /*
- * What the layers of a step wait for weights that stream: a list, reported whole as JSON and in a few lines as text.
+ * Waits of the layers of a step for streamed weights, reported in full as JSON and in a few lines as text.
  */
 #ifndef TRM_LAUNCHER_CLI_JOB_STALLS_H
 #define TRM_LAUNCHER_CLI_JOB_STALLS_H
@@ -21,13 +21,12 @@ typedef struct stall_list {
     trm_status status;
 } stall_list;
 
-/* A trm_stall_fn, `user` the list; what it lacks memory for sticks in its status. */
+/* A trm_stall_fn; `user` is the list. Allocation failures are kept in its status. */
 void stall_list_add(void *user, const char *layer, double seconds);
 void stall_list_fini(stall_list *list);
-/* An array of every layer in its order. */
+/* Reports every layer in order, as an array. */
 void stall_list_report(const stall_list *list, report *r, const char *key);
-/* A line with the sum and those that wait longest, equal layers of repeated blocks together; nothing of an empty one.
- */
+/* Prints the total and the longest waits, with repeated blocks merged; nothing for an empty list. */
 void stall_list_print(const stall_list *list, const char *what);
 
 #endif

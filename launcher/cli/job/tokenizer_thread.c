@@ -1,4 +1,4 @@
-/* A tokenizer opened beside everything else. */
+/* Opens a tokenizer in parallel with everything else. */
 #include "launcher/cli/job/tokenizer_thread.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static void *open_tokenizer(void *user)
     tokenizer_thread *t = user;
     double began = trm_clock_seconds();
     t->status = trm_tokenizer_open(t->path, &t->tokenizer);
-    if (t->status != TRM_OK) { /* the record of errors is the thread's own */
+    if (t->status != TRM_OK) { /* error texts are per thread */
         snprintf(t->cause, sizeof(t->cause), "%s", trm_last_error());
         t->status = t->status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : t->status;
     }
@@ -27,7 +27,7 @@ void tokenizer_thread_start(tokenizer_thread *t, const char *path)
     }
     int length = snprintf(t->path, sizeof(t->path), "%s", path);
     if (length < 0 || (size_t)length >= sizeof(t->path)) {
-        snprintf(t->cause, sizeof(t->cause), "the path of a model has %d bytes, expected at most %zu", length,
+        snprintf(t->cause, sizeof(t->cause), "the path of the model has %d bytes, expected at most %zu", length,
                  sizeof(t->path) - 1);
         t->status = TRM_ERROR_INVALID_ARGUMENT;
         atomic_store(&t->is_done, true);

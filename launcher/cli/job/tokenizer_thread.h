@@ -1,6 +1,5 @@
 /*
- * Opening a tokenizer on a thread of its own, while the device and the weights are made ready: a large one takes a
- * quarter of a second.
+ * Opens a tokenizer on its own thread while device and weights are prepared: a large one takes a quarter of a second.
  */
 #ifndef TRM_LAUNCHER_CLI_JOB_TOKENIZER_THREAD_H
 #define TRM_LAUNCHER_CLI_JOB_TOKENIZER_THREAD_H
@@ -18,14 +17,13 @@ typedef struct tokenizer_thread {
     trm_tokenizer *tokenizer;
     trm_status status;
     char cause[512];
-    double seconds; /* that opening took */
+    double seconds; /* to open it */
 } tokenizer_thread;
 
-/* Starts opening the tokenizer of a model folder; does nothing if that has been started. Where there can be no thread
- * it is opened at once. */
+/* Starts to open the tokenizer of a model folder, unless it was started before. Without a thread it is opened at once.
+ */
 void tokenizer_thread_start(tokenizer_thread *t, const char *path);
-/* Waits for it and says how it went; t->tokenizer stays the thread's. A tokenizer that cannot be read is
- * TRM_ERROR_INVALID_MODEL. */
+/* Waits and returns the result; t->tokenizer stays owned by t. TRM_ERROR_INVALID_MODEL if it cannot be read. */
 trm_status tokenizer_thread_wait(tokenizer_thread *t);
 /* Waits, and closes the tokenizer. */
 void tokenizer_thread_fini(tokenizer_thread *t);

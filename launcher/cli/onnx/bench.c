@@ -41,10 +41,10 @@ static trm_status finish_run(bench *b, bench_run *run)
     return b->transfers ? trm_context_times(context, &run->times) : TRM_OK;
 }
 
-/* The runs of one stream, by a thread. */
+/* The runs of one stream on a thread. */
 typedef struct lane {
     bench *bench;
-    bench_run *runs; /* of all streams, in turn */
+    bench_run *runs; /* counter shared by all streams */
     int64_t n;
     int32_t stream;
     pthread_t thread;
@@ -87,7 +87,7 @@ static trm_status run_lanes(bench *b, bench_run *runs, int64_t n)
     return status;
 }
 
-/* So many runs, the streams in turn: each starts its next when its last one is over. */
+/* Runs `n` times, round robin over the streams: each starts its next run when its last one is done. */
 static trm_status run_some(bench *b, bench_run *runs, int64_t n)
 {
     if (b->threads) {
@@ -104,7 +104,7 @@ static trm_status run_some(bench *b, bench_run *runs, int64_t n)
     return TRM_OK;
 }
 
-/* Whether to go on, by rank 0's clock: every rank must take the same steps. */
+/* Whether to continue, by rank 0's clock: every rank must run the same number of times. */
 static trm_status agree(bench *b, bool mine, bool *more)
 {
     uint8_t byte = mine;
@@ -130,7 +130,7 @@ static int compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Latencies in order, and times since the first run. */
+/* Sorted latencies, and times since the first run. */
 static trm_status sort_runs(bench *b)
 {
     double first = b->runs[0].began;
@@ -154,7 +154,7 @@ static void note_end(int signal)
     ended = 1;
 }
 
-/* Forgets the first half of the runs that are kept. */
+/* Drops the older half of the kept runs. */
 static void forget_half(bench *b)
 {
     const int64_t half = b->n_runs / 2;
@@ -163,7 +163,7 @@ static void forget_half(bench *b)
     memmove(b->runs, b->runs + half, (size_t)b->n_runs * sizeof(*b->runs));
 }
 
-/* Runs in chunks that double, until there are enough of them and enough time has passed, or SIGINT. */
+/* Measures in chunks of doubling size until there are enough runs and enough time has passed, or until SIGINT. */
 static trm_status measure_runs(bench *b)
 {
     const settings *all = b->onnx.all;
@@ -188,7 +188,7 @@ static trm_status measure_runs(bench *b)
         b->total += wall_seconds() - began;
         const bool wanted = b->n_runs < least || (b->total < duration && (endless || b->n_runs < MOST_RUNS));
         TRM_TRY(agree(b, wanted && ended == 0, &more));
-        /* No more of them than the time that is left seems to hold, nor than a second does. */
+        /* at most as many as fit the remaining time, and one second */
         double rate = (double)b->n_runs / (b->total > 1e-9 ? b->total : 1e-9);
         double left = fmin((duration - b->total) / 2, 1.0) * rate;
         int64_t fitting = left < 2 ? 2 : left < 500000 ? (int64_t)left + 1 : 500000;
@@ -198,7 +198,8 @@ static trm_status measure_runs(bench *b)
     return trm_world_all_ok(b->onnx.job.world, sort_runs(b));
 }
 
-/* On one rank SIGINT ends the measuring, and what was measured is reported; several are ended by who started them. */
+/* On one rank SIGINT ends the measurement, and the runs so far are reported. Several ranks are ended by their launcher.
+ */
 static trm_status measure(bench *b)
 {
     struct sigaction act = {.sa_handler = note_end}, before;
@@ -253,7 +254,7 @@ static void add_times(rank_times *mean, const trm_run_times *times, double n)
     mean->enqueue += times->enqueue_milliseconds / n;
 }
 
-/* Means of this rank: of the runs that were measured if they were timed, else of some more. */
+/* Mean layer times of this rank: of the measured runs if they were profiled, otherwise of additional runs. */
 static trm_status clock_runs(bench *b, rank_times *mine)
 {
     *mine = (rank_times){0};
@@ -274,7 +275,7 @@ static trm_status clock_runs(bench *b, rank_times *mine)
     return TRM_OK;
 }
 
-/* Every rank's means, to all. */
+/* Gathers the means of every rank on every rank. */
 static trm_status gather_times(bench *b)
 {
     rank_times mine;
@@ -317,7 +318,7 @@ static trm_status prepare(bench *b)
     b->transfers = settings_flag(j->all, SETTING_TRANSFERS);
     b->threads = settings_flag(j->all, SETTING_STREAM_THREADS);
     if (trm_world_size(j->job.world) > 1 && (b->threads || settings_number(j->all, SETTING_DURATION) < 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is for one rank: %d take the same steps in one order",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --%s needs one rank: %d ranks run in one order",
                  b->threads ? "stream-threads" : "duration -1", trm_world_size(j->job.world));
     }
     TRM_TRY(read_percentiles(b));
@@ -327,7 +328,7 @@ static trm_status prepare(bench *b)
     return onnx_fill_inputs(j, (uint64_t)settings_integer(j->all, SETTING_SEED));
 }
 
-/* The other contexts of the engine. */
+/* Creates the further contexts of the engine. */
 static trm_status add_streams(bench *b)
 {
     int32_t n = (int32_t)settings_integer(b->onnx.all, SETTING_STREAMS);
@@ -349,7 +350,7 @@ static trm_status add_streams(bench *b)
     return TRM_OK;
 }
 
-/* What follows the first runs, which have said what dims outputs have. */
+/* Prepares what depends on the dims of outputs, which are known after the first runs. */
 static trm_status measure_and_print(bench *b)
 {
     onnx_job *j = &b->onnx;
@@ -360,7 +361,7 @@ static trm_status measure_and_print(bench *b)
         TRM_TRY(profile(b));
     }
     TRM_TRY(gather_times(b));
-    return j->job.talks ? bench_print(b) : TRM_OK;
+    return j->job.is_leader ? bench_print(b) : TRM_OK;
 }
 
 static trm_status run(bench *b, bool *alike)
@@ -383,7 +384,7 @@ static trm_status run(bench *b, bool *alike)
         return measure_and_print(b);
     }
     TRM_TRY(onnx_expect_compare(&b->expect, j, b->contexts, b->n_streams));
-    if (j->job.talks) {
+    if (j->job.is_leader) {
         bench_print_refused(b);
     }
     return TRM_OK;
@@ -410,14 +411,14 @@ int onnx_bench_command(const settings *all)
         status = run(&b, &alike);
     }
     free_bench(&b);
-    if (status == TRM_OK || alike || b.onnx.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
+    if (status == TRM_OK || alike || b.onnx.n_ranks <= 1) { /* aborting a job ends the process at once */
         for (int32_t i = 1; i < b.n_streams; i++) {
             trm_context_destroy(b.contexts[i]);
         }
         onnx_close(&b.onnx);
     }
     free(b.contexts);
-    const bool holds = status != TRM_OK || onnx_expect_conclude(&b.expect, b.onnx.job.talks);
+    const bool holds = status != TRM_OK || onnx_expect_conclude(&b.expect, b.onnx.job.is_leader);
     onnx_expect_close(&b.expect);
     const int code = job_close(&b.onnx.job, status, alike);
     return holds ? code : trm_status_exit_code(TRM_ERROR_INTERNAL);

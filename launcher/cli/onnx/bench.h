@@ -1,5 +1,5 @@
 /*
- * What `trireme bench` of a network has measured: bench.c measures, bench_report.c prints and writes files.
+ * Measurements of `trireme bench` of a network: bench.c makes them, bench_report.c prints them and writes files.
  */
 #ifndef TRM_LAUNCHER_CLI_ONNX_BENCH_H
 #define TRM_LAUNCHER_CLI_ONNX_BENCH_H
@@ -16,7 +16,7 @@ typedef struct layer_time {
 
 /* One run. */
 typedef struct bench_run {
-    double began, seconds; /* since the first of them; until its outputs were there */
+    double began, seconds; /* since the first run; until its outputs were available */
     int32_t stream;
     trm_run_times times; /* with --transfers */
 } bench_run;
@@ -29,7 +29,7 @@ typedef struct rank_times {
 
 typedef struct bench {
     onnx_job onnx;
-    trm_context **contexts; /* [n_streams], the first is the job's */
+    trm_context **contexts; /* [n_streams]; the first is the job's */
     int32_t n_streams;
     bool transfers, threads;
     bench_run *runs; /* [n_runs] */
@@ -40,18 +40,18 @@ typedef struct bench {
     int32_t n_percentiles;
     layer_time *layers;
     int32_t n_layers, capacity;
-    bool lost;         /* memory ran out while layers were collected */
+    bool lost;         /* out of memory while collecting layers */
     rank_times *ranks; /* [n_ranks] */
     onnx_expect expect;
 } bench;
 
-/* The time that `percent` of the runs took at most. */
+/* The latency that `percent` of the runs did not exceed. */
 double bench_percentile(const bench *b, double percent);
-/* Prints a table or JSON, and writes the files that were asked for. */
+/* Prints a table or JSON and writes the export files. */
 trm_status bench_print(const bench *b);
-/* Only how outputs differ from their references, where nothing was measured because of that. */
+/* Prints only the comparison of outputs with their references, which failed before anything was measured. */
 void bench_print_refused(const bench *b);
-/* What the profile has of computing and of communication. */
+/* Splits the profile into compute and communication. */
 void bench_split_profile(const bench *b, double *compute, double *communication);
 
 #endif

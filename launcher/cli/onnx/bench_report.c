@@ -1,4 +1,4 @@
-/* What `trireme bench` of a network prints, and the files it writes. */
+/* Output of `trireme bench` of a network: text, JSON and export files. */
 #include "launcher/cli/onnx/bench.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ void bench_split_profile(const bench *b, double *compute, double *communication)
     }
 }
 
-/* Bytes of weights per second of a run. */
+/* Bytes of weights read per second. */
 static double streaming_rate(const bench *b)
 {
     return (double)trm_context_streamed(b->onnx.context) / bench_percentile(b, 50);
@@ -210,9 +210,9 @@ static void print_head(const bench *b)
     if (b->n_streams > 1) {
         printf(", %d at a time", b->n_streams);
     }
-    printf("%s; inputs copied in %.3f ms\n", b->transfers ? ", inputs copied anew in each" : "", b->copy_seconds * 1e3);
+    printf("%s; inputs copied in %.3f ms\n", b->transfers ? ", inputs copied in each" : "", b->copy_seconds * 1e3);
     if (j->streaming.on) {
-        printf("weights streamed: %s MB per run, %s GB/s, %.1f %% of the link\n",
+        printf("streamed weights: %s MB per run, %s GB/s, %.1f %% of the link\n",
                trm_number_text((double)trm_context_streamed(j->context) / 1e6, 1).text,
                trm_number_text(streaming_rate(b) / 1e9, 2).text, streaming_rate(b) / j->streaming.link_rate * 100);
     }
@@ -250,7 +250,7 @@ static void print_ranks(const bench *b)
     }
 }
 
-/* What makes figures mean something else than they seem to. */
+/* Notes on figures that may mislead. */
 static void print_notes(const bench *b)
 {
     const rank_times *t = &b->ranks[0];
@@ -260,7 +260,7 @@ static void print_notes(const bench *b)
     }
     double spread = sqrt(sum / (double)b->n_runs) / middle;
     if (b->onnx.backend == TRM_BACKEND_CUDA && t->enqueue > 0.8 * t->compute) {
-        printf("note: starting a run takes %.0f %% of the time of its layers: the GPU may wait for the host\n",
+        printf("note: launching a run takes %.0f %% of the time of its layers: the GPU may wait for the host\n",
                100 * t->enqueue / t->compute);
     }
     if (b->transfers && (t->upload >= t->compute || t->download >= t->compute)) {
@@ -268,7 +268,7 @@ static void print_notes(const bench *b)
     }
     if (spread > 0.1) {
         printf("note: latencies vary by %.0f %% of their mean%s\n", 100 * spread,
-               b->n_streams > 1 ? ", and have the time in them that runs wait for each other" : "");
+               b->n_streams > 1 ? ", and include the time that runs wait for each other" : "");
     }
 }
 
@@ -344,7 +344,7 @@ static trm_status export_profile(const bench *b, const char *path)
     return close_file(path, file);
 }
 
-/* The inspector's text. */
+/* The text of the inspector. */
 static trm_status export_layers(const bench *b, const char *path)
 {
     FILE *file;

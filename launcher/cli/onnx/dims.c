@@ -1,4 +1,4 @@
-/* Dimensions that have names: those of --dim, and those that several inputs share. */
+/* Named dimensions: those given by --dim, and those shared by several inputs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/cli/onnx/job.h"
 
-/* Whether a list of names, "a, b", has one. */
+/* Whether a list of names such as "a, b" contains one. */
 static bool is_listed(const char *list, const char *name)
 {
     const size_t length = strlen(name);
@@ -18,7 +18,7 @@ static bool is_listed(const char *list, const char *name)
     return false;
 }
 
-/* Whether an input has a dimension of this name, or dimensions that are not told; else an error. */
+/* Succeeds if an input has a dimension of this name, or dimensions without names. */
 static trm_status check_dim(const onnx_job *j, const char *name)
 {
     char known[256] = "";
@@ -38,8 +38,8 @@ static trm_status check_dim(const onnx_job *j, const char *name)
             }
         }
     }
-    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "--dim: no input has a dimension \"%s\", named are: %s", name,
-                    used == 0 ? "none" : known);
+    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "--dim: no input has a dimension \"%s\", the named dimensions are: %s",
+                    name, used == 0 ? "none" : known);
 }
 
 trm_status onnx_named_dims(const onnx_job *j, trm_onnx_named_dim *dims, char (*names)[64], int32_t *n)
@@ -54,7 +54,7 @@ trm_status onnx_named_dims(const onnx_job *j, trm_onnx_named_dim *dims, char (*n
         }
         memcpy(names[i], text, length);
         names[i][length] = '\0';
-        if (strncmp(j->all->origins[SETTING_DIM], "--", 2) == 0) { /* a file of settings may be for many models */
+        if (strncmp(j->all->origins[SETTING_DIM], "--", 2) == 0) { /* a settings file may serve several models */
             TRM_TRY(check_dim(j, names[i]));
         }
         dims[i] = (trm_onnx_named_dim){names[i], value};
@@ -67,7 +67,8 @@ trm_status onnx_named_dims(const onnx_job *j, trm_onnx_named_dim *dims, char (*n
 
 enum { USUAL, LEAST, MOST, POINTS };
 
-/* An input whose dims are given and that has a dimension of this name, and which that is; NULL if there is none. */
+/* An input with given dims that has a dimension of this name, and the index of that dimension; NULL if there is none.
+ */
 static const onnx_input *find_named(const onnx_job *j, const char *name, int32_t *axis)
 {
     for (int32_t i = 0; i < j->n_inputs; i++) {
@@ -83,7 +84,7 @@ static const onnx_input *find_named(const onnx_job *j, const char *name, int32_t
     return NULL;
 }
 
-/* Dims of a profile, of inputs without several those of all. */
+/* The dims of a profile; an input without profiles has the same dims in all. */
 static const trm_dims *dims_of(const onnx_input *input, int32_t profile, int32_t point)
 {
     if (input->max.n < 0) {
@@ -95,7 +96,7 @@ static const trm_dims *dims_of(const onnx_input *input, int32_t profile, int32_t
                                                       : &input->max;
 }
 
-/* Sets a dimension of all profiles. */
+/* Sets a dimension in all profiles. */
 static void set_size(onnx_input *input, int32_t axis, const onnx_input *from, int32_t from_axis, int64_t size)
 {
     for (int32_t p = 0; p < TRM_MAX_PROFILES; p++) {
@@ -136,15 +137,15 @@ void onnx_settle_dims(const onnx_job *j, onnx_input *input, const trm_onnx_named
     if (guessed && !settings_flag(j->all, SETTING_QUIET) && is_first_rank()) {
         char text[160];
         onnx_dims_text(&input->dims, text, sizeof(text));
-        fprintf(stderr, "trireme: input %s has unknown dimensions, taken as %s (--shapes %s:...)\n", input->port.name,
-                text, input->port.name);
+        fprintf(stderr, "trireme: input %s has unknown dims, using %s (give --shapes %s:...)\n", input->port.name, text,
+                input->port.name);
     }
 }
 
 void onnx_follow_names(const onnx_job *j, onnx_input *input)
 {
     trm_dims dims = input->dims;
-    input->dims.n = -1; /* it follows others */
+    input->dims.n = -1; /* it follows other inputs */
     for (int32_t i = 0; i < dims.n; i++) {
         const char *name = input->port.dim_names[i];
         int32_t axis = 0;

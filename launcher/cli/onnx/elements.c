@@ -1,4 +1,4 @@
-/* Elements of small inputs from the command line: --elements, and for plans their least and most. */
+/* Elements of small inputs from the command line: --elements, and for plans --min-elements and --max-elements. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "launcher/cli/onnx/job.h"
 
-/* "2x-1x64" up to `end`. */
+/* Parses "2x-1x64" up to `end`. */
 static bool parse_elements(const char *text, const char *end, double *elements, int32_t *n)
 {
     for (*n = 0; text < end; ++*n) {
@@ -44,7 +44,7 @@ trm_status onnx_read_elements(onnx_job *j, setting_id id, const char *text)
     return TRM_OK;
 }
 
-/* Whether the type has the element: integers exactly, floats as near as they come. */
+/* Whether the type can represent the element: integers exactly, floats after rounding. */
 static bool store(trm_dtype dtype, void *data, int32_t i, double value)
 {
     bool is_float = dtype == TRM_F32 || dtype == TRM_F64 || dtype == TRM_F16 || dtype == TRM_BF16;
@@ -52,7 +52,7 @@ static bool store(trm_dtype dtype, void *data, int32_t i, double value)
     return stored && (is_float ? isfinite(value) : trm_element_as_double(dtype, data, i) == value);
 }
 
-/* The elements of a point in the input's type, to free(). */
+/* Converts the elements of a point to the input's type; to be freed. */
 static trm_status convert(const onnx_input *input, const double *elements, int32_t n, void **data)
 {
     *data = calloc((size_t)n, 8);
@@ -61,14 +61,14 @@ static trm_status convert(const onnx_input *input, const double *elements, int32
     }
     for (int32_t i = 0; i < n; i++) {
         if (!store(input->port.dtype, *data, i, elements[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%.17g is no element of input %s, which is %s", elements[i],
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "element %.17g of input %s cannot be represented as %s", elements[i],
                      input->port.name, input->port.type);
         }
     }
     return TRM_OK;
 }
 
-/* Dims that so many elements have, if they are not given: those of the model, a scalar or a row. */
+/* Dims for this number of elements if none are given: the model's, otherwise a scalar or a row. */
 static trm_status settle_dims(onnx_input *input, int32_t n)
 {
     if (input->dims.n < 0) {
@@ -83,7 +83,7 @@ static trm_status settle_dims(onnx_input *input, int32_t n)
     if (count != n) {
         char text[160];
         onnx_dims_text(&input->dims, text, sizeof(text));
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %s elements, %d are given", input->port.name, text, n);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %s elements, but %d are given", input->port.name, text, n);
     }
     return TRM_OK;
 }
@@ -95,8 +95,8 @@ trm_status onnx_settle_elements(onnx_input *input)
         return TRM_OK;
     }
     if (input->dims.n >= 0 && input->max.n >= 0 && memcmp(&input->min, &input->max, sizeof(input->max)) != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "input %s has elements given and dims that may differ: only one of the two", input->port.name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has given elements and dynamic dims, expected only one of them",
+                 input->port.name);
     }
     for (int32_t point = 0; point < 3; point++) {
         if (input->n_elements[point] == 0) {

@@ -1,5 +1,5 @@
-/* References of outputs: read, checked and compared. Which files there are is decided here; how far a tensor is from
- * another in tensors/tensor_error.c. */
+/* References of outputs: found, read, checked and compared. tensors/tensor_error.c measures how far two tensors differ.
+ */
 #include "launcher/cli/onnx/expect.h"
 
 #include <stdlib.h>
@@ -9,16 +9,16 @@
 #include "base/error.h"
 #include "launcher/cli/tensors/tensor_folder.h"
 
-/* One output, as ranks exchange it: the worst of a rank's contexts. */
+/* One output as ranks exchange it: the worst of the rank's contexts. */
 struct expect_row {
-    char output[256], from[512]; /* cut off where they are longer */
+    char output[256], from[512]; /* truncated if longer */
     char dims[160], place[128];
-    char why[384]; /* why it cannot be near; "" */
+    char why[384]; /* why it cannot match; "" if it can */
     tensor_error error;
     tensor_tolerance tolerance;
     trm_dtype dtype, expected_dtype;
     int32_t rank, context;
-    bool is_there, holds; /* is_there: false where a rank has fewer than others */
+    bool is_there, holds; /* is_there: false if a rank has fewer outputs than others */
 };
 
 /* ---- references by name -------------------------------------------------------------------------------- */
@@ -34,7 +34,7 @@ static void free_item(expected_tensor *item)
     free(item->from);
 }
 
-/* Takes over the data and the block, also when it fails. */
+/* Takes ownership of the data and the block, also on failure. */
 static trm_status add_item(expected_list *list, expected_tensor item, const char *name, const char *from)
 {
     item.name = strdup(name);
@@ -120,7 +120,7 @@ static trm_dtype type_of(const onnx_job *j, const char *output)
     return dtype;
 }
 
-/* "NAME=FILE": of names that fit, one being the beginning of another, the longest. */
+/* Splits "NAME=FILE" at the longest name that an output has. */
 static trm_status read_named(onnx_expect *e, const onnx_job *j, const char *text)
 {
     const char *name = NULL, *file = NULL;
@@ -137,7 +137,7 @@ static trm_status read_named(onnx_expect *e, const onnx_job *j, const char *text
     return expected_add_file(&e->references, name, file);
 }
 
-/* Outputs of a run that `compare --save` kept. */
+/* Reads the outputs of a run saved by compare --save. */
 static trm_status read_run(onnx_expect *e, const onnx_job *j, const tensor_folder *run)
 {
     const int32_t before = e->references.n;
@@ -155,7 +155,8 @@ static trm_status read_run(onnx_expect *e, const onnx_job *j, const tensor_folde
         }
     }
     if (e->references.n == before && before == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the run in folder %s has none of the outputs of the network", run->path);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the run saved in folder %s has none of the outputs of the network",
+                 run->path);
     }
     return TRM_OK;
 }
@@ -164,7 +165,7 @@ static trm_status read_folder(onnx_expect *e, const onnx_job *j, const char *pat
 {
     struct stat found;
     if (stat(path, &found) != 0 || !S_ISDIR(found.st_mode)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--against is \"%s\": there is no such folder", path);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--against is \"%s\", but there is no such folder", path);
     }
     if (!tensor_folder_exists(path)) {
         for (int32_t i = 0; i < trm_network_output_count(j->shown); i++) {
@@ -181,7 +182,7 @@ static trm_status read_folder(onnx_expect *e, const onnx_job *j, const char *pat
     return status;
 }
 
-/* Dims of which those that only a run tells are -1. */
+/* The dims, with -1 for those known at run time only. */
 static bool may_fit(const trm_dims *dims, const trm_dims *expected)
 {
     bool fits = dims->n == expected->n;
@@ -214,8 +215,7 @@ static trm_status read_references(onnx_expect *e, const onnx_job *j)
     const setting_id held[] = {SETTING_ATOL, SETTING_RTOL, SETTING_LIMIT};
     for (size_t i = 0; i < sizeof(held) / sizeof(held[0]) && !onnx_expects(j->all); i++) {
         if (settings_is_option(j->all, held[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "option %s is for outputs that are compared: give --expect or --against",
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s needs outputs to compare: add --expect or --against",
                      j->all->origins[held[i]]);
         }
     }
@@ -233,7 +233,7 @@ static trm_status read_references(onnx_expect *e, const onnx_job *j)
     return TRM_OK;
 }
 
-/* The coarsest float that a layer of this rank makes. */
+/* The coarsest float type of this rank's layers. */
 static trm_dtype coarsest_of(const onnx_job *j)
 {
     trm_dtype coarsest = TRM_DTYPE_NONE;
@@ -246,7 +246,7 @@ static trm_dtype coarsest_of(const onnx_job *j)
     return coarsest;
 }
 
-/* `size` bytes of every rank, in `all` [n_ranks, size]. */
+/* Gathers `size` bytes of every rank into `all` [n_ranks, size]. */
 static trm_status gather(const onnx_job *j, const void *mine, void *all, size_t size)
 {
     const trm_collective_params params = {.op = TRM_ALL_GATHER};
@@ -270,8 +270,7 @@ trm_status onnx_expect_open(onnx_expect *e, const onnx_job *j)
         total += all[i][0];
     }
     if (total == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "folder %s has neither tensors of a run that ended well nor output_0.pb or output_0.npy",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "folder %s has neither a completed run nor output_0.pb or output_0.npy",
                  settings_text(j->all, SETTING_AGAINST));
     }
     return TRM_OK;
@@ -316,7 +315,7 @@ trm_status onnx_expect_fits(const onnx_expect *e, const onnx_job *j, trm_context
     return TRM_OK;
 }
 
-/* Whether `row` is to be shown rather than `other`, of the same output. */
+/* Whether `row` is worse than `other`, a row of the same output. */
 static bool is_worse(const expect_row *row, const expect_row *other)
 {
     if ((row->why[0] != '\0') != (other->why[0] != '\0')) {
@@ -325,7 +324,7 @@ static bool is_worse(const expect_row *row, const expect_row *other)
     return row->holds != other->holds ? !row->holds : tensor_error_is_worse(&row->error, &other->error);
 }
 
-/* The worse of two, which holds if both do. */
+/* The worse of two. */
 static void merge(expect_row *to, const expect_row *row)
 {
     if (!to->is_there || is_worse(row, to)) {
@@ -376,7 +375,7 @@ static trm_status measure_all(const onnx_expect *e, const onnx_job *j, trm_conte
     return TRM_OK;
 }
 
-/* Rows of all ranks, [n]: those of one output become one. */
+/* Merges the rows of all ranks, [n], into one per output. */
 static void merge_all(onnx_expect *e, const expect_row *rows, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -390,7 +389,7 @@ static void merge_all(onnx_expect *e, const expect_row *rows, int32_t n)
         }
     }
     for (int32_t i = 0; i < e->n_rows; i++) {
-        e->n_departed += !e->rows[i].holds;
+        e->n_differing += !e->rows[i].holds;
     }
 }
 
@@ -420,7 +419,7 @@ trm_status onnx_expect_compare(onnx_expect *e, const onnx_job *j, trm_context *c
 
 /* ---- what came of it ----------------------------------------------------------------------------------- */
 
-/* " on rank 1 in stream 2", where it is not the first of several. */
+/* " on rank 1 in stream 2", unless it is the first of several. */
 static void place_text(const onnx_expect *e, const expect_row *row, char *text, size_t size)
 {
     char rank[32] = "", stream[32] = "";
@@ -454,13 +453,13 @@ void onnx_expect_print(const onnx_expect *e, const settings *all)
         } else {
             tensor_error_print(&row->error);
         }
-        printf("%s%s  %s\n", place[0] == '\0' ? "" : " ", place, row->holds ? "holds" : "departs");
+        printf("%s%s  %s\n", place[0] == '\0' ? "" : " ", place, row->holds ? "holds" : "differs");
     }
-    printf("%d output%s compared, of which %d depart%s\n", e->n_rows, e->n_rows == 1 ? "" : "s", e->n_departed,
-           e->n_departed == 1 ? "s" : "");
+    printf("%d output%s compared, of which %d differ%s\n", e->n_rows, e->n_rows == 1 ? "" : "s", e->n_differing,
+           e->n_differing == 1 ? "s" : "");
 }
 
-static const expect_row *first_departure(const onnx_expect *e)
+static const expect_row *first_difference(const onnx_expect *e)
 {
     for (int32_t i = 0; i < e->n_rows; i++) {
         if (!e->rows[i].holds) {
@@ -470,10 +469,10 @@ static const expect_row *first_departure(const onnx_expect *e)
     return NULL;
 }
 
-/* "output y on rank 1: 12 of 100 elements are off, ..." */
-static void describe_departure(const onnx_expect *e, char *text, size_t size)
+/* "output y on rank 1: 12 of 100 elements differ, ..." */
+static void describe_difference(const onnx_expect *e, char *text, size_t size)
 {
-    const expect_row *row = first_departure(e);
+    const expect_row *row = first_difference(e);
     char place[80], what[400];
     if (row == NULL) {
         text[0] = '\0';
@@ -494,7 +493,7 @@ void onnx_expect_report(const onnx_expect *e, report *r)
         return;
     }
     char first[1024];
-    describe_departure(e, first, sizeof(first));
+    describe_difference(e, first, sizeof(first));
     report_open(r, "compared", '[');
     for (int32_t i = 0; i < e->n_rows; i++) {
         const expect_row *row = &e->rows[i];
@@ -512,17 +511,17 @@ void onnx_expect_report(const onnx_expect *e, report *r)
         report_close(r);
     }
     report_close(r);
-    report_bool(r, "holds", e->n_departed == 0);
-    report_text(r, "first_departure", first[0] == '\0' ? NULL : first);
+    report_bool(r, "holds", e->n_differing == 0);
+    report_text(r, "first_difference", first[0] == '\0' ? NULL : first);
 }
 
-bool onnx_expect_conclude(const onnx_expect *e, bool talks)
+bool onnx_expect_conclude(const onnx_expect *e, bool is_leader)
 {
     char first[1024];
-    if (e->n_departed > 0 && talks) {
-        describe_departure(e, first, sizeof(first));
+    if (e->n_differing > 0 && is_leader) {
+        describe_difference(e, first, sizeof(first));
         fflush(stdout);
-        fprintf(stderr, "trireme: %d of %d outputs depart, first %s\n", e->n_departed, e->n_rows, first);
+        fprintf(stderr, "trireme: %d of %d outputs differ, first %s\n", e->n_differing, e->n_rows, first);
     }
-    return e->n_departed == 0;
+    return e->n_differing == 0;
 }

@@ -1,4 +1,5 @@
-/* `trireme inspect NET.onnx`: what a model asks for, what of it cannot be imported, its network, its memory. */
+/* `trireme inspect NET.onnx`: inputs and outputs of a model, operators that cannot be imported, its network, its
+ * memory. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/onnx/plan_memory.h"
 
-/* Dims of a port with the names the model gives: "batchx3x224x?". */
+/* The dims of a port with the model's names, such as "batchx3x224x?". */
 static void port_dims(const trm_onnx_port *port, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "%s", !port->has_dims ? "" : port->dims.n == 0 ? "scalar" : "");
@@ -61,7 +62,7 @@ static void print_model(const onnx_job *j, bool built)
            (long long)info.ir_version, (long long)info.opset, info.nodes, info.functions,
            trm_count_text(info.parameters).text, trm_size_text((double)info.weight_bytes).text);
     if (info.newer_opset > 0) {
-        printf("  opset %lld is newer than %d, the newest that is known: operators may mean something else\n",
+        printf("  opset %lld is newer than %d, the newest supported: operators may have another meaning\n",
                (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
     }
     print_ports(j, "inputs", trm_onnx_get_input);
@@ -79,7 +80,7 @@ static void print_model(const onnx_job *j, bool built)
         printf("it can be imported: %d layers\n", trm_network_layer_count(j->network));
         return;
     }
-    printf("it cannot be imported as it is: %d issue%s\n", n, n == 1 ? "" : "s");
+    printf("it cannot be imported: %d issue%s\n", n, n == 1 ? "" : "s");
     trm_onnx_issue issue;
     for (int32_t i = 0; trm_onnx_get_issue(j->model, i, &issue); i++) {
         printf("  %s\n", issue.text);
@@ -197,7 +198,7 @@ static trm_status show(onnx_job *j)
     bool memory = settings_flag(j->all, SETTING_MEMORY_PLAN);
     trm_status status = onnx_build(j, stage == NULL && !memory);
     bool built = status == TRM_OK;
-    char cause[1024]; /* showing the model may overwrite it */
+    char cause[1024]; /* printing the model may overwrite it */
     snprintf(cause, sizeof(cause), "%s", trm_last_error());
     if (!built && trm_onnx_issue_count(j->model) == 0) {
         return status;

@@ -1,4 +1,4 @@
-/* An ONNX model, or a plan file, from the settings: its inputs, its network, its engine. */
+/* An ONNX model or a plan file from the settings: its inputs, its network, its engine. */
 #include "launcher/cli/onnx/job.h"
 
 #include <stdlib.h>
@@ -25,7 +25,7 @@ bool names_network(const char *name)
     return names_onnx(name) || names_plan(name);
 }
 
-/* Where the name of a file says it: what `build` has decided in a plan, and what is of plans alone. */
+/* Whether a setting affects this kind of file: a plan has been built already, and some options are for plans only. */
 static bool has_effect_on_file(const settings *all, setting_id id)
 {
     static const setting_id decided[] = {SETTING_VALUE,     SETTING_DIM,  SETTING_MARK,      SETTING_IO_TYPE,
@@ -46,7 +46,7 @@ bool has_effect_on_operand(const settings *all, setting_id id)
            (id != SETTING_WEIGHTS || names_shape(name) || names_plan(name)) && !job_passes_over(all, id);
 }
 
-/* How many a list has that has an effect on the file. */
+/* Length of a list that affects the file; otherwise 0. */
 static int32_t list_length(const onnx_job *j, setting_id id)
 {
     return has_effect_on_file(j->all, id) ? j->all->list_counts[id] : 0;
@@ -57,7 +57,7 @@ static trm_status check_file(const settings *all)
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         if (settings_is_option(all, (setting_id)id) && !has_effect_on_file(all, (setting_id)id)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for %s", all->origins[id],
-                     names_plan(all->operands[0]) ? "building a plan, not for running one" : "plan files");
+                     names_plan(all->operands[0]) ? "building a plan, not for running it" : "plan files");
         }
     }
     return TRM_OK;
@@ -73,7 +73,7 @@ trm_status check_operand(const settings *all)
                  name);
     }
     if (all->command == COMMAND_RUN && names_network(name) && settings_is_option(all, SETTING_SEED)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for language models, %s is a network, which draws nothing",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for language models, %s is a network, which does not sample",
                  all->origins[SETTING_SEED], name);
     }
     return job_check_options(all);
@@ -125,7 +125,7 @@ trm_status onnx_find_input(onnx_job *j, const char *option, const char *name, si
     return *input != NULL ? TRM_OK : unknown_input(j, option, name, length);
 }
 
-/* The input that "NAME=FILE" is about, and the file. */
+/* Splits "NAME=FILE" into the input and the file. */
 static trm_status split_assignment(onnx_job *j, const char *option, const char *text, onnx_input **input,
                                    const char **file)
 {
@@ -196,16 +196,16 @@ static trm_status read_input(onnx_job *j, onnx_input *input, const char *file)
     TRM_TRY(onnx_read_file(file, input->port.type, &value, &n));
     TRM_TRY(keep_block(j, value));
     if (n != 1 || value->dtype == TRM_DTYPE_NONE) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors for input %s: give it with --value", file, n,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors for input %s: use --value", file, n,
                  input->port.name);
     }
     if (input->typed[0] != NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is given both by %s and by --elements", input->port.name, file);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is given by both %s and --elements", input->port.name, file);
     }
     TRM_TRY(check_dtype(input, file, value->dtype));
     input->dims = value->dims;
     input->dtype = value->dtype;
-    input->data = (void *)(uintptr_t)value->data; /* of the block; not freed on its own */
+    input->data = (void *)(uintptr_t)value->data; /* part of the block; not freed separately */
     input->from_file = true;
     return TRM_OK;
 }
@@ -229,7 +229,7 @@ bool onnx_find_numbered(const char *folder, const char *what, int32_t index, cha
     return found;
 }
 
-/* input_0.pb and so on, for inputs that nothing else gives. */
+/* Reads input_0.pb and so on, for inputs that are not given otherwise. */
 static trm_status read_numbered_inputs(onnx_job *j, const char *folder)
 {
     char path[4096];
@@ -270,7 +270,7 @@ static trm_status read_fixed(onnx_job *j, const char *text)
     return TRM_OK;
 }
 
-/* "NAME=f16" for each --io-type. Inputs have that type from here on. */
+/* Parses "NAME=f16" of each --io-type. Inputs have that type from here on. */
 static trm_status read_types(onnx_job *j)
 {
     const int32_t n = list_length(j, SETTING_IO_TYPE);
@@ -302,7 +302,7 @@ static trm_status read_types(onnx_job *j)
     return TRM_OK;
 }
 
-/* "1x3x224x224", or nothing for a scalar, up to `end`. */
+/* Parses "1x3x224x224", or nothing for a scalar, up to `end`. */
 static bool parse_dims(const char *text, const char *end, trm_dims *dims)
 {
     *dims = (trm_dims){0};
@@ -319,14 +319,14 @@ static bool parse_dims(const char *text, const char *end, trm_dims *dims)
     return true;
 }
 
-/* For a build, what is given again for an input is the next profile's. */
+/* When building, a repeated option is for the next profile. */
 static trm_status keep_dims(const onnx_job *j, setting_id id, onnx_input *input, const trm_dims *dims)
 {
     const int32_t which = id == SETTING_SHAPES ? 0 : id == SETTING_MIN_SHAPES ? 1 : 2;
     const int32_t profile = j->all->command == COMMAND_BUILD ? input->given[which]++ : 0;
     if (profile >= TRM_MAX_PROFILES) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is given more than %d times for input %s", settings_table[id].name,
-                 TRM_MAX_PROFILES, input->port.name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s is repeated more than %d times for input %s",
+                 settings_table[id].name, TRM_MAX_PROFILES, input->port.name);
     }
     if (profile == 0) {
         *(which == 0 ? &input->dims : which == 1 ? &input->min : &input->max) = *dims;
@@ -336,7 +336,7 @@ static trm_status keep_dims(const onnx_job *j, setting_id id, onnx_input *input,
     return TRM_OK;
 }
 
-/* "x:1x3x224x224,y:5": names may have colons, so the last one counts. */
+/* Parses "x:1x3x224x224,y:5". Names may contain colons, so the last colon counts. */
 static trm_status read_shapes(onnx_job *j, setting_id id, const char *text)
 {
     const char *option = settings_table[id].name;
@@ -362,7 +362,7 @@ static trm_status read_shapes(onnx_job *j, setting_id id, const char *text)
     return TRM_OK;
 }
 
-/* What is not given of min <= usual <= max follows from what is. */
+/* Fills in those of min <= usual <= max that are not given. */
 static trm_status settle_point(const char *name, trm_dims *usual, trm_dims *min, trm_dims *max)
 {
     if (usual->n < 0) {
@@ -376,12 +376,12 @@ static trm_status settle_point(const char *name, trm_dims *usual, trm_dims *min,
     }
     if (!fits) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "the dims of --min-shapes, --shapes and --max-shapes of input %s do not grow in this order", name);
+                 "dims of --min-shapes, --shapes and --max-shapes of input %s do not increase in this order", name);
     }
     return TRM_OK;
 }
 
-/* With --min-shapes or --max-shapes, or several --shapes, dims may differ from run to run. */
+/* With --min-shapes, --max-shapes or several --shapes, dims are dynamic. */
 static trm_status settle_range(onnx_input *input)
 {
     for (int32_t i = 0; i < 3; i++) {
@@ -398,8 +398,9 @@ static trm_status settle_range(onnx_input *input)
         }
         TRM_TRY(settle_point(input->port.name, &dims[0], &dims[1], &dims[2]));
         if (dims[0].n != input->dims.n) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "profile %d of input %s has %d dimensions, profile 0 has %d", p,
-                     input->port.name, dims[0].n, input->dims.n);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "profile %d of input %s has %d dimensions, expected %d as in profile 0", p, input->port.name,
+                     dims[0].n, input->dims.n);
         }
     }
     return TRM_OK;
@@ -444,11 +445,10 @@ static void warn_of_opset(const onnx_job *j)
     trm_onnx_info info;
     trm_onnx_get_info(j->model, &info);
     if (info.newer_opset > 0 && !settings_flag(j->all, SETTING_QUIET) && is_first_rank()) {
-        fprintf(
-            stderr,
-            "trireme: %s uses opset %lld, known are those to %d: an operator whose meaning has changed since would be "
-            "misread\n",
-            info.path, (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
+        fprintf(stderr,
+                "trireme: %s uses opset %lld, newer than the newest supported, %d: an operator whose meaning has "
+                "changed is misread\n",
+                info.path, (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
     }
 }
 
@@ -474,12 +474,12 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
         if (!trm_onnx_get_input(j->model, i, &input->port)) {
             return TRM_ERROR_OUT_OF_MEMORY;
         }
-        input->dims.n = input->min.n = input->max.n = -1; /* nobody said yet */
+        input->dims.n = input->min.n = input->max.n = -1; /* not given yet */
     }
     return read_settings(j);
 }
 
-/* The dims an input has in the network: -1 where they may differ from run to run. */
+/* The dims of an input in the network: -1 if dynamic. */
 static trm_dims network_dims(const onnx_input *input)
 {
     trm_dims dims = input->dims;
@@ -493,7 +493,7 @@ static trm_dims network_dims(const onnx_input *input)
     return dims;
 }
 
-/* Tensors of --mark become outputs behind those of the model. */
+/* Makes the tensors of --mark outputs, after those of the model. */
 static trm_status mark_tensors(onnx_job *j)
 {
     for (int32_t i = 0; i < j->all->list_counts[SETTING_MARK]; i++) {
@@ -501,7 +501,7 @@ static trm_status mark_tensors(onnx_job *j)
         trm_tensor *tensor = trm_network_find_tensor(j->network, name);
         if (tensor == NULL) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "--mark: the network has no tensor \"%s\", inspect --after import lists them", name);
+                     "--mark: the network has no tensor \"%s\"; list tensors with inspect --after import", name);
         }
         bool is_marked = false;
         for (int32_t k = 0; k < trm_network_output_count(j->network) && !is_marked; k++) {
@@ -562,7 +562,7 @@ trm_status onnx_plan(onnx_job *j, int32_t rank, trm_stage_fn on_stage, void *use
     options.mesh = j->mesh;
     options.rank = rank;
     options.batch_invariant = settings_flag(j->all, SETTING_BATCH_INVARIANT) &&
-                              has_effect_on_operand(j->all, SETTING_BATCH_INVARIANT); /* of a model that is compared */
+                              has_effect_on_operand(j->all, SETTING_BATCH_INVARIANT); /* of a model in compare */
     options.allow_tf32 = settings_flag(j->all, SETTING_TF32);
     options.max_aux_streams = (int32_t)settings_integer(j->all, SETTING_MAX_AUX_STREAMS);
     options.max_workspace = (size_t)settings_integer(j->all, SETTING_WORKSPACE) << 20;
@@ -632,7 +632,7 @@ trm_status onnx_load(onnx_job *j)
     TRM_TRY(trm_engine_create(plan, j->job.world, NULL, NULL, &j->engine));
     trm_plan_memory(plan, &j->memory); /* an automatic budget is known by now */
     trm_engine_streaming(j->engine, &j->streaming);
-    if (j->streaming.on && j->job.talks && !settings_flag(j->all, SETTING_QUIET)) {
+    if (j->streaming.on && j->job.is_leader && !settings_flag(j->all, SETTING_QUIET)) {
         char text[512];
         describe_streaming(&j->streaming, text, sizeof(text));
         fprintf(stderr, "trireme: %s\n", text);
@@ -658,7 +658,7 @@ static void fill(trm_dtype dtype, size_t count, uint64_t *state, void *to)
         memcpy(&bits, &unit, sizeof(bits));
         double wide = (double)unit;
         uint64_t whole = *state >> 63;
-        /* f16 from f32 by its exponent and ten bits: |unit| < 1, and what is too small becomes 0. */
+        /* f16 from f32 by exponent and ten bits: |unit| < 1, and values too small become 0. */
         uint32_t exponent = (bits >> 23) & 0xff;
         uint16_t half =
             (uint16_t)((bits >> 16 & 0x8000) | (exponent < 113 ? 0 : (exponent - 112) << 10 | (bits >> 13 & 0x3ff)));
@@ -708,7 +708,7 @@ trm_status onnx_set_inputs(onnx_job *j, trm_context *context)
             continue;
         }
         if (input->data == NULL) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is not given (--input %s=FILE)", input->port.name,
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s is missing (give --input %s=FILE)", input->port.name,
                      input->port.name);
         }
         TRM_TRY(trm_context_set_input(context, input->port.name, input->dims, input->data));

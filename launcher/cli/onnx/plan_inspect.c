@@ -1,5 +1,4 @@
-/* `trireme inspect NET.plan`: what built it, how it has its weights, inputs and outputs, and memory and exchanges of
- * every rank. */
+/* `trireme inspect NET.plan`: the build, weights, inputs and outputs, and memory and collectives of every rank. */
 #include <string.h>
 
 #include "base/error.h"
@@ -10,7 +9,7 @@
 /* The plans of all ranks. */
 typedef struct plan_set {
     trm_plan *plans[TRM_MAX_RANKS];
-    int32_t n, rank; /* rank: the one that --rank asks for */
+    int32_t n, rank; /* rank: the requested one */
 } plan_set;
 
 static void close_plans(plan_set *set)
@@ -20,7 +19,7 @@ static void close_plans(plan_set *set)
     }
 }
 
-/* The one that is asked for comes first: it tells how many there are. */
+/* The requested rank comes first: its plan says how many there are. */
 static trm_status open_plans(const settings *all, const char *path, trm_plan *asked, plan_set *set)
 {
     trm_plan_info info;
@@ -34,7 +33,7 @@ static trm_status open_plans(const settings *all, const char *path, trm_plan *as
             status = plan_load(all, path, set->n, &set->plans[set->n]);
         }
         if (status != TRM_OK) {
-            set->plans[info.rank] = NULL; /* it stays the caller's */
+            set->plans[info.rank] = NULL; /* owned by the caller */
             close_plans(set);
             return status;
         }
@@ -42,7 +41,7 @@ static trm_status open_plans(const settings *all, const char *path, trm_plan *as
     return TRM_OK;
 }
 
-/* --weight-budget, as a run of the plan would have it. */
+/* Applies --weight-budget as a run of the plan would. */
 static trm_status set_budgets(const settings *all, const plan_set *set)
 {
     trm_weight_budget budget;
@@ -55,7 +54,7 @@ static trm_status set_budgets(const settings *all, const plan_set *set)
 
 /* ---- exchanges ----------------------------------------------------------------------------------------- */
 
-/* The exchange of a layer, or NULL. */
+/* The collective of a layer, or NULL. */
 static const trm_collective_params *collective_of(const trm_layer_info *layer)
 {
     return layer->desc->kind == TRM_LAYER_DIST_COLLECTIVE   ? &layer->desc->collective
@@ -63,7 +62,7 @@ static const trm_collective_params *collective_of(const trm_layer_info *layer)
                                                             : NULL;
 }
 
-/* "all_reduce sum f32 4x64 among 2", of the last that is exchanged. */
+/* Such as "all_reduce sum f32 4x64 among 2", with the dims of the last tensor. */
 static void describe_collective(const trm_layer_info *layer, const trm_collective_params *params, char *text,
                                 size_t size)
 {
@@ -77,7 +76,7 @@ static void describe_collective(const trm_layer_info *layer, const trm_collectiv
              (int)params->n_ranks);
 }
 
-/* Whether two ranks have the same exchanges in the same order. */
+/* Whether two ranks have the same collectives in the same order. */
 static bool same_collectives(const trm_plan *a, const trm_plan *b)
 {
     const trm_network *of_a = trm_plan_network(a), *of_b = trm_plan_network(b);
@@ -116,7 +115,7 @@ static void print_collectives(const plan_set *set)
             same++;
         }
         if (same < rank) {
-            printf("  rank %d: as rank %d\n", rank, same);
+            printf("  rank %d: same as rank %d\n", rank, same);
             continue;
         }
         printf("  rank %d:\n", rank);
@@ -188,7 +187,7 @@ static void print_origin(const trm_plan_info *info)
             some = true;
         }
     }
-    printf("%s\n", some ? "" : " none but constants");
+    printf("%s\n", some ? "" : " constants only");
 }
 
 static trm_status print_plan(const char *path, const plan_set *set)
@@ -296,7 +295,7 @@ static trm_status show_network(trm_plan *plan, bool json)
     return TRM_OK;
 }
 
-/* What a file has: other ranks or inputs than it was built for are not shown. */
+/* Refuses options for other inputs or ranks than the plan was built for. */
 static trm_status check_settings(const settings *all, const trm_plan *plan)
 {
     static const setting_id of_runs[] = {SETTING_SHAPES, SETTING_ELEMENTS};
@@ -304,12 +303,12 @@ static trm_status check_settings(const settings *all, const trm_plan *plan)
     trm_plan_get_info(plan, &info);
     for (size_t i = 0; i < sizeof(of_runs) / sizeof(of_runs[0]); i++) {
         if (settings_is_option(all, of_runs[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for building a plan and for its runs",
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s is for building or running a plan",
                      all->origins[of_runs[i]]);
         }
     }
     if (settings_is_option(all, SETTING_RANKS) && settings_integer(all, SETTING_RANKS) != info.n_ranks) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %s, the plan was built for %d",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "ranks is %s, but the plan was built for %d",
                  settings_text(all, SETTING_RANKS), (int)info.n_ranks);
     }
     TRM_TRY(job_check_sharing(all, &info.mesh));

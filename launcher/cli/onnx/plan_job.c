@@ -1,4 +1,4 @@
-/* Plan files: `trireme build` and `refit`, and how the other commands take one; plan_inspect.c shows them. */
+/* Plan files: `trireme build` and `refit`, and how the other commands open one; plan_inspect.c shows them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +19,7 @@ trm_status plan_check_mesh(const settings *all, const trm_plan_info *info, int32
         TRM_TRY(trm_mesh_parse(mesh, ranks, &wanted));
         trm_mesh_format(&info->mesh, has, sizeof(has));
         if (memcmp(&wanted, &info->mesh, sizeof(wanted)) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh is \"%s\", the plan was built for \"%s\"", mesh, has);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh is \"%s\", but the plan was built for \"%s\"", mesh, has);
         }
     }
     return TRM_OK;
@@ -32,15 +32,15 @@ trm_status plan_load(const settings *all, const char *path, int32_t rank, trm_pl
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 
-/* With --allow-other-device, tactics that do not fit this machine are forgotten. */
+/* With --allow-other-device, drops tactics that do not fit this machine. */
 static void settle_tactics(onnx_job *j)
 {
     trm_plan_info info;
     if (settings_flag(j->all, SETTING_ALLOW_OTHER_DEVICE) && j->job.world != NULL &&
         trm_plan_check_device(j->plan, j->job.world) != TRM_OK) {
         trm_plan_drop_tactics(j->plan);
-        if (j->job.talks && !settings_flag(j->all, SETTING_QUIET)) {
-            fprintf(stderr, "trireme: the plan's tactics are left out: %s\n", trm_last_error());
+        if (j->job.is_leader && !settings_flag(j->all, SETTING_QUIET)) {
+            fprintf(stderr, "trireme: ignoring the tactics of the plan: %s\n", trm_last_error());
         }
     }
     trm_plan_get_info(j->plan, &info);
@@ -82,7 +82,7 @@ trm_status plan_open(onnx_job *j, const char *path)
     return TRM_OK;
 }
 
-/* The bound of an input in the profile that is asked for, or in the first. */
+/* The bound of an input in the requested profile, or in the first. */
 static bool find_bound(const onnx_job *j, const char *name, trm_shape_bound *bound)
 {
     int64_t profile = settings_integer(j->all, SETTING_OPT_PROFILE);
@@ -98,7 +98,7 @@ static bool find_bound(const onnx_job *j, const char *name, trm_shape_bound *bou
     return found;
 }
 
-/* Dims that a plan fixes: wrong ones would make other outputs than references are of, which would be blamed. */
+/* Refuses dims other than those the plan fixes: outputs would differ from their references for no visible reason. */
 static trm_status check_dims(const onnx_input *input, const trm_dims *planned)
 {
     bool fits = input->dims.n == planned->n;
@@ -148,7 +148,7 @@ const void *plan_values(const onnx_job *j, const onnx_input *input)
 
 /* ---- build --------------------------------------------------------------------------------------------- */
 
-/* As many ranks as --ranks says, or else as --mesh makes. */
+/* As many ranks as --ranks says, otherwise as --mesh has. */
 static int32_t count_ranks(const settings *all)
 {
     int32_t ranks = (int32_t)settings_integer(all, SETTING_RANKS);
@@ -163,8 +163,8 @@ static int32_t count_ranks(const settings *all)
     return ranks;
 }
 
-/* Opens a world for tuning where the plan is for CUDA and there is a device: false, with a word on stderr, where a plan
- * without tactics is all that can be built here. */
+/* Opens a world for tuning if the plan is for CUDA and there is a device. Returns false, with a note on stderr, if only
+ * a plan without tactics can be built here. */
 static bool can_tune(onnx_job *j)
 {
     const char *why = NULL;
@@ -173,13 +173,13 @@ static bool can_tune(onnx_job *j)
         return false;
     }
     if (launched_rank() != NULL) {
-        why = "build was started by a launcher of ranks: start it by itself";
+        why = "build runs as one process, but was started by a launcher of ranks: start it directly";
     } else if (job_open_world(&j->job, j->all) != TRM_OK) {
         snprintf(cause, sizeof(cause), "%s", trm_last_error());
         why = cause;
     }
     if (why != NULL && !settings_flag(j->all, SETTING_QUIET)) {
-        fprintf(stderr, "trireme: the plan has no tactics, and runs tune themselves: %s\n", why);
+        fprintf(stderr, "trireme: the plan has no tactics and is tuned when it runs: %s\n", why);
     }
     return why == NULL;
 }
@@ -214,7 +214,7 @@ static void print_built(const onnx_job *j, const char *path, const trm_plan_info
     }
 }
 
-/* The file to write: --out, or the model's name with another end, in `beside`. */
+/* The file to write: --out, or the model's name with another extension, in `beside`. */
 static trm_status plan_path(const settings *all, const char *path, char beside[4096], const char **out)
 {
     *out = settings_text(all, SETTING_OUT);
@@ -263,7 +263,8 @@ static trm_status build(onnx_job *j, const char *path)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build takes a .onnx file, found %s", path);
     }
     if (settings_flag(j->all, SETTING_EMBED_WEIGHTS) && settings_flag(j->all, SETTING_STRIP_WEIGHTS)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--embed-weights and --strip-weights are given, expected one of them");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "--embed-weights and --strip-weights are both given, expected at most one");
     }
     TRM_TRY(plan_path(j->all, path, beside, &out));
     TRM_TRY(onnx_open(j, path, count_ranks(j->all)));
@@ -281,7 +282,7 @@ int command_build(const settings *all)
     if (!is_first_rank()) { /* one process builds for all ranks */
         return 0;
     }
-    onnx_job j = {.all = all, .job = {.all = all, .talks = true}};
+    onnx_job j = {.all = all, .job = {.all = all, .is_leader = true}};
     trm_status status = build(&j, all->operands[0]);
     int code = status == TRM_OK ? 0 : print_failure(status);
     onnx_close(&j);
@@ -298,8 +299,8 @@ static trm_status refit(const settings *all, const char *path)
     trm_plan_info info;
     int32_t n = 1;
     if (!names_plan(path) || settings_text(all, SETTING_WEIGHTS) == NULL || out == NULL || !names_plan(out)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "refit takes a .plan file, --weights and --out with a name that ends in "
-                                             ".plan");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "refit takes a .plan file, --weights, and --out with a name that ends in .plan");
     }
     trm_status status = plan_load(all, path, 0, &plans[0]);
     if (status == TRM_OK) {

@@ -1,4 +1,4 @@
-/* Memory of a planned rank, in both forms. */
+/* Memory of a planned rank, as text and as JSON. */
 #include "launcher/cli/onnx/plan_memory.h"
 
 #include "base/unit.h"
@@ -22,7 +22,7 @@ trm_status plan_memory_print(const trm_plan *plan, int32_t rank)
     if (text[0] != '\0') {
         printf("  %s\n", text);
     }
-    stall_list_print(&stalls, "  waiting for weights in such a step");
+    stall_list_print(&stalls, "  waits for weights in such a step");
     const trm_status status = stalls.status;
     stall_list_fini(&stalls);
     return status;

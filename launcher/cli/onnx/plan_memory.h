@@ -1,6 +1,6 @@
 /*
- * What a rank of a planned network keeps in memory, what of its weights streams, and what layers wait for these: as
- * `inspect` prints and reports it, of a model and of a plan file.
+ * Memory of a rank of a planned network, its streamed weights, and the waits of layers for them: printed and reported
+ * by inspect for an ONNX file and for a plan file.
  */
 #ifndef TRM_LAUNCHER_CLI_ONNX_PLAN_MEMORY_H
 #define TRM_LAUNCHER_CLI_ONNX_PLAN_MEMORY_H
@@ -9,9 +9,9 @@
 
 #include "launcher/cli/job/report.h"
 
-/* Lines "rank 0: ...". */
+/* Prints lines "rank 0: ...". */
 trm_status plan_memory_print(const trm_plan *plan, int32_t rank);
-/* Members of the object that is open. */
+/* Reports members of the open object. */
 trm_status plan_memory_report(report *r, const trm_plan *plan);
 
 #endif

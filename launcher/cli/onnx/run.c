@@ -1,5 +1,5 @@
-/* `trireme run NET.onnx` and NET.plan: one run on given inputs; outputs into files, or a summary of each, and compared
- * with references. */
+/* `trireme run NET.onnx` and NET.plan: one run on given inputs. Outputs are written to files or summarized, and
+ * compared with references. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ typedef struct output {
     trm_dims dims;
     const void *data;
     size_t count, n_nan;
-    double least, most, mean; /* of what is a number */
+    double least, most, mean; /* of the values that are numbers */
 } output;
 
 static trm_status read_output(onnx_job *j, int32_t index, output *to)
@@ -83,7 +83,7 @@ static void report_output(report *r, const output *o, const char *file)
     report_close(r);
 }
 
-/* The file of an output, in `path` where it is one of --outputs; or NULL. */
+/* The file of an output, in `path` if it is one of --outputs; NULL if there is none. */
 static const char *file_of(const settings *all, int32_t index, const char *name, char *path, size_t size)
 {
     const char *file = NULL, *folder = settings_text(all, SETTING_OUTPUTS);
@@ -179,7 +179,7 @@ static trm_status show_outputs(onnx_job *j, const onnx_expect *expect)
     return status;
 }
 
-/* What fails alike on every rank: the model, the settings, the files. */
+/* Steps that fail on every rank with the same error: the model, the settings, the files. */
 static trm_status prepare(onnx_job *j)
 {
     TRM_TRY(onnx_open(j, j->all->operands[0], trm_world_size(j->job.world)));
@@ -198,7 +198,7 @@ static trm_status run(onnx_job *j, onnx_expect *expect, bool *alike)
     TRM_TRY(onnx_tune(j));
     TRM_TRY(trm_context_run(j->context));
     TRM_TRY(onnx_expect_compare(expect, j, &j->context, 1));
-    return j->job.talks ? show_outputs(j, expect) : TRM_OK;
+    return j->job.is_leader ? show_outputs(j, expect) : TRM_OK;
 }
 
 int onnx_run_command(const settings *all)
@@ -210,10 +210,10 @@ int onnx_run_command(const settings *all)
     if (status == TRM_OK) {
         status = run(&j, &expect, &alike);
     }
-    if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job of several ends the process as it is */
+    if (status == TRM_OK || alike || j.n_ranks <= 1) { /* aborting a job ends the process at once */
         onnx_close(&j);
     }
-    const bool holds = status != TRM_OK || onnx_expect_conclude(&expect, j.job.talks);
+    const bool holds = status != TRM_OK || onnx_expect_conclude(&expect, j.job.is_leader);
     onnx_expect_close(&expect);
     const int code = job_close(&j.job, status, alike);
     return holds ? code : trm_status_exit_code(TRM_ERROR_INTERNAL);

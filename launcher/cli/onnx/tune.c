@@ -1,4 +1,4 @@
-/* Tuning for the commands that run networks: timing cache, progress with the time left, SIGINT. */
+/* Tuning for the commands that run networks: timing cache, progress, SIGINT. */
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,11 +14,11 @@ static void note_interrupt(int signal)
     interrupted = 1;
 }
 
-/* A line on a terminal, nothing elsewhere. */
+/* Shows progress on a terminal. */
 static bool show_tuning(void *user, int32_t done, int32_t total, double seconds_left)
 {
     const onnx_job *j = user;
-    if (j->job.talks && !settings_flag(j->all, SETTING_QUIET) && isatty(STDERR_FILENO)) {
+    if (j->job.is_leader && !settings_flag(j->all, SETTING_QUIET) && isatty(STDERR_FILENO)) {
         if (done >= total) {
             fputs("\r\033[K", stderr);
         } else {
@@ -29,7 +29,7 @@ static bool show_tuning(void *user, int32_t done, int32_t total, double seconds_
     return interrupted == 0;
 }
 
-/* One run is over sooner than algorithms are timed: it takes those that are known, unless it is told otherwise. */
+/* A single run takes less time than tuning would: it uses known tactics, unless a level is given. */
 static int32_t choose_level(const settings *all)
 {
     int32_t level = (int32_t)settings_integer(all, SETTING_OPT_LEVEL);
@@ -40,7 +40,7 @@ static int32_t choose_level(const settings *all)
     return default_level && (all->command == COMMAND_RUN || all->command == COMMAND_COMPARE) ? 1 : level;
 }
 
-/* What both ways of tuning need, from begin to end. */
+/* What both ways of tuning share. */
 typedef struct tuning {
     trm_tune_options options;
     char *cache;
@@ -68,14 +68,14 @@ static void tuning_end(onnx_job *j, tuning *t)
         sigaction(SIGINT, &t->before, NULL);
     }
     trm_free(t->cache);
-    if (interrupted) { /* what called us is to see that it was a signal */
+    if (interrupted) { /* the caller must see that it was a signal */
         signal(SIGINT, SIG_DFL);
         raise(SIGINT);
     }
     j->tune_seconds = wall_seconds() - t->began;
 }
 
-/* The tactics of a plan file are used as they are, unless a level is asked for. */
+/* The tactics of a plan file are used as they are, unless a level is given. */
 static bool is_tuned(const onnx_job *j)
 {
     return j->n_tactics > 0 && strcmp(j->all->origins[SETTING_OPT_LEVEL], "default") == 0;

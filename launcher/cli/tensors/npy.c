@@ -20,7 +20,7 @@ static const struct {
              {"<u4", TRM_U32}, {"<i8", TRM_I64}, {"<u8", TRM_U64},  {"|b1", TRM_BOOL}};
 enum { TYPES = sizeof(types) / sizeof(types[0]) };
 
-/* What stands behind 'key': in the header, or NULL. */
+/* The text after 'key': in the header, or NULL. */
 static const char *find_key(const char *header, const char *key)
 {
     char quoted[32];
@@ -40,10 +40,10 @@ static trm_status read_header(const char *path, const char *header, npy_array *a
     const char *descr = find_key(header, "descr"), *order = find_key(header, "fortran_order");
     const char *shape = find_key(header, "shape");
     if (descr == NULL || order == NULL || shape == NULL || descr[0] != '\'' || shape[0] != '(') {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: its header has no descr, fortran_order and shape", path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the header has no descr, fortran_order and shape", path);
     }
     if (strncmp(order, "False", 5) != 0) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: an array in Fortran order, expected C order", path);
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: the array is in Fortran order, expected C order", path);
     }
     size_t length = strcspn(descr + 1, "'");
     for (int i = 0; i < TYPES; i++) {
@@ -52,14 +52,14 @@ static trm_status read_header(const char *path, const char *header, npy_array *a
         }
     }
     if (array->dtype == TRM_DTYPE_NONE) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: elements of type %.*s, which is not supported", path,
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: element type %.*s is not supported", path,
                  (int)(length < 40 ? length : 40), descr + 1);
     }
     for (const char *at = shape + 1; *at != ')';) {
         char *end;
         long long size = strtoll(at, &end, 10);
         if (end == at || size < 0 || array->dims.n == TRM_MAX_DIMS) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: its shape is no list of at most %d sizes", path, TRM_MAX_DIMS);
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the shape is not a list of at most %d sizes", path, TRM_MAX_DIMS);
         }
         array->dims.d[array->dims.n++] = size;
         at = end + strspn(end, ", ");
@@ -70,12 +70,12 @@ static trm_status read_header(const char *path, const char *header, npy_array *a
 static trm_status read_bytes(const char *path, const unsigned char *bytes, size_t size, npy_array *array)
 {
     if (size < 12 || memcmp(bytes, magic, sizeof(magic)) != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s is no .npy file", path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s is not a .npy file", path);
     }
     size_t start = bytes[6] >= 2 ? 12 : 10, length = bytes[8] | (size_t)bytes[9] << 8;
     length |= bytes[6] >= 2 ? (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24 : 0;
     if (length > size - start || length > (1 << 20)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: its header is cut off", path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the header is truncated", path);
     }
     char *header = strndup((const char *)bytes + start, length);
     if (header == NULL) {

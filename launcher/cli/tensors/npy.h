@@ -7,13 +7,12 @@
 #include <trireme/types.h>
 
 typedef struct npy_array {
-    trm_dtype dtype; /* bf16 is what NumPy calls V2 */
+    trm_dtype dtype; /* NumPy calls bf16 V2 */
     trm_dims dims;
     void *data; /* to free() */
 } npy_array;
 
-/* TRM_ERROR_IO, TRM_ERROR_INVALID_MODEL (not such a file) or TRM_ERROR_UNSUPPORTED (an order or type of another kind).
- */
+/* TRM_ERROR_IO, TRM_ERROR_INVALID_MODEL (not such a file) or TRM_ERROR_UNSUPPORTED (another order or type). */
 trm_status npy_read(const char *path, npy_array *array);
 trm_status npy_write(const char *path, trm_dtype dtype, const trm_dims *dims, const void *data);
 

@@ -72,7 +72,7 @@ trm_status tensor_check_limits(const settings *all)
 
 tensor_tolerance tensor_tolerance_for(const settings *all, trm_dtype dtype)
 {
-    tensor_tolerance t = {0}; /* integers and bytes: equal */
+    tensor_tolerance t = {0}; /* integers and bytes must be equal */
     switch (dtype) {
     case TRM_F64:
         t.relative = t.of_rms = 1e-7;
@@ -130,7 +130,7 @@ trm_dtype tensor_coarsest(const settings *all, trm_dtype coarsest, trm_dtype dty
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
 
-/* Types of less than 16 bits that are no integers of C: their bytes, to be equal. */
+/* Types of less than 16 bits that are not C integers: compared as bytes. */
 static double load(const tensor_value *value, int64_t i)
 {
     bool is_small = value->dtype > TRM_BOOL;
@@ -164,7 +164,7 @@ typedef struct sums {
     double worst_ratio;
 } sums;
 
-/* A pair of finite numbers. */
+/* Measures a pair of finite numbers. */
 static void add_pair(tensor_error *e, sums *s, int64_t i, double a, double b, double allowed, bool equal)
 {
     double off = fabs(a - b), ratio = off == 0 && equal ? 0 : allowed > 0 ? off / allowed : INFINITY;
@@ -316,6 +316,6 @@ void tensor_error_describe(const tensor_error *e, const tensor_tolerance *tolera
             return;
         }
     }
-    snprintf(text, size, "%lld of %lld elements are off, at %s it is %.6g, expected %.6g", (long long)e->outside,
+    snprintf(text, size, "%lld of %lld elements differ, at %s it is %.6g, expected %.6g", (long long)e->outside,
              (long long)e->count, place, e->worst_found, e->worst_expected);
 }

@@ -1,4 +1,4 @@
-/* Folders of tensors: written while a run goes on, read and put together by `compare`. */
+/* Folders of tensors: written during a run, read and assembled by compare. */
 #include "launcher/cli/tensors/tensor_folder.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@
 #define LIST_NAME  "tensors.json"
 #define LIST_LIMIT ((size_t)1 << 30)
 
-/* "a/b" to free(); NULL when out of memory. */
+/* "a/b", to be freed; NULL when out of memory. */
 static char *join_path(const char *folder, const char *name)
 {
     size_t size = strlen(folder) + strlen(name) + 2;
@@ -47,7 +47,7 @@ static trm_status make_folder(const char *path)
     return TRM_OK;
 }
 
-/* The list is written under this name until it is complete. */
+/* The list has this name until it is complete. */
 static char *unfinished_path(const tensor_writer *w)
 {
     return join_path(w->path, LIST_NAME ".part");
@@ -58,7 +58,7 @@ static trm_status open_list(tensor_writer *w)
     char *list = join_path(w->path, LIST_NAME), *unfinished = unfinished_path(w);
     trm_status status = list == NULL || unfinished == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
     if (status == TRM_OK) {
-        unlink(list); /* of an earlier run: it is not to be taken for this one's */
+        unlink(list); /* an earlier run's, which must not be taken for this one's */
         w->file = fopen(unfinished, "w");
         if (w->file == NULL) {
             status = trm_fail(TRM_ERROR_IO, "cannot write %s: %s", unfinished, strerror(errno));
@@ -92,7 +92,7 @@ trm_status tensor_writer_open(tensor_writer *w, const char *folder, const tensor
     return TRM_OK;
 }
 
-/* The type that NumPy has for an element of this size, where it has none of this kind. */
+/* NumPy's type for elements of this size, if it has none of this kind. */
 static trm_dtype stored_type(trm_dtype dtype)
 {
     return dtype > TRM_BOOL ? TRM_U8 : dtype;
@@ -109,7 +109,7 @@ static trm_status write_tensor(tensor_writer *w, const trm_debug_tensor *tensor,
     return status;
 }
 
-/* How often the tensor has come, with this time. */
+/* Number of times the tensor has come, this time included. */
 static trm_status count_pass(tensor_writer *w, const char *name, uint32_t *pass)
 {
     *pass = 0;
@@ -117,7 +117,7 @@ static trm_status count_pass(tensor_writer *w, const char *name, uint32_t *pass)
     return trm_map_set(&w->passes, name, strlen(name), ++*pass);
 }
 
-/* A name in the list, NULL for none. */
+/* A name in the list; NULL for none. */
 static void report_name(tensor_writer *w, const char *key, const char *name, uint32_t pass)
 {
     if (name == NULL || pass < 2) {
@@ -168,7 +168,7 @@ bool tensor_writer_add(void *writer, const trm_debug_tensor *tensor)
     return w->status == TRM_OK;
 }
 
-/* Writes the end of the list and gives it its name. */
+/* Completes the list and gives it its final name. */
 static trm_status finish_list(tensor_writer *w)
 {
     report_end(&w->report);
@@ -221,7 +221,7 @@ static trm_dtype dtype_by_name(const char *name)
     return TRM_DTYPE_NONE;
 }
 
-/* An integer member, which must be there and in a range. */
+/* An integer member, which must exist and be in a range. */
 static trm_status read_integer(const saved_rank *rank, const trm_json *object, const char *key, int64_t least,
                                int64_t most, int64_t *value)
 {
@@ -264,7 +264,7 @@ static trm_status read_part(const saved_rank *rank, const trm_json *member, int3
     }
     bool is_part = part->kind != TRM_PART_UNKNOWN;
     if (is_part && (part->of == NULL || parts < 1 || (part->kind == TRM_PART_SPLIT && axis >= n_dims))) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s/" LIST_NAME ": a tensor's part does not fit it", rank->path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s/" LIST_NAME ": the part of a tensor does not fit it", rank->path);
     }
     return TRM_OK;
 }
@@ -413,7 +413,7 @@ trm_status tensor_folder_read(const tensor_folder *folder, int32_t rank, const s
 
 /* ---- joining ------------------------------------------------------------------------------------------- */
 
-/* Room for the whole tensor, zeroed. */
+/* Allocates the whole tensor, zeroed. */
 static trm_status make_whole(const saved_tensor *tensor, tensor_value *value)
 {
     const trm_tensor_part *part = &tensor->part;
@@ -433,7 +433,7 @@ static trm_status make_whole(const saved_tensor *tensor, tensor_value *value)
     return TRM_OK;
 }
 
-/* Adds a rank's piece, which is number `index` of them. */
+/* Adds the piece of a rank, the `index`-th of the whole. */
 static void add_piece(const tensor_value *piece, const trm_tensor_part *part, int32_t index, tensor_value *whole)
 {
     if (part->kind == TRM_PART_SUMMAND) {
@@ -449,7 +449,7 @@ static void add_piece(const tensor_value *piece, const trm_tensor_part *part, in
         outer *= i < part->axis ? piece->dims.d[i] : 1;
         inner *= i > part->axis ? (size_t)piece->dims.d[i] : 1;
     }
-    length = length < each ? length : each; /* what is behind the end of the last is zeros */
+    length = length < each ? length : each; /* zeros follow the end of the last */
     for (int64_t i = 0; i < outer && length > 0; i++) {
         memcpy((char *)whole->data + (size_t)(i * part->whole + start) * inner,
                (const char *)piece->data + (size_t)(i * each) * inner, (size_t)length * inner);
@@ -470,7 +470,7 @@ trm_status tensor_folder_join(const tensor_folder *folder, int32_t first, const 
                               tensor_value *value, bool *complete)
 {
     const trm_tensor_part *part = &tensor->part;
-    int32_t n = folder->mesh.size[TRM_AXIS_TP] * folder->mesh.size[TRM_AXIS_CP], apart = 1; /* from rank to rank */
+    int32_t n = folder->mesh.size[TRM_AXIS_TP] * folder->mesh.size[TRM_AXIS_CP], apart = 1; /* differs between ranks */
     if (n == 1) { /* parts are those of a batch */
         n = folder->mesh.size[TRM_AXIS_DP];
         apart = folder->mesh.size[TRM_AXIS_PP];
