@@ -17,8 +17,8 @@
 #include "launcher/cli/onnx/job.h"
 #include "launcher/text/text_sink.h"
 
-#define PROMPT_LIMIT   ((size_t)256 << 20)
-#define MOST_SEQUENCES 16
+#define PROMPT_LIMIT  ((size_t)256 << 20)
+#define MAX_SEQUENCES 16
 
 /* A prompt and its continuation. */
 typedef struct prompt {
@@ -482,7 +482,7 @@ static trm_status run(run_command *c, bool *alike)
     if (c->chat) {
         sequences = 1;
     } else if (sequences == 0) {
-        sequences = c->n_prompts < 1 ? 1 : c->n_prompts > MOST_SEQUENCES ? MOST_SEQUENCES : c->n_prompts;
+        sequences = c->n_prompts < 1 ? 1 : c->n_prompts > MAX_SEQUENCES ? MAX_SEQUENCES : c->n_prompts;
     }
     TRM_TRY(trm_world_all_ok(c->job.world, prepare_run(c)));
     TRM_TRY(job_open_generator(&c->job, settings_integer(all, SETTING_CONTEXT), (int32_t)sequences));

@@ -20,7 +20,7 @@
 #include "launcher/serve/responses/embedding.h"
 #include "launcher/serve/worker/worker.h"
 
-#define MOST_RESTARTS   3
+#define MAX_RESTARTS    3
 #define SEQUENCES       256
 #define FEW_SEQUENCES   16
 #define UNKNOWN_CONTEXT 4096 /* as the generator has it */
@@ -51,7 +51,7 @@ typedef struct serve_command {
 static int32_t most_requests(const settings *all)
 {
     int64_t most = settings_integer(all, SETTING_MAX_REQUESTS) * settings_integer(all, SETTING_REPLICAS);
-    return most < DISPATCHER_MOST_CHOICES ? (int32_t)most : DISPATCHER_MOST_CHOICES;
+    return most < DISPATCHER_MAX_CHOICES ? (int32_t)most : DISPATCHER_MAX_CHOICES;
 }
 
 static void log_line(void *user, const char *message)
@@ -289,7 +289,7 @@ static trm_status start(serve_command *c)
                                               .max_requests = most_requests(all),
                                               .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
                                               .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
-                                              .most_restarts = MOST_RESTARTS,
+                                              .most_restarts = MAX_RESTARTS,
                                               .log = log_line};
     server_options options = {.host = settings_text(all, SETTING_HOST),
                               .port = (int32_t)settings_integer(all, SETTING_PORT),

@@ -14,7 +14,7 @@
 
 #define FILE_LIMIT   ((size_t)4 << 20)
 #define CONFIG_LIMIT ((size_t)64 << 20) /* tokenizer_config.json lists every added token */
-#define MOST_NAMES   16
+#define MAX_NAMES    16
 
 typedef struct named_template {
     const char *name; /* "default" for the only one */
@@ -25,7 +25,7 @@ typedef struct named_template {
 struct trm_chat_template {
     trm_arena arena;
     const char *name; /* for errors */
-    named_template templates[MOST_NAMES];
+    named_template templates[MAX_NAMES];
     size_t count;
     bool chosen;            /* by name: templates[0] is the one in use */
     trm_jinja_map *special; /* bos_token and the like */
@@ -33,8 +33,8 @@ struct trm_chat_template {
 
 static trm_status add_template(trm_chat_template *chat, const char *name, const char *text, size_t size)
 {
-    if (chat->count == MOST_NAMES) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s has more than %d chat templates", chat->name, MOST_NAMES);
+    if (chat->count == MAX_NAMES) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s has more than %d chat templates", chat->name, MAX_NAMES);
     }
     if (trm_utf8_valid_prefix(text, size) != size) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s is not UTF-8", chat->name);

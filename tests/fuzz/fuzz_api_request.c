@@ -9,11 +9,11 @@
 
 static void check_request(const api_request *r)
 {
-    FUZZ_REQUIRE(r->n >= 1 && r->n <= API_MOST_CHOICES);
+    FUZZ_REQUIRE(r->n >= 1 && r->n <= API_MAX_CHOICES);
     FUZZ_REQUIRE(r->temperature >= 0 && r->top_p > 0 && r->top_p <= 1 && r->min_p >= 0 && r->min_p <= 1);
     FUZZ_REQUIRE(r->top_k >= 0 && r->max_tokens >= -1 && r->max_tokens <= INT32_MAX);
     FUZZ_REQUIRE(r->logprobs >= -1 && r->logprobs <= TRM_MAX_TOP_LOGPROBS);
-    FUZZ_REQUIRE(r->n_stops <= API_MOST_STOPS && r->n_biases <= TRM_MAX_LOGIT_BIAS);
+    FUZZ_REQUIRE(r->n_stops <= API_MAX_STOPS && r->n_biases <= TRM_MAX_LOGIT_BIAS);
     for (int32_t i = 0; i < r->n_stops; i++) {
         FUZZ_REQUIRE(strlen(r->stops[i]) >= 1 && strlen(r->stops[i]) <= API_LONGEST_STOP);
     }

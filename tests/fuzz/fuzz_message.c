@@ -77,15 +77,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         request.tool_style = (tool_style)style;
         request.tool_mode = data[0] % 3 == 0 ? TOOL_REQUIRED : TOOL_AUTO;
         uint64_t whole = stream(text, size, size + 1, &whole_count), pieces = stream(text, size, step, &count);
-        FUZZ_REQUIRE(whole == pieces && whole_count == count && count <= TOOLS_MOST_CALLS);
+        FUZZ_REQUIRE(whole == pieces && whole_count == count && count <= TOOLS_MAX_CALLS);
         size_t content = tools_content_size(request.tool_style, text, size, true);
         FUZZ_REQUIRE(content <= size);
         if (tools_parse(request.tool_style, text + content, size - content, &calls)) {
-            FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MOST_CALLS);
+            FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MAX_CALLS);
         }
         tool_calls_fini(&calls);
         if (tools_parse_required(text, size, &calls)) {
-            FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MOST_CALLS);
+            FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MAX_CALLS);
         }
         tool_calls_fini(&calls);
     }

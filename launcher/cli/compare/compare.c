@@ -28,7 +28,7 @@ typedef struct side {
 
 typedef struct comparer {
     const settings *all;
-    side sides[COMPARE_MOST_SIDES];
+    side sides[COMPARE_MAX_SIDES];
     int32_t n_sides;
     char *temporary; /* NULL, or a folder to remove */
     expected_list files;
@@ -75,11 +75,11 @@ static trm_status list_sides(comparer *c)
     const char *backends = settings_text(c->all, SETTING_BACKEND), *ranks = settings_text(c->all, SETTING_RANKS);
     int32_t n_backends = list_length(backends), n_ranks = list_length(ranks);
     c->n_sides = n_backends > n_ranks ? n_backends : n_ranks;
-    if (c->n_sides > COMPARE_MOST_SIDES || (n_backends > 1 && n_ranks > 1 && n_backends != n_ranks)) {
+    if (c->n_sides > COMPARE_MAX_SIDES || (n_backends > 1 && n_ranks > 1 && n_backends != n_ranks)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "there are %d backends and %d numbers of ranks, expected equally many of both, or several of one, at "
                  "most %d",
-                 n_backends, n_ranks, COMPARE_MOST_SIDES);
+                 n_backends, n_ranks, COMPARE_MAX_SIDES);
     }
     for (int32_t i = 0; i < c->n_sides; i++) {
         side *s = &c->sides[i];

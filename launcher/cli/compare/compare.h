@@ -13,8 +13,8 @@
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/tensors/tensor_folder.h"
 
-#define COMPARE_PATH_SIZE  4096
-#define COMPARE_MOST_SIDES 8
+#define COMPARE_PATH_SIZE 4096
+#define COMPARE_MAX_SIDES 8
 
 /* The reference: a folder of a run, or files. */
 typedef struct compare_reference {

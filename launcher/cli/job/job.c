@@ -13,8 +13,8 @@
 #include "launcher/serve/worker/worker.h"
 
 /* After a failure of rank 0, a launcher ends the job well within this time. */
-#define SECONDS_FOR_RANK_0  3
-#define MOST_SETTINGS_BYTES ((uint64_t)64 << 20)
+#define SECONDS_FOR_RANK_0 3
+#define MAX_SETTINGS_BYTES ((uint64_t)64 << 20)
 
 double wall_seconds(void)
 {
@@ -270,7 +270,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
-    char packed[64] = "", shared[64] = "", hosted[112] = "", loops[64] = "";
+    char packed[64] = "", shared[64] = "", offloaded[112] = "", loops[64] = "";
     const trm_unit unit = trm_unit_of((double)info->streamable);
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
@@ -281,7 +281,7 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
                  (double)info->gathered / unit.bytes, info->sharers);
     }
     if (info->on && info->offloaded_layers > 0) {
-        snprintf(hosted, sizeof(hosted), ", the CPU runs %.2f in %d layers of small steps at %s GB/s",
+        snprintf(offloaded, sizeof(offloaded), ", the CPU runs %.2f in %d layers of small steps at %s GB/s",
                  (double)info->offloaded / unit.bytes, (int)info->offloaded_layers,
                  trm_number_text(info->host_rate / 1e9, 1).text);
     }
@@ -293,7 +293,7 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
                  "of %.2f %s of weights, %.2f stay on the device and %.2f stream in every step%s%s%s%s, in %d copies "
                  "through %.2f %s of staging at %s%s GB/s: a step takes at least %s ms",
                  (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes,
-                 (double)info->unpacked / unit.bytes, loops, shared, packed, hosted, info->copies,
+                 (double)info->unpacked / unit.bytes, loops, shared, packed, offloaded, info->copies,
                  (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
                  trm_number_text(info->link_rate / 1e9, 1).text, trm_number_text(info->run_seconds * 1e3, 2).text);
     }
@@ -411,7 +411,7 @@ static trm_status agree_on_settings(job *j)
     uint64_t size = mine == NULL ? 0 : strlen(mine);
     trm_status status = trm_world_broadcast(j->world, &size, sizeof(size), 0);
     if (status == TRM_OK) {
-        theirs = size <= MOST_SETTINGS_BYTES ? calloc(1, (size_t)size + 1) : NULL;
+        theirs = size <= MAX_SETTINGS_BYTES ? calloc(1, (size_t)size + 1) : NULL;
         bool ready = mine != NULL && theirs != NULL;
         status = trm_world_all_ok(
             j->world, ready ? TRM_OK : trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of the settings"));

@@ -7,8 +7,8 @@
 #include "launcher/cli/job/job.h"
 #include "launcher/text/strings/buffer.h"
 
-#define MOST_GROUPS 64
-#define SHOWN       6
+#define MAX_GROUPS 64
+#define SHOWN      6
 
 void stall_list_add(void *user, const char *layer, double seconds)
 {
@@ -58,7 +58,7 @@ static int longest_first(const void *a, const void *b)
 
 void stall_list_print(const stall_list *list, const char *what)
 {
-    group groups[MOST_GROUPS];
+    group groups[MAX_GROUPS];
     size_t n = 0, k;
     if (list->n == 0) {
         return;
@@ -68,7 +68,7 @@ void stall_list_print(const stall_list *list, const char *what)
         layer_pattern(list->rows[i].layer, pattern, sizeof(pattern));
         for (k = 0; k < n && strcmp(groups[k].layer, pattern) != 0; k++) {
         }
-        if (k == n && n < MOST_GROUPS) {
+        if (k == n && n < MAX_GROUPS) {
             groups[n++] = (group){.layers = 0};
             memcpy(groups[k].layer, pattern, sizeof(pattern));
         }

@@ -12,11 +12,11 @@
 
 #include "base/error.h"
 
-#define MOST_RUNS    ((int64_t)1 << 24)
-#define MOST_KEPT    ((int64_t)1 << 20) /* of a bench without an end */
+#define MAX_RUNS     ((int64_t)1 << 24)
+#define MAX_KEPT     ((int64_t)1 << 20) /* of a bench without an end */
 #define PROFILE_RUNS 10
 #define CLOCK_RUNS   20
-#define MOST_STREAMS 64
+#define MAX_STREAMS  64
 
 /* ---- measuring ----------------------------------------------------------------------------------------- */
 
@@ -42,7 +42,7 @@ static trm_status finish_run(bench *b, bench_run *run)
 }
 
 /* The runs of one stream on a thread. */
-typedef struct lane {
+typedef struct stream_thread {
     bench *bench;
     bench_run *runs; /* counter shared by all streams */
     int64_t n;
@@ -50,11 +50,11 @@ typedef struct lane {
     pthread_t thread;
     trm_status status;
     char cause[512];
-} lane;
+} stream_thread;
 
-static void *run_lane(void *user)
+static void *run_stream_thread(void *user)
 {
-    lane *l = user;
+    stream_thread *l = user;
     for (int64_t i = l->stream; l->status == TRM_OK && i < l->n; i += l->bench->n_streams) {
         l->status = start_run(l->bench, l->stream, &l->runs[i]);
         l->status = l->status == TRM_OK ? finish_run(l->bench, &l->runs[i]) : l->status;
@@ -65,23 +65,23 @@ static void *run_lane(void *user)
     return NULL;
 }
 
-static trm_status run_lanes(bench *b, bench_run *runs, int64_t n)
+static trm_status run_stream_threads(bench *b, bench_run *runs, int64_t n)
 {
-    lane lanes[MOST_STREAMS] = {0};
+    stream_thread threads[MAX_STREAMS] = {0};
     int32_t n_begun = 0;
     trm_status status = TRM_OK;
     for (; n_begun < b->n_streams; n_begun++) {
-        lane *l = &lanes[n_begun];
-        *l = (lane){.bench = b, .runs = runs, .n = n, .stream = n_begun};
-        if (pthread_create(&l->thread, NULL, run_lane, l) != 0) {
+        stream_thread *l = &threads[n_begun];
+        *l = (stream_thread){.bench = b, .runs = runs, .n = n, .stream = n_begun};
+        if (pthread_create(&l->thread, NULL, run_stream_thread, l) != 0) {
             status = trm_fail(TRM_ERROR_INTERNAL, "cannot create thread %d of %d", (int)n_begun, (int)b->n_streams);
             break;
         }
     }
     for (int32_t i = 0; i < n_begun; i++) {
-        pthread_join(lanes[i].thread, NULL);
-        if (lanes[i].status != TRM_OK && status == TRM_OK) {
-            status = trm_fail(lanes[i].status, "%s", lanes[i].cause);
+        pthread_join(threads[i].thread, NULL);
+        if (threads[i].status != TRM_OK && status == TRM_OK) {
+            status = trm_fail(threads[i].status, "%s", threads[i].cause);
         }
     }
     return status;
@@ -91,7 +91,7 @@ static trm_status run_lanes(bench *b, bench_run *runs, int64_t n)
 static trm_status run_some(bench *b, bench_run *runs, int64_t n)
 {
     if (b->threads) {
-        return run_lanes(b, runs, n);
+        return run_stream_threads(b, runs, n);
     }
     for (int64_t i = 0; i < n + b->n_streams; i++) {
         if (i >= b->n_streams && i - b->n_streams < n) {
@@ -116,7 +116,7 @@ static trm_status agree(bench *b, bool mine, bool *more)
 static trm_status warm_up(bench *b)
 {
     double limit = settings_number(b->onnx.all, SETTING_WARM_UP), began = wall_seconds();
-    bench_run runs[MOST_STREAMS];
+    bench_run runs[MAX_STREAMS];
     for (bool more = true; more;) {
         TRM_TRY(run_some(b, runs, b->n_streams));
         TRM_TRY(agree(b, wall_seconds() - began < limit, &more));
@@ -173,7 +173,7 @@ static trm_status measure_runs(bench *b)
     bool more = true;
     duration = endless ? INFINITY : duration;
     for (int64_t chunk = 4 * b->n_streams; more; chunk *= 2) {
-        if (endless && b->n_runs >= MOST_KEPT) {
+        if (endless && b->n_runs >= MAX_KEPT) {
             forget_half(b);
         }
         bench_run *grown = realloc(b->runs, (size_t)(b->n_runs + chunk) * sizeof(*grown));
@@ -186,7 +186,7 @@ static trm_status measure_runs(bench *b)
         TRM_TRY(run_some(b, b->runs + b->n_runs, chunk));
         b->n_runs += chunk;
         b->total += wall_seconds() - began;
-        const bool wanted = b->n_runs < least || (b->total < duration && (endless || b->n_runs < MOST_RUNS));
+        const bool wanted = b->n_runs < least || (b->total < duration && (endless || b->n_runs < MAX_RUNS));
         TRM_TRY(agree(b, wanted && ended == 0, &more));
         /* at most as many as fit the remaining time, and one second */
         double rate = (double)b->n_runs / (b->total > 1e-9 ? b->total : 1e-9);
@@ -299,10 +299,10 @@ static trm_status read_percentiles(bench *b)
         char *end;
         double percent = strtod(text, &end);
         if (end == text || !(percent > 0 && percent <= 100) || (*end != ',' && *end != '\0') ||
-            b->n_percentiles == BENCH_MOST_PERCENTILES) {
+            b->n_percentiles == BENCH_MAX_PERCENTILES) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                      "percentiles is \"%s\", expected at most %d numbers to 100, such as 50,99.9 (%s)",
-                     settings_text(b->onnx.all, SETTING_PERCENTILES), BENCH_MOST_PERCENTILES,
+                     settings_text(b->onnx.all, SETTING_PERCENTILES), BENCH_MAX_PERCENTILES,
                      b->onnx.all->origins[SETTING_PERCENTILES]);
         }
         b->percentiles[b->n_percentiles++] = percent;

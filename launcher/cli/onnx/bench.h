@@ -6,7 +6,7 @@
 
 #include "launcher/cli/onnx/expect.h"
 
-#define BENCH_MOST_PERCENTILES 16
+#define BENCH_MAX_PERCENTILES 16
 
 typedef struct layer_time {
     char *layer, *kernel;
@@ -36,7 +36,7 @@ typedef struct bench {
     double *sorted;  /* [n_runs] seconds */
     int64_t n_runs;
     double total, copy_seconds; /* of all runs; of setting the inputs once */
-    double percentiles[BENCH_MOST_PERCENTILES];
+    double percentiles[BENCH_MAX_PERCENTILES];
     int32_t n_percentiles;
     layer_time *layers;
     int32_t n_layers, capacity;

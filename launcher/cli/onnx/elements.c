@@ -12,7 +12,7 @@ static bool parse_elements(const char *text, const char *end, double *elements, 
 {
     for (*n = 0; text < end; ++*n) {
         char *after;
-        if (*n == ONNX_MOST_ELEMENTS) {
+        if (*n == ONNX_MAX_ELEMENTS) {
             return false;
         }
         elements[*n] = strtod(text, &after);
@@ -37,7 +37,7 @@ trm_status onnx_read_elements(onnx_job *j, setting_id id, const char *text)
         TRM_TRY(onnx_find_input(j, settings_table[id].name, text, (size_t)(colon - text), &input));
         if (!parse_elements(colon + 1, end, input->elements[point], &input->n_elements[point])) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--%s has \"%.*s\", expected NAME:2x3 with at most %d numbers",
-                     settings_table[id].name, (int)length, text, ONNX_MOST_ELEMENTS);
+                     settings_table[id].name, (int)length, text, ONNX_MAX_ELEMENTS);
         }
         text = end + (*end == ',');
     }

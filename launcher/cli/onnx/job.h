@@ -8,7 +8,7 @@
 
 #include "launcher/cli/job/job.h"
 
-#define ONNX_MOST_ELEMENTS 32 /* of an input on the command line */
+#define ONNX_MAX_ELEMENTS 32 /* of an input on the command line */
 
 /* An input of the network: from a file, from the command line, or random. */
 typedef struct onnx_input {
@@ -18,12 +18,12 @@ typedef struct onnx_input {
     trm_dims more[TRM_MAX_PROFILES][3]; /* build: usual, smallest and largest dims of profiles 1 and up */
     int32_t given[3], n_profiles;       /* build: number of times each was given; number of profiles */
     trm_dtype dtype;
-    void *data;                             /* [dims]; NULL until it is read or generated */
-    bool from_file;                         /* --input names a file for it */
-    double elements[3][ONNX_MOST_ELEMENTS]; /* usual, smallest and largest of --elements */
-    int32_t n_elements[3];                  /* 0: not given */
-    void *typed[3];                         /* the same in the input's type; `data` is the first of them */
-    bool fixed;                             /* --value: it is a constant of the network */
+    void *data;                            /* [dims]; NULL until it is read or generated */
+    bool from_file;                        /* --input names a file for it */
+    double elements[3][ONNX_MAX_ELEMENTS]; /* usual, smallest and largest of --elements */
+    int32_t n_elements[3];                 /* 0: not given */
+    void *typed[3];                        /* the same in the input's type; `data` is the first of them */
+    bool fixed;                            /* --value: it is a constant of the network */
 } onnx_input;
 
 typedef struct onnx_job {

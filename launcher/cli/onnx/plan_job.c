@@ -214,8 +214,8 @@ static void print_built(const onnx_job *j, const char *path, const trm_plan_info
     }
 }
 
-/* The file to write: --out, or the model's name with another extension, in `beside`. */
-static trm_status plan_path(const settings *all, const char *path, char beside[4096], const char **out)
+/* The file to write: --out, or the model's name with another extension, in `default_path`. */
+static trm_status plan_path(const settings *all, const char *path, char default_path[4096], const char **out)
 {
     *out = settings_text(all, SETTING_OUT);
     if (*out != NULL && !names_plan(*out)) {
@@ -223,10 +223,10 @@ static trm_status plan_path(const settings *all, const char *path, char beside[4
     }
     if (*out == NULL) {
         int length = (int)strlen(path) - 5;
-        if (snprintf(beside, 4096, "%.*s.plan", length, path) >= 4096) {
+        if (snprintf(default_path, 4096, "%.*s.plan", length, path) >= 4096) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the path of the plan is too long");
         }
-        *out = beside;
+        *out = default_path;
     }
     return TRM_OK;
 }
@@ -257,7 +257,7 @@ static trm_status make_plans(onnx_job *j, const char *out, trm_plan **plans)
 
 static trm_status build(onnx_job *j, const char *path)
 {
-    char beside[4096];
+    char default_path[4096];
     const char *out;
     if (!names_onnx(path)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build takes a .onnx file, found %s", path);
@@ -266,7 +266,7 @@ static trm_status build(onnx_job *j, const char *path)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "--embed-weights and --strip-weights are both given, expected at most one");
     }
-    TRM_TRY(plan_path(j->all, path, beside, &out));
+    TRM_TRY(plan_path(j->all, path, default_path, &out));
     TRM_TRY(onnx_open(j, path, count_ranks(j->all)));
     TRM_TRY(onnx_build(j, false));
     trm_plan *plans[TRM_MAX_RANKS] = {NULL};

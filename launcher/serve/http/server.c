@@ -532,9 +532,9 @@ static trm_status read_keys(server *s)
         if (*line == '\0' || *line == '#') {
             continue;
         }
-        if (s->n_keys == SERVER_MOST_KEYS) {
+        if (s->n_keys == SERVER_MAX_KEYS) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has more than %d keys", s->options.key_file,
-                     SERVER_MOST_KEYS);
+                     SERVER_MAX_KEYS);
         }
         s->key_list[s->n_keys++] = line;
     }

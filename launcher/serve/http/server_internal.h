@@ -8,7 +8,7 @@
 
 #include "launcher/serve/http/server.h"
 
-#define SERVER_MOST_KEYS 4096
+#define SERVER_MAX_KEYS 4096
 
 struct server {
     server_options options;
@@ -16,7 +16,7 @@ struct server {
     struct MHD_Daemon *daemon;
     char *certificate, *key; /* contents of the TLS files */
     char *keys;              /* contents of the key file */
-    const char *key_list[SERVER_MOST_KEYS];
+    const char *key_list[SERVER_MAX_KEYS];
     size_t n_keys;
     bool any_origin;               /* the allowed origins include "*" */
     const char *names[3];          /* accepted model names, NULL-terminated */

@@ -9,7 +9,7 @@
 #include "base/error.h"
 
 #define RECEIVE_SIZE ((size_t)64 << 10)
-#define MOST_UNSENT  ((size_t)512 << 20) /* a peer that stops reading has failed long before */
+#define MAX_UNSENT   ((size_t)512 << 20) /* a peer that stops reading has failed long before */
 
 void channel_init(channel *c, int fd)
 {
@@ -91,7 +91,7 @@ trm_status channel_send(channel *c)
         }
     }
     compact(&c->out, &c->out_sent);
-    if (c->out.size - c->out_sent > MOST_UNSENT) {
+    if (c->out.size - c->out_sent > MAX_UNSENT) {
         TRM_FAIL(TRM_ERROR_IO, "the peer does not read, %zu bytes are unsent", c->out.size - c->out_sent);
     }
     return TRM_OK;

@@ -186,9 +186,9 @@ static trm_status fail_certificate(const tls_session *s)
 {
     text_datum text = {0};
     unsigned status = gnutls.session_get_verify_cert_status(s->session);
-    bool told = gnutls.certificate_verification_status_print(status, CERTIFICATE_X509, &text, 0) >= 0;
+    bool printed = gnutls.certificate_verification_status_print(status, CERTIFICATE_X509, &text, 0) >= 0;
     (void)trm_fail(TRM_ERROR_IO, "the certificate of %s is not trusted: %s", s->host,
-                   told ? (const char *)text.data : "it cannot be verified");
+                   printed ? (const char *)text.data : "it cannot be verified");
     free(text.data); /* GnuTLS allocates with malloc by default */
     return TRM_ERROR_IO;
 }

@@ -85,7 +85,7 @@ static void cancel_choice(dispatcher *d, choice *ch)
 }
 
 /* Counts the request for its client. Returns false when out of memory. */
-static bool hold(dispatcher *d, completion *c)
+static bool add_to_client(dispatcher *d, completion *c)
 {
     dispatcher_client *holder = d->holders;
     while (holder != NULL && holder->id != c->client) {
@@ -105,7 +105,7 @@ static bool hold(dispatcher *d, completion *c)
     return true;
 }
 
-static void let_go(dispatcher *d, completion *c)
+static void remove_from_client(dispatcher *d, completion *c)
 {
     if (c->holder == NULL) {
         return;
@@ -131,7 +131,7 @@ static void retire(dispatcher *d, completion *c)
     }
     *(c->previous != NULL ? &c->previous->next : &d->live) = c->next;
     *(c->next != NULL ? &c->next->previous : &d->oldest) = c->previous;
-    let_go(d, c);
+    remove_from_client(d, c);
     d->m.live -= c->n_choices;
     completion_destroy(c);
 }
@@ -356,7 +356,7 @@ static void admit(dispatcher *d, completion *c)
         fail_request(d, c, 400, "invalid_value", message);
         return;
     }
-    if (hold(d, c) && d->m.live > d->options.max_requests) {
+    if (add_to_client(d, c) && d->m.live > d->options.max_requests) {
         take_places(d, c);
     }
     bool fits = c->holder != NULL && d->m.live <= d->options.max_requests;
@@ -553,7 +553,7 @@ static void keep_open(dispatcher *d)
     }
     d->kept_open = now;
     for (completion *c = d->live; c != NULL; c = c->next) {
-        if (c->request.stream && now - (c->open ? c->spoke : c->received) >= silent) {
+        if (c->request.stream && now - (c->open ? c->last_sent : c->received) >= silent) {
             completion_keep_open(c);
         }
     }
@@ -657,16 +657,16 @@ trm_status dispatcher_create(const dispatcher_options *options, dispatcher **res
     d->published = d->m;
     d->mailbox = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     d->clients = epoll_create1(EPOLL_CLOEXEC);
-    d->slots = calloc(DISPATCHER_MOST_CHOICES, sizeof(*d->slots));
-    d->free_slots = calloc(DISPATCHER_MOST_CHOICES, sizeof(*d->free_slots));
+    d->slots = calloc(DISPATCHER_MAX_CHOICES, sizeof(*d->slots));
+    d->free_slots = calloc(DISPATCHER_MAX_CHOICES, sizeof(*d->free_slots));
     trm_status status = TRM_OK;
     if (d->slots == NULL || d->free_slots == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the server");
     } else if (d->mailbox < 0 || d->clients < 0) {
         status = trm_fail(TRM_ERROR_IO, "cannot create the server's descriptors: %s", strerror(errno));
     }
-    for (uint32_t i = 0; status == TRM_OK && i < DISPATCHER_MOST_CHOICES; i++) {
-        d->free_slots[d->n_free++] = DISPATCHER_MOST_CHOICES - 1 - i;
+    for (uint32_t i = 0; status == TRM_OK && i < DISPATCHER_MAX_CHOICES; i++) {
+        d->free_slots[d->n_free++] = DISPATCHER_MAX_CHOICES - 1 - i;
     }
     if (status == TRM_OK) {
         status = router_init(&d->router, options->n_replicas, options->prefix_cache);

@@ -12,7 +12,7 @@
 #include "launcher/serve/replicas/supervisor.h"
 #include "launcher/serve/responses/completion.h"
 
-#define DISPATCHER_MOST_CHOICES 65536 /* concurrent engine requests */
+#define DISPATCHER_MAX_CHOICES 65536 /* concurrent engine requests */
 
 typedef struct dispatcher dispatcher;
 

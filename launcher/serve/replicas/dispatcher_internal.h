@@ -63,7 +63,7 @@ struct dispatcher {
     completion *live, *oldest;  /* newest first by next, oldest first by previous */
     dispatcher_client *holders; /* of live requests */
     int32_t n_holders;
-    choice **slots;       /* [DISPATCHER_MOST_CHOICES] */
+    choice **slots;       /* [DISPATCHER_MAX_CHOICES] */
     uint32_t *free_slots; /* [n_free] */
     int32_t n_free;
     uint64_t serial;

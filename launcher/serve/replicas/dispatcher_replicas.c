@@ -358,14 +358,14 @@ void replicas_publish(dispatcher *d)
         for (int32_t k = 0; k < r->supervisor.n_links; k++) {
             const rank_link *link = &r->supervisor.links[k];
             int32_t at = i * m->ranks + link->rank;
-            if (!link->leads && link->rank >= 0 && at < METRICS_MOST_RANKS) {
+            if (!link->leads && link->rank >= 0 && at < METRICS_MAX_RANKS) {
                 heartbeat *own = &r->supervisor.heartbeats.ranks[link->rank];
                 m->rank[at].steps = atomic_load(&own->steps);
                 m->rank[at].times = heartbeat_get_times(own);
                 m->rank[at].heard = link->heard;
             }
         }
-        for (int32_t k = i * m->ranks; k < (i + 1) * m->ranks && k < METRICS_MOST_RANKS; k++) {
+        for (int32_t k = i * m->ranks; k < (i + 1) * m->ranks && k < METRICS_MAX_RANKS; k++) {
             m->rank[k].heard_ago = m->rank[k].heard > 0 ? now - m->rank[k].heard : 0;
         }
     }

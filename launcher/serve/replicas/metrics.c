@@ -196,9 +196,9 @@ static void put_ranks(writer *w, const metrics *m)
         {"trireme_rank_last_collective_seconds", "gauge", "time spent in collectives in the last profiled step",
          offsetof(heartbeat_times, last_collective), true},
     };
-    char label[METRICS_MOST_RANKS][48];
+    char label[METRICS_MAX_RANKS][48];
     int32_t n = m->ranks * m->replicas;
-    n = n < METRICS_MOST_RANKS ? n : METRICS_MOST_RANKS;
+    n = n < METRICS_MAX_RANKS ? n : METRICS_MAX_RANKS;
     for (int32_t i = 0; i < n; i++) {
         int used = m->replicas > 1 ? snprintf(label[i], sizeof(label[i]), "replica=\"%d\",", i / m->ranks) : 0;
         snprintf(label[i] + used, sizeof(label[i]) - (size_t)used, "rank=\"%d\"", i % m->ranks);

@@ -12,13 +12,13 @@
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/replicas/router.h"
 
-#define METRICS_MOST_BUCKETS 20
-#define METRICS_MOST_RANKS   64 /* of all replicas */
+#define METRICS_MAX_BUCKETS 20
+#define METRICS_MAX_RANKS   64 /* of all replicas */
 
 typedef struct histogram {
     const double *bounds; /* [n_bounds], ascending */
     int32_t n_bounds;
-    int64_t counts[METRICS_MOST_BUCKETS + 1];
+    int64_t counts[METRICS_MAX_BUCKETS + 1];
     int64_t count;
     double sum;
 } histogram;
@@ -50,7 +50,7 @@ typedef struct metrics {
         uint64_t steps;
         heartbeat_times times;
         double heard, heard_ago; /* time of its last heartbeat on supervisor_clock, 0: none; and seconds since then */
-    } rank[METRICS_MOST_RANKS];  /* ranks of the first replica, then those of the next */
+    } rank[METRICS_MAX_RANKS];   /* ranks of the first replica, then those of the next */
     double recovery_seconds;     /* duration of the last one */
 } metrics;
 

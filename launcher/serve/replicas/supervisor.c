@@ -214,7 +214,7 @@ static void accept_links(supervisor *s)
         if (fd < 0) {
             return;
         }
-        if (s->phase == JOB_ENDING || s->phase == JOB_NONE || s->n_links >= 2 * SUPERVISOR_MOST_RANKS) {
+        if (s->phase == JOB_ENDING || s->phase == JOB_NONE || s->n_links >= 2 * SUPERVISOR_MAX_RANKS) {
             close(fd); /* a rank of a job that is being killed */
             continue;
         }

@@ -10,8 +10,8 @@
 #include "launcher/serve/ipc/channel.h"
 #include "launcher/serve/ipc/heartbeat.h"
 
-#define SUPERVISOR_MOST_RANKS 1024
-#define SUPERVISOR_PATIENCE   10 /* heartbeat timeouts for a rank that waits for a processor, or starts */
+#define SUPERVISOR_MAX_RANKS 1024
+#define SUPERVISOR_PATIENCE  10 /* heartbeat timeouts for a rank that waits for a processor, or starts */
 
 typedef struct supervisor_options {
     char *const

@@ -136,8 +136,8 @@ static bool read_stops(api_request *request, api_error *error)
     for (const trm_json *at = single ? stop : trm_json_first(stop); at != NULL;
          at = single ? NULL : trm_json_next(at)) {
         const char *text = trm_json_string(at);
-        if (request->n_stops == API_MOST_STOPS) {
-            return api_fail(error, 400, key, "invalid_value", "%s has more than %d strings", key, API_MOST_STOPS);
+        if (request->n_stops == API_MAX_STOPS) {
+            return api_fail(error, 400, key, "invalid_value", "%s has more than %d strings", key, API_MAX_STOPS);
         }
         if (text == NULL || *text == '\0' || strlen(text) > API_LONGEST_STOP) {
             return api_fail(error, 400, key, "invalid_value", "stop string %d is not a string of 1 to %d bytes",
@@ -270,9 +270,9 @@ static bool read_common(api_request *r, int32_t vocab, api_error *error)
     if (!refuse_unsupported(r, error) || !read_sampling(r, vocab, error) ||
         !read_bool(r, "stream", &r->stream, error) || !read_bool(r, "skip_special_tokens", &r->skip_special, error) ||
         !read_bool(r, "include_stop_str_in_output", &r->include_stop, error) ||
-        !read_int32(r, "n", 1, API_MOST_CHOICES, &r->n, error) ||
+        !read_int32(r, "n", 1, API_MAX_CHOICES, &r->n, error) ||
         !read_int32(r, "priority", -1000000, 1000000, &r->priority, error) ||
-        !read_integer(r, "best_of", 1, API_MOST_CHOICES, &best_of, error)) {
+        !read_integer(r, "best_of", 1, API_MAX_CHOICES, &best_of, error)) {
         return false;
     }
     r->best_of = best_of > 0 ? (int32_t)best_of : r->n;
@@ -330,7 +330,7 @@ static bool read_prompts(api_request *r, const char *key, int32_t vocab, api_err
         return api_fail(error, 400, key, "invalid_type",
                         "%s is missing or empty, expected a string, an array of strings, or token ids", key);
     }
-    size_t most = r->kind == API_EMBEDDING ? 2048 : API_MOST_CHOICES / (size_t)r->best_of;
+    size_t most = r->kind == API_EMBEDDING ? 2048 : API_MAX_CHOICES / (size_t)r->best_of;
     if (n > most) {
         return api_fail(error, 400, key, "invalid_value", "%s has %zu entries, expected at most %zu", key, n, most);
     }

@@ -10,8 +10,8 @@
 #include "base/arena.h"
 #include "base/json.h"
 
-#define API_MOST_CHOICES   128 /* n times the number of prompts */
-#define API_MOST_STOPS     16
+#define API_MAX_CHOICES    128 /* n times the number of prompts */
+#define API_MAX_STOPS      16
 #define API_LONGEST_STOP   1024 /* bytes */
 #define API_LONGEST_SCHEMA ((size_t)1 << 18)
 
@@ -73,7 +73,7 @@ typedef struct api_request {
     int32_t prompt_logprobs; /* the same for prompt tokens, reported apart from the text */
     trm_logit_bias *biases;  /* [n_biases] */
     int32_t n_biases;
-    const char *stops[API_MOST_STOPS];
+    const char *stops[API_MAX_STOPS];
     int32_t n_stops;
     int32_t stop_ids[TRM_MAX_STOP_TOKENS];
     int32_t n_stop_ids;

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-#define MOST_KEPT 64 /* unused grammars to keep */
+#define MAX_KEPT 64 /* unused grammars to keep */
 
 struct cached_grammar {
     cached_grammar *next; /* most recently used first */
@@ -84,7 +84,7 @@ static void trim(grammar_cache *cache)
     int32_t idle = 0;
     for (cached_grammar **at = &cache->first; *at != NULL;) {
         cached_grammar *g = *at;
-        if (g->users == 0 && ++idle > MOST_KEPT) {
+        if (g->users == 0 && ++idle > MAX_KEPT) {
             *at = g->next;
             destroy_grammar(g);
         } else {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "launcher/serve/json/json_value.h"
 
-#define MOST_TOOLS 128
+#define MAX_TOOLS 128
 
 static const char hermes_open[] = "<tool_call>", hermes_close[] = "</tool_call>";
 static const char mistral_open[] = "[TOOL_CALLS]", llama_open[] = "<|python_tag|>";
@@ -35,18 +35,18 @@ static const trm_json *function_of(const trm_json *tool)
 static void write_parameters(json_text *json, const char *key, const trm_json *function)
 {
     /* Arguments must be an object even if the schema does not say so. */
-    static const char *const tells[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
+    static const char *const keywords[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
     const trm_json *parameters = trm_json_get(function, "parameters");
-    bool told = false;
-    for (size_t i = 0; i < sizeof(tells) / sizeof(tells[0]); i++) {
-        told |= trm_json_get(parameters, tells[i]) != NULL;
+    bool has_keyword = false;
+    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++) {
+        has_keyword |= trm_json_get(parameters, keywords[i]) != NULL;
     }
     json_object(json, key);
-    if (!told) {
+    if (!has_keyword) {
         json_string(json, "type", "object");
     }
     for (const trm_json *at = trm_json_first(parameters); at != NULL; at = trm_json_next(at)) {
-        if (told || strcmp(trm_json_key(at), "type") != 0) {
+        if (has_keyword || strcmp(trm_json_key(at), "type") != 0) {
             json_value(json, trm_json_key(at), at);
         }
     }
@@ -111,8 +111,8 @@ static bool force(api_request *request, const trm_json *function, api_error *err
 static bool check_tools(const api_request *request, api_error *error)
 {
     int32_t index = 0;
-    if (trm_json_count(request->tools) > MOST_TOOLS) {
-        return api_fail(error, 400, "tools", "invalid_value", "tools has more than %d entries", MOST_TOOLS);
+    if (trm_json_count(request->tools) > MAX_TOOLS) {
+        return api_fail(error, 400, "tools", "invalid_value", "tools has more than %d entries", MAX_TOOLS);
     }
     for (const trm_json *tool = trm_json_first(request->tools); tool != NULL; tool = trm_json_next(tool), index++) {
         if (function_of(tool) == NULL) {
@@ -210,7 +210,7 @@ static bool add_call(tool_calls *calls, const trm_json *object)
     const char *name = trm_json_string(trm_json_get(object, "name"));
     const trm_json *arguments = trm_json_get(object, "arguments");
     arguments = arguments != NULL ? arguments : trm_json_get(object, "parameters");
-    if (name == NULL || (arguments != NULL && !trm_json_is_object(arguments)) || calls->count == TOOLS_MOST_CALLS) {
+    if (name == NULL || (arguments != NULL && !trm_json_is_object(arguments)) || calls->count == TOOLS_MAX_CALLS) {
         return false;
     }
     json_text json = {0};

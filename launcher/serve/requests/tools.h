@@ -13,7 +13,7 @@
 
 #include "launcher/serve/requests/api_request.h"
 
-#define TOOLS_MOST_CALLS 64
+#define TOOLS_MAX_CALLS 64
 
 /* The syntax of a model, recognized by its special tokens; HERMES if it has none of them. */
 tool_style tools_style(const trm_tokenizer *tokenizer);
@@ -36,7 +36,7 @@ typedef struct tool_call {
     char *name, *arguments; /* arguments are JSON */
 } tool_call;
 typedef struct tool_calls {
-    tool_call calls[TOOLS_MOST_CALLS];
+    tool_call calls[TOOLS_MAX_CALLS];
     int32_t count;
 } tool_calls;
 void tool_calls_fini(tool_calls *calls);

@@ -422,7 +422,7 @@ static void write_usage(json_text *json, const completion *c)
 
 static void send_bytes(completion *c, json_text *json)
 {
-    c->spoke = supervisor_clock();
+    c->last_sent = supervisor_clock();
     if (json->status == TRM_OK) {
         http_exchange_stream(c->exchange, json->bytes.data, json->bytes.size);
     } else {
@@ -520,14 +520,14 @@ static void begin_stream(completion *c)
 static void send_chunk(choice *ch)
 {
     completion *c = ch->owner;
-    size_t end = ch->sink.certain, size = end - ch->told;
+    size_t end = ch->sink.certain, size = end - ch->streamed;
     bool more = c->request.kind == API_CHAT ? message_has_more(ch) : size > 0;
     if (!more && ch->finish_reason == NULL) {
         return;
     }
     if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
-        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c, ch->sink.text + ch->told, size);
-        ch->told = end;
+        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c, ch->sink.text + ch->streamed, size);
+        ch->streamed = end;
         return;
     }
     json_text json = {0};
@@ -538,8 +538,8 @@ static void send_chunk(choice *ch)
     if (c->request.kind == API_CHAT) {
         message_write_delta(&json, ch);
     } else {
-        json_bytes(&json, "text", ch->sink.text + ch->told, size);
-        ch->told = end;
+        json_bytes(&json, "text", ch->sink.text + ch->streamed, size);
+        ch->streamed = end;
     }
     close_logprobs(&json, ch);
     json_string(&json, "finish_reason", ch->finish_reason);

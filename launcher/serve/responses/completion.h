@@ -27,13 +27,13 @@ typedef struct choice {
     trm_ids tokens;      /* of the prompt and the output so far; resubmitted if a rank is lost */
     size_t n_prompt;
     text_sink sink;
-    size_t told, told_reasoning; /* bytes of sink.text whose content, and reasoning, have been streamed */
-    tool_stream calls;           /* those of it that have been streamed */
-    size_t prompt_seen;          /* prompt tokens whose logprobs have come */
-    trm_decoder *prompt_decoder; /* of those; NULL: none yet */
-    size_t offset, counted;      /* characters of the text before the next token, and bytes of sink.text in them */
-    bool named;                  /* the name of a forced tool call has been sent */
-    float *embedding;            /* [n_embedding] of an EMBEDDING */
+    size_t streamed, streamed_reasoning; /* bytes of sink.text whose content, and reasoning, have been streamed */
+    tool_stream calls;                   /* those of it that have been streamed */
+    size_t prompt_seen;                  /* prompt tokens whose logprobs have come */
+    trm_decoder *prompt_decoder;         /* of those; NULL: none yet */
+    size_t offset, counted; /* characters of the text before the next token, and bytes of sink.text in them */
+    bool named;             /* the name of a forced tool call has been sent */
+    float *embedding;       /* [n_embedding] of an EMBEDDING */
     int64_t n_embedding;
     double likelihood; /* sum of the logprobs of its tokens, for best_of */
     bool written;      /* it is in the reply */
@@ -42,7 +42,7 @@ typedef struct choice {
     uint64_t seed;
     /* logprobs of tokens whose text has not been sent; JSON without brackets */
     json_text logprobs, logprob_tokens, logprob_values, logprob_tops, logprob_offsets;
-    size_t told_logprobs;      /* bytes of logprobs that were streamed; a RESPONSE repeats all at its end */
+    size_t streamed_logprobs;  /* bytes of logprobs that were streamed; a RESPONSE repeats all at its end */
     json_text prompt_logprobs; /* of a prompt's first choice, for all of them */
 } choice;
 
@@ -59,7 +59,7 @@ struct completion {
     int32_t n_events; /* sequence number in the stream of a RESPONSE */
     bool open;        /* the stream, and with it the status, has been sent */
     bool begun;       /* its first event has been sent */
-    double spoke;     /* time of the last bytes in it */
+    double last_sent; /* time of the last bytes in it */
     bool failed;      /* an error has been replied */
     trm_bytes head;   /* common part of every event of a completions stream, once written */
     int64_t prompt_tokens, cached_tokens, output_tokens;

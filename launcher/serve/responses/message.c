@@ -172,8 +172,8 @@ bool message_has_more(const choice *ch)
     parts p = find_parts(ch);
     tool_stream calls = ch->calls; /* a copy: the stream does not advance */
     tool_piece piece;
-    bool reasoning = asked->include_reasoning && p.reasoning.end > later(ch->told_reasoning, p.reasoning.begin);
-    return reasoning || p.content > later(ch->told, p.reasoning.content) ||
+    bool reasoning = asked->include_reasoning && p.reasoning.end > later(ch->streamed_reasoning, p.reasoning.begin);
+    return reasoning || p.content > later(ch->streamed, p.reasoning.content) ||
            (writes_calls(asked) && tool_stream_next(&calls, asked, ch->sink.text, p.content, ch->sink.certain, &piece));
 }
 
@@ -213,7 +213,8 @@ void message_write_delta(json_text *json, choice *ch)
     if (ch->finish_reason != NULL) {
         take_calls(ch, &p, &calls);
     }
-    size_t reasoning = later(ch->told_reasoning, p.reasoning.begin), content = later(ch->told, p.reasoning.content);
+    size_t reasoning = later(ch->streamed_reasoning, p.reasoning.begin),
+           content = later(ch->streamed, p.reasoning.content);
     json_object(json, "delta");
     if (asked->tool_mode == TOOL_NAMED) {
         json_array(json, "tool_calls");
@@ -231,7 +232,7 @@ void message_write_delta(json_text *json, choice *ch)
         write_call_pieces(json, ch, start, &calls);
     }
     json_end_object(json);
-    ch->told_reasoning = later(reasoning, p.reasoning.end);
-    ch->told = later(content, p.content);
+    ch->streamed_reasoning = later(reasoning, p.reasoning.end);
+    ch->streamed = later(content, p.content);
     tool_calls_fini(&calls);
 }

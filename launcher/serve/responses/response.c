@@ -152,8 +152,8 @@ void response_delta(completion *c, const char *text, size_t size)
         json_text json = begin_event(c, "response.output_text.delta");
         write_place(&json, c);
         json_bytes(&json, "delta", text, size);
-        write_logprobs(&json, ch, ch->told_logprobs);
-        ch->told_logprobs = ch->logprobs.bytes.size;
+        write_logprobs(&json, ch, ch->streamed_logprobs);
+        ch->streamed_logprobs = ch->logprobs.bytes.size;
         completion_end_event(c, &json);
     }
 }

@@ -156,7 +156,7 @@ bool tool_stream_next(tool_stream *stream, const api_request *request, const cha
             stream->at = r.at;
             stream->state = TOOL_STREAM_OPENING;
         }
-        if (stream->count == TOOLS_MOST_CALLS || !read_opening(&r, stream, request, piece)) {
+        if (stream->count == TOOLS_MAX_CALLS || !read_opening(&r, stream, request, piece)) {
             stream->state = r.short_of ? TOOL_STREAM_OPENING : TOOL_STREAM_ENDED;
             return false;
         }

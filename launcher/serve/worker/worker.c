@@ -185,10 +185,10 @@ destroy:
 bool worker_tell_failure(worker *w, trm_status failure)
 {
     trm_bytes frame = {0};
-    bool told = w != NULL && w->lead.fd >= 0 && ipc_write_failure(&frame, failure, trm_last_error()) == TRM_OK &&
-                send_all(w->lead.fd, frame.data, frame.size);
+    bool reported = w != NULL && w->lead.fd >= 0 && ipc_write_failure(&frame, failure, trm_last_error()) == TRM_OK &&
+                    send_all(w->lead.fd, frame.data, frame.size);
     trm_bytes_fini(&frame);
-    return told;
+    return reported;
 }
 
 void worker_destroy(worker *w)
@@ -346,14 +346,14 @@ static void add_stall(void *user, const char *layer, double seconds)
 }
 
 /* With streamed weights, sends the waits of layers after each profiled step. */
-static trm_status tell_stalls(worker *w, const worker_engine *engine, int64_t *told)
+static trm_status report_stalls(worker *w, const worker_engine *engine, int64_t *reported_steps)
 {
     stall_lines lines = {0};
     ipc_stalls stalls = {.steps = trm_scheduler_stalls(engine->scheduler, NULL, NULL)};
-    if (stalls.steps == *told) {
+    if (stalls.steps == *reported_steps) {
         return TRM_OK;
     }
-    *told = trm_scheduler_stalls(engine->scheduler, add_stall, &lines);
+    *reported_steps = trm_scheduler_stalls(engine->scheduler, add_stall, &lines);
     trm_status status = lines.status == TRM_OK ? trm_bytes_append(&lines.text, "", 1) : lines.status;
     stalls.layers = lines.text.data;
     status = status == TRM_OK ? ipc_write_stalls(&w->lead.out, &stalls) : status;
@@ -363,8 +363,8 @@ static trm_status tell_stalls(worker *w, const worker_engine *engine, int64_t *t
 
 static trm_status lead(worker *w, const worker_engine *engine)
 {
-    double told = 0;
-    int64_t told_stalls = 0;
+    double last_stats = 0;
+    int64_t reported_steps = 0;
     ipc_ready ready = {.max_context = engine->max_context,
                        .cache_tokens = engine->cache_tokens,
                        .max_sequences = engine->max_sequences,
@@ -388,10 +388,10 @@ static trm_status lead(worker *w, const worker_engine *engine)
         trm_scheduler_stats stats;
         trm_scheduler_get_stats(engine->scheduler, &stats);
         atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
-        if (clock_seconds() - told > STATS_SECONDS) {
-            told = clock_seconds();
+        if (clock_seconds() - last_stats > STATS_SECONDS) {
+            last_stats = clock_seconds();
             TRM_TRY(ipc_write(&w->lead.out, IPC_STATS, &stats, sizeof(stats)));
-            TRM_TRY(tell_stalls(w, engine, &told_stalls));
+            TRM_TRY(report_stalls(w, engine, &reported_steps));
         }
         if (channel_send(&w->lead) != TRM_OK) {
             break; /* the front end is gone */

@@ -10,9 +10,9 @@
 #include "launcher/text/grammar/nfa.h"
 #include "launcher/text/strings/buffer.h"
 
-#define MOST_STATES 200000
-#define MOST_MOVES  ((size_t)16 << 20)
-#define MOST_WORK   400000000
+#define MAX_STATES 200000
+#define MAX_MOVES  ((size_t)16 << 20)
+#define MAX_WORK   400000000
 
 /* A set of NFA states in the builder's pool. */
 typedef struct subset {
@@ -46,7 +46,7 @@ typedef struct dfa_builder {
 static trm_status charge(dfa_builder *b, size_t work)
 {
     b->work += (int64_t)work;
-    if (b->work > MOST_WORK) {
+    if (b->work > MAX_WORK) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar takes too long to compile");
     }
     return TRM_OK;
@@ -132,7 +132,7 @@ static trm_status new_state(dfa_builder *b)
 {
     trm_grammar_automaton *out = b->out;
     size_t states = (size_t)out->n_states + 1;
-    if (states > MOST_STATES || states * out->n_classes > MOST_MOVES) {
+    if (states > MAX_STATES || states * out->n_classes > MAX_MOVES) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is too large: its automaton has more than %u states",
                  out->n_states);
     }

@@ -10,8 +10,8 @@
 #include "launcher/text/grammar/tree.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MOST_RANGES 512
-#define MOST_TIMES  10000
+#define MAX_RANGES 512
+#define MAX_TIMES  10000
 
 typedef struct ebnf_reader {
     trm_grammar_tree *tree;
@@ -191,7 +191,7 @@ static trm_grammar_node *read_string(ebnf_reader *reader)
 /* Reads a class after its "[". */
 static trm_grammar_node *read_class(ebnf_reader *reader)
 {
-    trm_grammar_range ranges[MOST_RANGES];
+    trm_grammar_range ranges[MAX_RANGES];
     size_t count = 0;
     bool negated = skip(reader, '^');
     while (!skip(reader, ']')) {
@@ -203,7 +203,7 @@ static trm_grammar_node *read_class(ebnf_reader *reader)
             reader->at++;
             high = read_character(reader);
         }
-        if (high < low || count == MOST_RANGES) {
+        if (high < low || count == MAX_RANGES) {
             return fail_at(reader, high < low ? "a range that ends before it begins" : "a class has too many ranges");
         }
         ranges[count++] = (trm_grammar_range){low, high};
@@ -282,7 +282,7 @@ static int32_t read_count(ebnf_reader *reader)
 {
     int32_t count = 0;
     while (peek(reader) >= '0' && peek(reader) <= '9') {
-        count = count > MOST_TIMES ? count : count * 10 + (peek(reader) - '0');
+        count = count > MAX_TIMES ? count : count * 10 + (peek(reader) - '0');
         reader->at++;
     }
     return count;
@@ -301,7 +301,7 @@ static bool read_times(ebnf_reader *reader, int32_t *min, int32_t *max)
         *max = peek(reader) >= '0' && peek(reader) <= '9' ? read_count(reader) : -1;
         skip_space(reader, false);
     }
-    if ((braces && !skip(reader, '}')) || *min > MOST_TIMES || *max > MOST_TIMES) {
+    if ((braces && !skip(reader, '}')) || *min > MAX_TIMES || *max > MAX_TIMES) {
         fail_at(reader, "a repetition is invalid, or of more than 10000 times");
         return false;
     }

@@ -12,7 +12,7 @@
 
 #define LARGEST_TEXT   ((size_t)1 << 20)
 #define MEMORY_LIMIT   ((size_t)64 << 20) /* size of a pushdown automaton before unused entries are dropped */
-#define MOST_MASKS     1024               /* masks to keep; 16 KiB each for 128 thousand tokens */
+#define MAX_MASKS      1024               /* masks to keep; 16 KiB each for 128 thousand tokens */
 #define VISITS_TO_LOOK 8                  /* entries in a walk from which it pays to find self loops */
 
 struct trm_grammar_state {
@@ -330,7 +330,7 @@ static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
         free(mask);
         return status;
     }
-    if (grammar->n_masks == MOST_MASKS) {
+    if (grammar->n_masks == MAX_MASKS) {
         drop_masks(grammar);
     }
     grammar->pushdown.configs[config].mask = mask;

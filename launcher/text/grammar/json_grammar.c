@@ -7,9 +7,9 @@
 
 #include "base/error.h"
 
-#define MOST_INDENT 24 /* characters of white space after a line end */
-#define MOST_DIGITS 18
-#define LARGEST     INT64_C(999999999999999999)
+#define MAX_INDENT 24 /* characters of white space after a line end */
+#define MAX_DIGITS 18
+#define LARGEST    INT64_C(999999999999999999)
 
 static trm_grammar_node *class_of(trm_grammar_json *json, int32_t first, int32_t last)
 {
@@ -43,7 +43,7 @@ static trm_grammar_node *make_space(trm_grammar_json *json)
 {
     static const trm_grammar_range blank[] = {{' ', ' '}, {'\t', '\t'}};
     trm_grammar_tree *tree = json->tree;
-    trm_grammar_node *indent = trm_grammar_repeat(tree, trm_grammar_class(tree, blank, 2, false), 0, MOST_INDENT);
+    trm_grammar_node *indent = trm_grammar_repeat(tree, trm_grammar_class(tree, blank, 2, false), 0, MAX_INDENT);
     return trm_grammar_any_of(tree, 3, trm_grammar_literal(tree, ""), trm_grammar_literal(tree, " "),
                               trm_grammar_sequence(tree, 2, trm_grammar_literal(tree, "\n"), indent));
 }
@@ -105,7 +105,7 @@ trm_grammar_node *trm_grammar_json_string(trm_grammar_json *json)
 static trm_grammar_node *make_integer(trm_grammar_json *json)
 {
     trm_grammar_tree *tree = json->tree;
-    trm_grammar_node *more = trm_grammar_sequence(tree, 2, class_of(json, '1', '9'), digits(json, 0, MOST_DIGITS - 1));
+    trm_grammar_node *more = trm_grammar_sequence(tree, 2, class_of(json, '1', '9'), digits(json, 0, MAX_DIGITS - 1));
     return trm_grammar_sequence(tree, 2, trm_grammar_repeat(tree, trm_grammar_literal(tree, "-"), 0, 1),
                                 trm_grammar_any_of(tree, 2, trm_grammar_literal(tree, "0"), more));
 }
@@ -120,7 +120,7 @@ static trm_grammar_node *make_number(trm_grammar_json *json)
     static const trm_grammar_range e[] = {{'E', 'E'}, {'e', 'e'}}, sign[] = {{'+', '+'}, {'-', '-'}};
     trm_grammar_tree *tree = json->tree;
     trm_grammar_node *fraction =
-        trm_grammar_sequence(tree, 2, trm_grammar_literal(tree, "."), digits(json, 1, MOST_DIGITS));
+        trm_grammar_sequence(tree, 2, trm_grammar_literal(tree, "."), digits(json, 1, MAX_DIGITS));
     trm_grammar_node *exponent = trm_grammar_sequence(
         tree, 3, trm_grammar_class(tree, e, 2, false),
         trm_grammar_repeat(tree, trm_grammar_class(tree, sign, 2, false), 0, 1), digits(json, 1, 2));
@@ -284,7 +284,7 @@ static trm_grammar_node *same_length(trm_grammar_json *json, const char *low, co
     if (low[0] == high[0]) {
         return trm_grammar_sequence(tree, 2, class_of(json, low[0], low[0]), same_length(json, low + 1, high + 1));
     }
-    char nines[MOST_DIGITS + 1], zeros[MOST_DIGITS + 1];
+    char nines[MAX_DIGITS + 1], zeros[MAX_DIGITS + 1];
     memset(nines, '9', (size_t)rest);
     memset(zeros, '0', (size_t)rest);
     nines[rest] = zeros[rest] = '\0';

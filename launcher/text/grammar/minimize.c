@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-#define MOST_WORK ((size_t)60 << 20)
+#define MAX_WORK ((size_t)60 << 20)
 
 typedef struct splitter {
     const trm_grammar_automaton *a;
@@ -104,7 +104,7 @@ trm_status trm_grammar_find_alike(trm_grammar_automaton *a)
     if (a->alike == NULL || s.class_of == NULL || s.next_of == NULL || s.first == NULL || s.slots == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %u states of a grammar", a->n_states);
     } else {
-        bool worth = (size_t)a->n_states * a->n_classes <= MOST_WORK / TRM_GRAMMAR_NEAR;
+        bool worth = (size_t)a->n_states * a->n_classes <= MAX_WORK / TRM_GRAMMAR_NEAR;
         uint32_t before = 0;
         split(&s, false);
         for (int round = 0; worth && round < TRM_GRAMMAR_NEAR && s.n_classes != before; round++) {

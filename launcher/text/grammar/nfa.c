@@ -8,9 +8,9 @@
 #include "launcher/text/strings/buffer.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MOST_STATES 400000
-#define MOST_EDGES  1500000
-#define DEEPEST     2000
+#define MAX_STATES 400000
+#define MAX_EDGES  1500000
+#define DEEPEST    2000
 
 typedef struct nfa_builder {
     const trm_grammar_tree *tree;
@@ -20,9 +20,9 @@ typedef struct nfa_builder {
 
 static trm_status new_state(trm_grammar_nfa *nfa, uint32_t *state)
 {
-    if (nfa->n_states == MOST_STATES) {
+    if (nfa->n_states == MAX_STATES) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is too large: its repetitions make more than %d states",
-                 MOST_STATES);
+                 MAX_STATES);
     }
     void *data = nfa->first_edge;
     TRM_TRY(trm_array_grow(&data, &nfa->state_capacity, nfa->n_states + 1, sizeof(*nfa->first_edge)));
@@ -34,8 +34,8 @@ static trm_status new_state(trm_grammar_nfa *nfa, uint32_t *state)
 
 static trm_status add_edge(trm_grammar_nfa *nfa, uint32_t from, trm_grammar_edge edge)
 {
-    if (nfa->n_edges == MOST_EDGES) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is too large: it makes more than %d edges", MOST_EDGES);
+    if (nfa->n_edges == MAX_EDGES) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is too large: it makes more than %d edges", MAX_EDGES);
     }
     void *data = nfa->edges;
     TRM_TRY(trm_array_grow(&data, &nfa->edge_capacity, nfa->n_edges + 1, sizeof(*nfa->edges)));

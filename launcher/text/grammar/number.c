@@ -12,7 +12,7 @@
 #include "base/c_locale.h"
 #include "launcher/text/jinja/value.h"
 
-#define MOST_FRACTION 18
+#define MAX_FRACTION  18
 #define LARGEST_WHOLE INT64_C(999999999999999)
 
 /* The absolute value of a bound. */
@@ -40,7 +40,7 @@ static trm_grammar_node *free_behind(trm_grammar_json *json, char first, char la
         return nothing(json);
     }
     return trm_grammar_sequence(json->tree, 2, digits(json, first, last, 1, 1),
-                                digits(json, '0', '9', 0, MOST_FRACTION));
+                                digits(json, '0', '9', 0, MAX_FRACTION));
 }
 
 static trm_grammar_node *then(trm_grammar_json *json, char digit, trm_grammar_node *rest)
@@ -52,8 +52,8 @@ static trm_grammar_node *then(trm_grammar_json *json, char digit, trm_grammar_no
 static trm_grammar_node *at_least(trm_grammar_json *json, const char *f, bool exclusive, int32_t least)
 {
     if (*f == '\0') {
-        return !exclusive ? digits(json, '0', '9', least, MOST_FRACTION)
-                          : trm_grammar_sequence(json->tree, 2, digits(json, '0', '0', 0, MOST_FRACTION),
+        return !exclusive ? digits(json, '0', '9', least, MAX_FRACTION)
+                          : trm_grammar_sequence(json->tree, 2, digits(json, '0', '0', 0, MAX_FRACTION),
                                                  free_behind(json, '1', '9'));
     }
     return trm_grammar_any_of(json->tree, 2, free_behind(json, (char)(*f + 1), '9'),
@@ -64,7 +64,7 @@ static trm_grammar_node *at_least(trm_grammar_json *json, const char *f, bool ex
 static trm_grammar_node *at_most(trm_grammar_json *json, const char *f, bool exclusive, int32_t least)
 {
     if (*f == '\0') {
-        return exclusive ? nothing(json) : digits(json, '0', '0', least, MOST_FRACTION);
+        return exclusive ? nothing(json) : digits(json, '0', '0', least, MAX_FRACTION);
     }
     trm_grammar_node *list = trm_grammar_any_of(json->tree, 2, free_behind(json, '0', (char)(*f - 1)),
                                                 then(json, *f, at_most(json, f + 1, exclusive, 0)));
@@ -133,7 +133,7 @@ static trm_grammar_node *positive(trm_grammar_json *json, const decimal *low, co
                        with_fraction(json, high->whole, at_most(json, high->fraction, high->exclusive, 1), high_bare));
     if (high->whole - low->whole > 1) {
         trm_grammar_node *fraction =
-            trm_grammar_sequence(tree, 2, trm_grammar_literal(tree, "."), digits(json, '0', '9', 1, MOST_FRACTION));
+            trm_grammar_sequence(tree, 2, trm_grammar_literal(tree, "."), digits(json, '0', '9', 1, MAX_FRACTION));
         trm_grammar_append(tree, list,
                            trm_grammar_sequence(tree, 2, trm_grammar_json_range(json, low->whole + 1, high->whole - 1),
                                                 trm_grammar_repeat(tree, fraction, 0, 1)));
@@ -158,7 +158,7 @@ static decimal decimal_of(double bound, bool exclusive)
     char *point = strchr(text, '.');
     *point = '\0';
     d.whole = strtoll(text, NULL, 10);
-    snprintf(d.fraction, sizeof(d.fraction), "%.*s", MOST_FRACTION, point + 1);
+    snprintf(d.fraction, sizeof(d.fraction), "%.*s", MAX_FRACTION, point + 1);
     for (size_t n = strlen(d.fraction); n > 0 && d.fraction[n - 1] == '0'; n--) {
         d.fraction[n - 1] = '\0';
     }

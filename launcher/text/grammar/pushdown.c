@@ -8,11 +8,11 @@
 #include "launcher/text/grammar/vocab.h"
 #include "launcher/text/strings/buffer.h"
 
-#define MOST_ITEMS   2000    /* pairs of one configuration */
-#define SEEN_SLOTS   8192    /* at least four times as many */
-#define DEEPEST      250     /* stacks; deeper nesting is not allowed */
-#define MOST_WORK    4000000 /* pairs visited in one call: a few tenths of a second */
-#define MOST_CONFIGS 400000
+#define MAX_ITEMS   2000    /* pairs of one configuration */
+#define SEEN_SLOTS  8192    /* at least four times as many */
+#define DEEPEST     250     /* stacks; deeper nesting is not allowed */
+#define MAX_WORK    4000000 /* pairs visited in one call: a few tenths of a second */
+#define MAX_CONFIGS 400000
 
 void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown)
 {
@@ -35,7 +35,7 @@ void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown)
 trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_grammar_automaton *automaton)
 {
     *pushdown = (trm_grammar_pushdown){.automaton = automaton};
-    pushdown->found = calloc(MOST_ITEMS, sizeof(*pushdown->found));
+    pushdown->found = calloc(MAX_ITEMS, sizeof(*pushdown->found));
     pushdown->todo = calloc(SEEN_SLOTS, sizeof(*pushdown->todo));
     pushdown->seen = calloc(SEEN_SLOTS, sizeof(*pushdown->seen));
     pushdown->seen_items = calloc(SEEN_SLOTS, sizeof(*pushdown->seen_items));
@@ -62,7 +62,7 @@ trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_g
 
 void trm_grammar_pushdown_begin(trm_grammar_pushdown *pushdown)
 {
-    pushdown->work = MOST_WORK;
+    pushdown->work = MAX_WORK;
 }
 
 size_t trm_grammar_pushdown_memory(const trm_grammar_pushdown *pushdown)
@@ -179,7 +179,7 @@ static trm_status close_pairs(trm_grammar_pushdown *pushdown)
             TRM_TRY(add_pair(pushdown, a->calls[i].start, under));
         }
         if (a->has_moves[state]) {
-            if (pushdown->n_found == MOST_ITEMS) {
+            if (pushdown->n_found == MAX_ITEMS) {
                 return fail_ambiguous();
             }
             pushdown->found[pushdown->n_found++] = pair;
@@ -219,8 +219,8 @@ static trm_status rehash_configs(trm_grammar_pushdown *pushdown)
 static trm_status add_config(trm_grammar_pushdown *pushdown, uint32_t slot)
 {
     size_t classes = pushdown->automaton->n_classes;
-    if (pushdown->n_configs == MOST_CONFIGS) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d positions in one step", MOST_CONFIGS);
+    if (pushdown->n_configs == MAX_CONFIGS) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d positions in one step", MAX_CONFIGS);
     }
     void *data = pushdown->items;
     TRM_TRY(trm_array_grow(&data, &pushdown->item_capacity, pushdown->n_items + pushdown->n_found, sizeof(uint64_t)));

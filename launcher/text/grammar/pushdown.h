@@ -43,7 +43,7 @@ typedef struct trm_grammar_pushdown {
     uint64_t *items;
     size_t n_items, item_capacity;
     /* the closure under construction */
-    uint64_t *found, *todo; /* [MOST_ITEMS] */
+    uint64_t *found, *todo; /* [MAX_ITEMS] */
     uint32_t *seen;         /* stamps of a hash table of pairs */
     uint64_t *seen_items;
     uint32_t stamp, n_found, n_todo, n_seen;

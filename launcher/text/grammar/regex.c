@@ -6,8 +6,8 @@
 #include "launcher/text/grammar/tree.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MOST_RANGES 512
-#define MOST_TIMES  10000
+#define MAX_RANGES 512
+#define MAX_TIMES  10000
 
 typedef struct regex_reader {
     trm_grammar_tree *tree;
@@ -18,7 +18,7 @@ typedef struct regex_reader {
 } regex_reader;
 
 typedef struct range_list {
-    trm_grammar_range items[MOST_RANGES];
+    trm_grammar_range items[MAX_RANGES];
     size_t count;
 } range_list;
 
@@ -50,7 +50,7 @@ static bool skip(regex_reader *reader, char c)
 
 static void add_range(regex_reader *reader, range_list *list, int32_t first, int32_t last)
 {
-    if (list->count == MOST_RANGES) {
+    if (list->count == MAX_RANGES) {
         fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a class has too many ranges");
         return;
     }
@@ -270,7 +270,7 @@ static int32_t read_count(regex_reader *reader)
 {
     int32_t count = 0;
     while (peek(reader) >= '0' && peek(reader) <= '9') {
-        count = count > MOST_TIMES ? count : count * 10 + (peek(reader) - '0');
+        count = count > MAX_TIMES ? count : count * 10 + (peek(reader) - '0');
         reader->at++;
     }
     return count;
@@ -290,7 +290,7 @@ static bool read_braces(regex_reader *reader, int32_t *min, int32_t *max)
         reader->at = begin;
         return false;
     }
-    if (*min > MOST_TIMES || *max > MOST_TIMES) {
+    if (*min > MAX_TIMES || *max > MAX_TIMES) {
         fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a repetition of more than 10000 times");
     }
     return true;

@@ -10,7 +10,7 @@
 #include "launcher/text/jinja/value.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MOST_COUNT 10000
+#define MAX_COUNT 10000
 
 /* ---- values of const and enum ---- */
 
@@ -112,11 +112,10 @@ void trm_schema_read_count(schema_reader *reader, const trm_json *schema, const 
     }
     if (!trm_json_integer(found, &value) || value < 0) {
         trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is not a count", key);
-    } else if (value > MOST_COUNT && strncmp(key, "min", 3) == 0) {
-        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is larger than %d", key,
-                         MOST_COUNT);
+    } else if (value > MAX_COUNT && strncmp(key, "min", 3) == 0) {
+        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is larger than %d", key, MAX_COUNT);
     } else {
-        *count = value > MOST_COUNT ? MOST_COUNT : (int32_t)value;
+        *count = value > MAX_COUNT ? MAX_COUNT : (int32_t)value;
     }
 }
 

@@ -10,8 +10,8 @@
 #include "launcher/text/strings/buffer.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MOST_NODES 400000
-#define MOST_RULES 20000
+#define MAX_NODES 400000
+#define MAX_RULES 20000
 
 void trm_grammar_tree_fini(trm_grammar_tree *tree)
 {
@@ -48,8 +48,8 @@ int32_t trm_grammar_add_rule(trm_grammar_tree *tree, const char *name, size_t si
     if (tree->status != TRM_OK) {
         return -1;
     }
-    if (tree->n_rules == MOST_RULES) {
-        trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d rules", MOST_RULES);
+    if (tree->n_rules == MAX_RULES) {
+        trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d rules", MAX_RULES);
         return -1;
     }
     void *rules = tree->rules;
@@ -81,7 +81,7 @@ static trm_grammar_node *new_node(trm_grammar_tree *tree, trm_grammar_node_kind 
     if (tree->status != TRM_OK) {
         return NULL;
     }
-    if (tree->n_nodes++ == MOST_NODES) {
+    if (tree->n_nodes++ == MAX_NODES) {
         return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the grammar is too large");
     }
     trm_grammar_node *node = trm_arena_alloc(&tree->arena, sizeof(*node));

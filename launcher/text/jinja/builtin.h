@@ -17,15 +17,15 @@ typedef struct trm_jinja_args {
     size_t n_keywords;
 } trm_jinja_args;
 
-#define TRM_JINJA_MOST_PARAMETERS 5
+#define TRM_JINJA_MAX_PARAMETERS 5
 
 typedef struct trm_jinja_call {
     trm_jinja_run *run;
     const trm_jinja_value
         *self; /* the operand of a filter or test, or the owner of the method; NULL for global functions */
     const trm_jinja_args *args;
-    const trm_jinja_value *bound[TRM_JINJA_MOST_PARAMETERS]; /* by parameter, NULL if not given */
-    int way;                                                 /* the builtin's */
+    const trm_jinja_value *bound[TRM_JINJA_MAX_PARAMETERS]; /* by parameter, NULL if not given */
+    int way;                                                /* the builtin's */
     trm_jinja_value *result;
 } trm_jinja_call;
 

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "launcher/text/jinja/eval_impl.h"
 
-#define MOST_STEPS     20000000
+#define MAX_STEPS      20000000
 #define LARGEST_OUTPUT ((size_t)64 << 20)
 
 typedef enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE } flow;
@@ -378,7 +378,7 @@ trm_status trm_jinja_call_macro(trm_jinja_run *run, const trm_jinja_macro *macro
 
 void trm_jinja_run_init(trm_jinja_run *run, const char *name)
 {
-    *run = (trm_jinja_run){.name = name, .line = 1, .steps = MOST_STEPS};
+    *run = (trm_jinja_run){.name = name, .line = 1, .steps = MAX_STEPS};
 }
 
 void trm_jinja_run_fini(trm_jinja_run *run)

@@ -11,7 +11,7 @@
 #include "launcher/text/strings/buffer.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MOST_BRACKETS 256
+#define MAX_BRACKETS 256
 
 typedef struct lexer {
     trm_arena *arena;
@@ -20,7 +20,7 @@ typedef struct lexer {
     size_t size, at;
     int32_t line;
     bool line_starting; /* the last tag ended with a newline */
-    char brackets[MOST_BRACKETS];
+    char brackets[MAX_BRACKETS];
     size_t n_brackets;
     trm_jinja_tokens *tokens;
 } lexer;
@@ -300,7 +300,7 @@ static trm_status lex_operator(lexer *lex)
     }
     const char *opening = size == 1 ? strchr("([{", *text) : NULL, *closing = size == 1 ? strchr(")]}", *text) : NULL;
     if (opening != NULL) {
-        if (lex->n_brackets == MOST_BRACKETS) {
+        if (lex->n_brackets == MAX_BRACKETS) {
             return fail_at_line(lex, "brackets are nested too deep");
         }
         lex->brackets[lex->n_brackets++] = *opening == '(' ? ')' : *opening == '[' ? ']' : '}';
