@@ -146,13 +146,13 @@ static void test_input(void **state)
     input.messages = "[}";
     assert_fails(trm_chat_template_render(chat, &input, &text, &size), TRM_ERROR_INVALID_ARGUMENT, "messages: line 1");
     input.messages = "{}";
-    assert_fails(trm_chat_template_render(chat, &input, &text, &size), TRM_ERROR_INVALID_ARGUMENT, "no JSON array");
+    assert_fails(trm_chat_template_render(chat, &input, &text, &size), TRM_ERROR_INVALID_ARGUMENT, "not a JSON array");
     input.messages = "[]";
     input.tools = "3";
     assert_fails(trm_chat_template_render(chat, &input, &text, &size), TRM_ERROR_INVALID_ARGUMENT, "tools is no");
     input.tools = NULL;
     input.extra = "[]";
-    assert_fails(trm_chat_template_render(chat, &input, &text, &size), TRM_ERROR_INVALID_ARGUMENT, "no JSON object");
+    assert_fails(trm_chat_template_render(chat, &input, &text, &size), TRM_ERROR_INVALID_ARGUMENT, "not a JSON object");
     input.extra = "{\"messages\": [1, 2.50, \"\\u00e9\\ud83d\\ude00\"]}";
     assert_ok(trm_chat_template_render(chat, &input, &text, &size));
     assert_string_equal(text, "[1, 2.5, '\xC3\xA9\xF0\x9F\x98\x80']");

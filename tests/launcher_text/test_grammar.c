@@ -185,7 +185,7 @@ static void test_errors(void **state)
     assert_fails(compile(TRM_GRAMMAR_REGEX, "[^\\s\\S]"), wrong, "no text at all");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"const\":[]}"), wrong, "no text at all");
     assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= a"), wrong, "the undefined rule a");
-    assert_fails(compile(TRM_GRAMMAR_EBNF, "x ::= \"a\""), wrong, "no rule root");
+    assert_fails(compile(TRM_GRAMMAR_EBNF, "x ::= \"a\""), wrong, "no start rule root");
     assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= root \"a\" | \"b\""), wrong, "left recursion");
     assert_fails(compile(TRM_GRAMMAR_EBNF, "root ::= a? b\na ::= \"x\"\nb ::= a? root | \"y\""), wrong,
                  "left recursion");

@@ -133,7 +133,7 @@ static void refuses(void **state)
         {"a)", TRM_ERROR_INVALID_MODEL, "does not compile"},
         {"(?i)a)", TRM_ERROR_INVALID_MODEL, "an unmatched closing parenthesis"},
         {"[a", TRM_ERROR_INVALID_MODEL, "an unterminated class"},
-        {"[z-a]", TRM_ERROR_INVALID_MODEL, "a bad range"},
+        {"[z-a]", TRM_ERROR_INVALID_MODEL, "an invalid range"},
         {"[&&a]", TRM_ERROR_INVALID_MODEL, "an empty class"},
         {"a**{1}{2}(", TRM_ERROR_INVALID_MODEL, "does not compile"},
         {"{2}", TRM_ERROR_INVALID_MODEL, "nothing to repeat"},
