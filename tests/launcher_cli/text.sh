@@ -38,7 +38,7 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
 
 [2]
  God created" ] || complain "-p TEXT -f -: $(cat "$work/out" "$work/err")"
-    refused 2 '2 prompts are "-", (stdin), expected at most one' run "$model" -p - -f -
+    refused 2 '2 prompts are "-" (stdin), expected at most one' run "$model" -p - -f -
 
     # closed streams: what is opened later does not take their places
     "$program" run "$model" -n 2 -q <&- >"$work/out" 2>"$work/err"
