@@ -40,7 +40,7 @@ class Sleep(unittest.TestCase):
                 self.assertEqual(self.ask(server, "GET", "/health"), (503, {"status": "sleeping"}))
                 self.assertEqual(self.ask(server, "GET", "/live"), (200, {"status": "sleeping"}))
                 status, body, _ = server.request("POST", "/v1/completions", {"prompt": "x"})
-                self.assertEqual((status, "sleeps" in body["error"]["message"]), (503, True))
+                self.assertEqual((status, "asleep" in body["error"]["message"]), (503, True))
                 began = time.monotonic()
                 for _ in range(2):
                     self.assertEqual(self.ask(server, "POST", "/wake_up")[0], 200)
