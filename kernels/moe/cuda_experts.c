@@ -1,0 +1,36 @@
+/* The experts' layer on CUDA: which kernels a call takes. */
+#include "kernels/cuda/cuda.h"
+#include "kernels/moe/cuda_moe.h"
+
+bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
+{
+    return trm_moe_experts_check(p) == TRM_OK && p->hidden % 8 == 0 && p->width % 8 == 0 &&
+           p->format == TRM_MOE_HALVES && trm_aligned16(p->x) && trm_aligned16(p->y) && trm_aligned16(p->gate_up) &&
+           trm_aligned16(p->down) && trm_aligned16(p->residual);
+}
+
+trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
+{
+    trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false};
+    if (p->tokens > 4 && trm_cuda_moe_grouped_accepts(p)) {
+        plan.regime = TRM_MOE_GROUPED;
+        trm_cuda_moe_grouped_choose(p, &plan);
+    } else {
+        trm_cuda_moe_pairs_choose(p, &plan);
+    }
+    return plan;
+}
+
+size_t trm_cuda_moe_experts_workspace(const trm_moe_experts *p, const trm_moe_plan *plan)
+{
+    return plan->regime == TRM_MOE_PAIRS ? trm_cuda_moe_pairs_workspace(p) : trm_cuda_moe_grouped_workspace(p, plan);
+}
+
+trm_status trm_cuda_moe_experts_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace, void *stream)
+{
+    if (p->tokens == 0) {
+        return TRM_OK;
+    }
+    return plan->regime == TRM_MOE_PAIRS ? trm_cuda_moe_pairs_run(p, plan, workspace, (cudaStream_t)stream)
+                                         : trm_cuda_moe_grouped_run(p, plan, workspace, (cudaStream_t)stream);
+}

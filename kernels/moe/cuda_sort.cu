@@ -1,0 +1,145 @@
+/* The order of tokens by their experts, and the tiles of it. */
+#include "kernels/moe/cuda_experts.cuh"
+#include "kernels/moe/cuda_moe.h"
+
+#define WARPS   32
+#define THREADS (WARPS * 32)
+#define AHEAD   8 /* ids of a lane under way */
+
+typedef struct sort_args {
+    trm_moe_experts p;
+    trm_moe_order order;
+    int32_t rows;
+} sort_args;
+
+/* The sum of x over the threads before this one, and over all. Every thread of the block calls it. */
+static __device__ int32_t scan(int32_t x, int32_t *scratch, int32_t *all)
+{
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int32_t sum = x;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+        const int32_t other = __shfl_up_sync(0xffffffffu, sum, offset);
+        sum += lane >= offset ? other : 0;
+    }
+    __syncthreads(); /* the scratch of a call before is free */
+    if (lane == 31) {
+        scratch[warp] = sum;
+    }
+    __syncthreads();
+    int32_t before = 0, whole = 0;
+    for (int w = 0; w < WARPS; w++) {
+        before += w < warp ? scratch[w] : 0;
+        whole += scratch[w];
+    }
+    *all = whole;
+    return before + sum - x;
+}
+
+/*
+ * One block, whose warps have a part of the pairs each. They count experts, every warp by itself; sums over warps and
+ * experts give each warp its places; then they put the pairs there. 4 bytes of shared memory per warp and expert. Bound
+ * by latency; the order does not depend on timing.
+ */
+static __global__ void __launch_bounds__(THREADS) sort_pairs(const sort_args a)
+{
+    extern __shared__ int32_t places[]; /* [WARPS][experts] */
+    __shared__ int32_t scratch[WARPS];
+    const trm_moe_experts &p = a.p;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, experts = p.experts;
+    const int32_t pairs = (int32_t)p.tokens * p.k, share = (pairs + THREADS - 1) / THREADS * 32;
+    const int32_t begin = warp * share, end = min(begin + share, pairs);
+    int32_t *mine = places + warp * experts;
+    for (int32_t i = threadIdx.x; i < WARPS * experts; i += THREADS) {
+        places[i] = 0;
+    }
+    wait_for_previous();
+    start_next();
+    __syncthreads();
+    for (int turn = 0; turn < 2; turn++) {
+        for (int32_t i0 = begin; i0 < end; i0 += 32 * AHEAD) {
+            int32_t expert[AHEAD];
+            float weight[AHEAD];
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const int32_t i = i0 + u * 32 + lane;
+                expert[u] = i < end ? local_expert(p, i) : -1;
+                weight[u] = turn == 1 && i < end ? p.weights[i] : 0.0f;
+            }
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const unsigned same = __match_any_sync(0xffffffffu, expert[u]);
+                const int rank = __popc(same & ((1u << lane) - 1));
+                const int32_t place = expert[u] >= 0 ? mine[expert[u]] : 0;
+                __syncwarp();
+                if (expert[u] >= 0) {
+                    if (rank == 0) {
+                        mine[expert[u]] = place + __popc(same);
+                    }
+                    if (turn == 1) {
+                        a.order.pairs[place + rank] = i0 + u * 32 + lane;
+                        a.order.weights[place + rank] = weight[u];
+                    }
+                }
+                __syncwarp();
+            }
+        }
+        __syncthreads();
+        if (turn == 1) {
+            break;
+        }
+        const int e = threadIdx.x;
+        int32_t count = 0, all, tiles_n;
+        if (e < experts) {
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+                const int32_t n = places[w * experts + e];
+                places[w * experts + e] = count;
+                count += n;
+            }
+        }
+        const int32_t first = scan(count, scratch, &all), tiles = (count + a.rows - 1) / a.rows;
+        int32_t tile = scan(tiles, scratch, &tiles_n);
+        if (e < experts) {
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) {
+                places[w * experts + e] += first;
+            }
+            /* As even as the widths of products allow. */
+            const int32_t step = a.rows == 256 ? 64 : 8;
+            const int32_t even = tiles > 0 ? ((count + tiles - 1) / tiles + step - 1) / step * step : 0;
+            for (int32_t row = 0; row < count; row += even) {
+                trm_moe_tile t = {e, first + row, min(even, count - row)};
+                a.order.tiles[tile++] = t;
+            }
+        }
+        if (e == 0) {
+            *a.order.tiles_n = tiles_n;
+        }
+        __syncthreads();
+    }
+}
+
+int64_t trm_cuda_moe_most_tiles(const trm_moe_experts *p, int32_t rows)
+{
+    const int64_t pairs = p->tokens * p->k;
+    return (pairs < p->experts ? pairs : p->experts) + pairs / rows + 1;
+}
+
+bool trm_cuda_moe_sort_accepts(const trm_moe_experts *p)
+{
+    return p->experts <= THREADS && p->tokens * p->k <= INT32_MAX / 2;
+}
+
+trm_status trm_cuda_moe_sort_run(const trm_moe_experts *p, const trm_moe_order *order, int32_t rows,
+                                 cudaStream_t stream)
+{
+    const size_t shared = (size_t)WARPS * (size_t)p->experts * sizeof(int32_t);
+    sort_args a;
+    a.p = *p;
+    a.order = *order;
+    a.rows = rows;
+    TRM_CUDA_TRY(cudaFuncSetAttribute(sort_pairs, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    launch_overlapped(sort_pairs, 1, THREADS, shared, stream, a);
+    return trm_cuda_launched("moe sort");
+}

@@ -1,0 +1,256 @@
+/* The layers of a mixture of experts on the host, which define them: plain loops, sums in f64. */
+#include "kernels/moe/element.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/element/small.h"
+
+/* ---- router --------------------------------------------------------------------------------------- */
+
+static bool is_float(trm_dtype dtype)
+{
+    return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+trm_status trm_moe_router_check(const trm_moe_router *p)
+{
+    if (p->tokens < 0 || p->hidden < 0 || p->experts < 1 || p->experts > TRM_MOE_MOST_EXPERTS || p->k < 1 ||
+        p->k > TRM_MOE_MOST_CHOSEN || p->k > p->experts) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "router of %d experts chooses %d, expected 1 to %d of up to %d experts, and no more than there are",
+                 (int)p->experts, (int)p->k, TRM_MOE_MOST_CHOSEN, TRM_MOE_MOST_EXPERTS);
+    }
+    if (p->groups > 1) {
+        const int32_t members = p->experts / p->groups;
+        if (p->experts % p->groups != 0 || p->top_groups < 1 || p->top_groups > p->groups ||
+            p->top_groups * members < p->k || (p->group_sum && members < 2)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "router cannot choose %d of %d experts from %d of %d groups", (int)p->k,
+                     (int)p->experts, (int)p->top_groups, (int)p->groups);
+        }
+    }
+    if (p->ids == NULL || p->weights == NULL || (p->logits == NULL && (p->x == NULL || p->weight == NULL)) ||
+        (p->logits == NULL && (!is_float(p->x_type) || !is_float(p->weight_type)))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "router lacks an input or an output, or has one that is no float");
+    }
+    return TRM_OK;
+}
+
+/* Scores of all experts from their logits; of SOFTMAX_CHOSEN those of a softmax over all. */
+static void score_all(const trm_moe_router *p, const float *logits, float *scores)
+{
+    float most = -INFINITY;
+    double sum = 0.0;
+    for (int32_t e = 0; e < p->experts; e++) {
+        most = logits[e] > most ? logits[e] : most;
+    }
+    for (int32_t e = 0; e < p->experts; e++) {
+        scores[e] = trm_moe_is_softmax(p->scoring) ? expf(logits[e] - most) : trm_moe_score(p->scoring, logits[e]);
+        sum += (double)scores[e];
+    }
+    for (int32_t e = 0; e < p->experts && trm_moe_is_softmax(p->scoring); e++) {
+        scores[e] = (float)((double)scores[e] / sum);
+    }
+}
+
+/* Takes away all keys that are not in the best groups. */
+static void keep_groups(const trm_moe_router *p, const float *values, uint32_t *keys)
+{
+    const int32_t members = p->experts / p->groups;
+    uint32_t group_keys[TRM_MOE_MOST_EXPERTS];
+    bool kept[TRM_MOE_MOST_EXPERTS] = {false};
+    for (int32_t g = 0; g < p->groups; g++) {
+        float best = -INFINITY, second = -INFINITY;
+        for (int32_t e = g * members; e < (g + 1) * members; e++) {
+            const float v = values[e];
+            second = v > best ? best : v > second ? v : second;
+            best = v > best ? v : best;
+        }
+        group_keys[g] = trm_moe_key(p->group_sum ? best + second : best);
+    }
+    for (int32_t i = 0; i < p->top_groups; i++) {
+        int32_t best = 0;
+        for (int32_t g = 1; g < p->groups; g++) {
+            best = group_keys[g] > group_keys[best] ? g : best;
+        }
+        kept[best] = true;
+        group_keys[best] = 0;
+    }
+    for (int32_t e = 0; e < p->experts; e++) {
+        keys[e] = kept[e / members] ? keys[e] : 0;
+    }
+}
+
+static void route(const trm_moe_router *p, const float *logits, int32_t *ids, float *weights)
+{
+    float scores[TRM_MOE_MOST_EXPERTS], values[TRM_MOE_MOST_EXPERTS];
+    uint32_t keys[TRM_MOE_MOST_EXPERTS];
+    double sum = 0.0;
+    score_all(p, logits, scores);
+    for (int32_t e = 0; e < p->experts; e++) {
+        values[e] = trm_moe_keys_are_scores(p) ? scores[e] + (p->correction != NULL ? p->correction[e] : 0.0f)
+                                               : logits[e];
+        keys[e] = trm_moe_key(values[e]);
+    }
+    if (p->groups > 1) {
+        keep_groups(p, values, keys);
+    }
+    for (int32_t i = 0; i < p->k; i++) {
+        int32_t best = 0;
+        for (int32_t e = 1; e < p->experts; e++) {
+            best = keys[e] > keys[best] ? e : best;
+        }
+        keys[best] = 0;
+        ids[i] = best;
+        weights[i] = p->scoring == TRM_MOE_SOFTMAX_CHOSEN ? expf(logits[best] - logits[ids[0]]) : scores[best];
+        sum += (double)weights[i];
+    }
+    for (int32_t i = 0; i < p->k; i++) {
+        if (p->scoring == TRM_MOE_SOFTMAX_CHOSEN) {
+            weights[i] = (float)((double)weights[i] / sum);
+        } else if (p->renormalize) {
+            weights[i] = (float)((double)weights[i] / (sum + (double)p->epsilon));
+        }
+        weights[i] *= p->scale * (p->expert_scale != NULL ? p->expert_scale[ids[i]] : 1.0f);
+    }
+}
+
+trm_status trm_moe_router_host(const trm_moe_router *p)
+{
+    TRM_TRY(trm_moe_router_check(p));
+    float logits[TRM_MOE_MOST_EXPERTS];
+    for (int64_t t = 0; t < p->tokens; t++) {
+        for (int32_t e = 0; e < p->experts; e++) {
+            double sum = p->logits != NULL ? (double)p->logits[t * p->experts + e] : 0.0;
+            for (int64_t i = 0; p->logits == NULL && i < p->hidden; i++) {
+                sum += (double)trm_element_load_f32(p->x_type, p->x, t * p->hidden + i) *
+                       (double)trm_element_load_f32(p->weight_type, p->weight, e * (int64_t)p->hidden + i);
+            }
+            logits[e] = (float)(sum + (p->bias != NULL ? (double)p->bias[e] : 0.0));
+        }
+        route(p, logits, p->ids + t * p->k, p->weights + t * p->k);
+    }
+    return TRM_OK;
+}
+
+/* ---- experts -------------------------------------------------------------------------------------- */
+
+trm_status trm_moe_experts_check(const trm_moe_experts *p)
+{
+    if (p->tokens < 0 || p->hidden < 1 || p->width < 1 || p->experts < 1 || p->first < 0 || p->k < 1 ||
+        p->k > TRM_MOE_MOST_CHOSEN) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts layer of %d experts of width %d, %d of them per token",
+                 (int)p->experts, (int)p->width, (int)p->k);
+    }
+    if ((p->type != TRM_F16 && p->type != TRM_BF16) || p->x == NULL || p->ids == NULL || p->weights == NULL ||
+        p->gate_up == NULL || p->down == NULL || p->y == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts layer lacks an input, or its type is neither f16 nor bf16");
+    }
+    if (p->format != TRM_MOE_HALVES && (p->gate_up_scale == NULL || p->down_scale == NULL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "quantized experts lack scales");
+    }
+    if (p->format == TRM_MOE_MXFP4 && (p->hidden % 32 != 0 || p->width % 32 != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts of MXFP4 of %d columns and %d, expected multiples of 32",
+                 (int)p->hidden, (int)p->width);
+    }
+    return TRM_OK;
+}
+
+/* A matrix of each expert. */
+typedef struct stored {
+    trm_moe_format format;
+    trm_dtype type;
+    const void *data, *scale;
+    int64_t rows, columns;
+} stored;
+
+static int64_t divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static double number_at(const stored *m, int64_t expert, int64_t row, int64_t column)
+{
+    const int64_t r = expert * m->rows + row, at = r * m->columns + column;
+    switch (m->format) {
+    case TRM_MOE_HALVES:
+        return (double)trm_element_load_f32(m->type, m->data, at);
+    case TRM_MOE_MXFP4:
+        return (double)trm_moe_f4(((const uint8_t *)m->data)[at / 2] >> (at % 2 * 4) & 15u) *
+               trm_small_float_decode(TRM_F8E8M0, ((const uint8_t *)m->scale)[at / 32]);
+    case TRM_MOE_F8_BLOCKS: {
+        const int64_t down = divide_up(m->rows, 128), across = divide_up(m->columns, 128);
+        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
+               (double)((const float *)m->scale)[(expert * down + row / 128) * across + column / 128];
+    }
+    default:
+        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) * (double)((const float *)m->scale)[r];
+    }
+}
+
+static float dot(const stored *m, int64_t expert, int64_t row, const float *x)
+{
+    double sum = 0.0;
+    for (int64_t i = 0; i < m->columns; i++) {
+        sum += number_at(m, expert, row, i) * (double)x[i];
+    }
+    return (float)sum;
+}
+
+static float bias_at(const trm_moe_experts *p, const void *bias, int64_t i)
+{
+    return bias != NULL ? trm_element_load_f32(p->type, bias, i) : 0.0f;
+}
+
+/* h of one token and one expert, as the layer's type holds it. */
+static void find_hidden(const trm_moe_experts *p, int64_t expert, float weight, const float *x, float *h)
+{
+    const int64_t rows = trm_moe_up_rows(p), first = expert * rows;
+    const stored m = {p->format, p->type, p->gate_up, p->gate_up_scale, rows, p->hidden};
+    const float scale = p->weighted_input ? weight : 1.0f;
+    for (int64_t i = 0; i < p->width; i++) {
+        const int64_t gate = trm_moe_gate_row(p, i), up = trm_moe_up_row(p, i);
+        const float u = scale * dot(&m, expert, up, x) + bias_at(p, p->gate_up_bias, first + up);
+        const float g = p->activation == TRM_MOE_RELU2
+                            ? 0.0f
+                            : scale * dot(&m, expert, gate, x) + bias_at(p, p->gate_up_bias, first + gate);
+        const float exact = trm_moe_gated(p, g, u);
+        h[i] = p->type == TRM_F16 ? trm_f16_to_f32(trm_f32_to_f16(exact)) : trm_bf16_to_f32(trm_f32_to_bf16(exact));
+    }
+}
+
+trm_status trm_moe_experts_host(const trm_moe_experts *p)
+{
+    TRM_TRY(trm_moe_experts_check(p));
+    const stored down = {p->format, p->type, p->down, p->down_scale, p->hidden, p->width};
+    float *x = malloc(sizeof(float) * ((size_t)p->hidden * 2 + (size_t)p->width));
+    if (x == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a row of %d elements", (int)p->hidden);
+    }
+    float *sum = x + p->hidden, *h = sum + p->hidden;
+    for (int64_t t = 0; t < p->tokens; t++) {
+        for (int64_t i = 0; i < p->hidden; i++) {
+            x[i] = trm_element_load_f32(p->type, p->x, t * p->hidden + i);
+            sum[i] = 0.0f;
+        }
+        for (int64_t s = t * p->k; s < (t + 1) * p->k; s++) {
+            const int64_t expert = trm_moe_local(p, p->ids[s]);
+            if (expert < 0) {
+                continue;
+            }
+            find_hidden(p, expert, p->weights[s], x, h);
+            for (int64_t i = 0; i < p->hidden; i++) {
+                const float out = dot(&down, expert, i, h) + bias_at(p, p->down_bias, expert * p->hidden + i);
+                sum[i] += (p->weighted_input ? 1.0f : p->weights[s]) * out;
+            }
+        }
+        for (int64_t i = 0; i < p->hidden; i++) {
+            const int64_t at = t * p->hidden + i;
+            trm_element_store_f32(p->type, p->y, at,
+                                  sum[i] + (p->residual != NULL ? trm_element_load_f32(p->type, p->residual, at) : 0.0f));
+        }
+    }
+    free(x);
+    return TRM_OK;
+}
