@@ -87,6 +87,23 @@ template <typename F> struct ring_place {
     }
 };
 
+/* A tile of tokens, and one of the weight's rows. Tiles of an expert's tokens are next to each other, so that they are
+ * computed at the same time and the weight is read once. */
+struct work_item {
+    trm_moe_tile tile;
+    int32_t tile_m;
+};
+
+static __device__ __forceinline__ work_item find_item(const grouped_args &a, int32_t item)
+{
+    const trm_moe_tile any = a.order.tiles[item / a.tiles_m];
+    const int32_t of_expert = item - any.first * a.tiles_m;
+    work_item found;
+    found.tile = any.tiles == 1 ? any : a.order.tiles[any.first + of_expert % any.tiles];
+    found.tile_m = of_expert / any.tiles;
+    return found;
+}
+
 /* ---- bringing operands ---- */
 
 /* One box of a tensor of five dimensions. */
@@ -111,20 +128,21 @@ static __device__ __forceinline__ void bring_weight(uint32_t to, const grouped_m
     }
 }
 
-/* h of tokens, which lie together, and the weight: by one thread. */
-template <typename F>
+/* Tokens that lie together, and the weight: by one thread. */
+template <typename F, int PART>
 static __device__ void bring_sorted(const grouped_args &a, const grouped_maps &maps, const tile_ring<F> &r)
 {
     const int32_t items = *a.order.tiles_n * a.tiles_m;
     ring_place<F> at(1); /* of a new barrier the phase of parity 1 has ended */
     for (int32_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const trm_moe_tile tile = a.order.tiles[item / a.tiles_m];
+        const work_item found = find_item(a, item);
+        const trm_moe_tile tile = found.tile;
         const int boxes = (tile.rows + F::box - 1) / F::box;
         for (int32_t block = 0; block < a.blocks_k; block++) {
             const uint32_t to = r.stage(at.stage), full = r.full(at.stage);
             barrier_wait(r.empty(at.stage), at.parity);
             barrier_arrive_expect(full, (uint32_t)(WEIGHT_BYTES + boxes * F::box * ROW_BYTES));
-            bring_weight<PART_DOWN>(to, maps, block, item % a.tiles_m, tile.expert, full);
+            bring_weight<PART>(to, maps, block, found.tile_m, tile.expert, full);
             for (int i = 0; i < boxes; i++) {
                 copy_box(to + WEIGHT_BYTES + i * F::box * ROW_BYTES, &maps.tokens, block * TILE_K,
                          tile.row + i * F::box, 0, full);
@@ -143,8 +161,8 @@ static __device__ void bring_scattered(const grouped_args &a, const grouped_maps
     ring_place<F> at(1), arrived(0);
     int under_way = 0;
     for (int32_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const trm_moe_tile tile = a.order.tiles[item / a.tiles_m];
-        const int32_t tile_m = item % a.tiles_m;
+        const work_item found = find_item(a, item);
+        const trm_moe_tile tile = found.tile;
         int32_t token[F::rows / 16];
 #pragma unroll
         for (int i = 0; i < F::rows / 16; i++) {
@@ -161,7 +179,7 @@ static __device__ void bring_scattered(const grouped_args &a, const grouped_maps
             barrier_wait(r.empty(at.stage), at.parity);
             if (thread == 0) {
                 barrier_arrive_expect(full, WEIGHT_BYTES);
-                bring_weight<PART>(to, maps, block, tile_m, tile.expert, full);
+                bring_weight<PART>(to, maps, block, found.tile_m, tile.expert, full);
             }
 #pragma unroll
             for (int i = 0; i < F::rows / 16; i++) {
@@ -375,8 +393,9 @@ template <typename T, typename F, int PART> static __device__ void compute(const
     info.weights = info.pairs + 4 * F::rows;
     ring_place<F> at(0);
     for (int32_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const trm_moe_tile tile = a.order.tiles[item / a.tiles_m];
-        const int64_t output0 = (int64_t)(item % a.tiles_m) * (PART == PART_GATED ? TILE_M / 2 : TILE_M) +
+        const work_item found = find_item(a, item);
+        const trm_moe_tile tile = found.tile;
+        const int64_t output0 = (int64_t)found.tile_m * (PART == PART_GATED ? TILE_M / 2 : TILE_M) +
                                 warp * (PART == PART_GATED ? 8 : 16);
         float sums[F::rows / 2];
         int32_t pairs[2] = {};
@@ -419,19 +438,18 @@ template <typename T, typename F, int PART> static __device__ void compute(const
     }
 }
 
-template <typename T, typename F, int PART>
+template <typename T, typename F, int PART, bool SCATTERED>
 static __global__ void __launch_bounds__(THREADS, 1)
     multiply_groups(const __grid_constant__ grouped_args a, const __grid_constant__ grouped_maps maps)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     extern __shared__ unsigned char shared[];
-    const bool scattered = PART != PART_DOWN;
     tile_ring<F> r;
     r.stages = (shared_address(shared) + 1023) / 1024 * 1024;
     if (threadIdx.x == 0) {
         prefetch_map(&maps.weight);
         for (int i = 0; i < F::stages; i++) {
-            barrier_init(r.full(i), scattered ? 129 : 1);
+            barrier_init(r.full(i), SCATTERED ? 129 : 1);
             barrier_init(r.empty(i), CONSUMERS);
         }
         barrier_init_done();
@@ -441,10 +459,10 @@ static __global__ void __launch_bounds__(THREADS, 1)
     start_next();
     if (threadIdx.x < 128) {
         registers_shrink<72>();
-        if (scattered) {
+        if (SCATTERED) {
             bring_scattered<T, F, PART>(a, maps, r);
         } else if (threadIdx.x == 0) {
-            bring_sorted<F>(a, maps, r);
+            bring_sorted<F, PART>(a, maps, r);
         }
         __syncwarp();
     } else {
@@ -452,6 +470,31 @@ static __global__ void __launch_bounds__(THREADS, 1)
         compute<T, F, PART>(a, r);
     }
 #endif
+}
+
+/* ---- rows in their order ---- */
+
+typedef struct gather_args {
+    trm_moe_experts p;
+    trm_moe_order order;
+    void *to; /* [pairs, hidden], as many as experts have */
+} gather_args;
+
+/* 16 bytes per thread. Bytes moved: x from cache, its copy once. Bound by memory. */
+static __global__ void __launch_bounds__(256) gather_rows(const gather_args a)
+{
+    const int64_t eights = a.p.hidden / 8;
+    begin_overlapped();
+    const int32_t tiles = *a.order.tiles_n;
+    if (tiles == 0) {
+        return;
+    }
+    const trm_moe_tile last = a.order.tiles[tiles - 1];
+    const int64_t all = (last.row + last.rows) * eights;
+    for (int64_t i = global_thread(); i < all; i += global_threads()) {
+        const int64_t row = i / eights;
+        ((uint4 *)a.to)[i] = ((const uint4 *)a.p.x)[a.order.pairs[row] / a.p.k * eights + i - row * eights];
+    }
 }
 
 /* ---- the sum ---- */
@@ -510,7 +553,7 @@ void trm_cuda_moe_grouped_choose(const trm_moe_experts *p, trm_moe_plan *plan)
 /* What lies where in the workspace. */
 typedef struct grouped_room {
     trm_moe_order order;
-    void *h, *parts;
+    void *x, *h, *parts; /* x: rows in their order, or NULL */
     size_t bytes;
 } grouped_room;
 
@@ -530,6 +573,7 @@ static grouped_room divide(const trm_moe_experts *p, const trm_moe_plan *plan, v
                                             (size_t)trm_cuda_moe_most_tiles(p, plan->rows) * sizeof(trm_moe_tile));
     room.order.pairs = (int32_t *)take(&room, workspace, pairs * sizeof(int32_t));
     room.order.weights = (float *)take(&room, workspace, pairs * sizeof(float));
+    room.x = plan->gathered ? take(&room, workspace, pairs * (size_t)p->hidden * 2) : NULL;
     room.h = take(&room, workspace, pairs * (size_t)p->width * 2);
     room.parts = take(&room, workspace, pairs * (size_t)p->hidden * (plan->wide_parts ? 4 : 2));
     return room;
@@ -560,16 +604,16 @@ static trm_status map_rows(CUtensorMap *map, const void *data, int64_t columns, 
     return trm_cuda_tensor_map(map, data, 3, dims, strides, box, CU_TENSOR_MAP_SWIZZLE_128B, type);
 }
 
-template <typename T, typename F, int PART>
+template <typename T, typename F, int PART, bool SCATTERED>
 static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStream_t stream)
 {
     const int32_t tile_outputs = PART == PART_GATED ? TILE_M / 2 : TILE_M;
     a->tiles_m = (a->outputs + tile_outputs - 1) / tile_outputs;
     a->blocks_k = (a->inner + TILE_K - 1) / TILE_K;
     const int64_t most = trm_cuda_moe_most_tiles(&a->p, F::rows) * a->tiles_m, processors = trm_cuda_hopper_processors();
-    TRM_CUDA_TRY(cudaFuncSetAttribute(multiply_groups<T, F, PART>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    TRM_CUDA_TRY(cudaFuncSetAttribute(multiply_groups<T, F, PART, SCATTERED>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       F::shared));
-    launch_overlapped(multiply_groups<T, F, PART>, (unsigned)(most < processors ? most : processors), THREADS,
+    launch_overlapped(multiply_groups<T, F, PART, SCATTERED>, (unsigned)(most < processors ? most : processors), THREADS,
                       F::shared, stream, *a, *maps);
     return trm_cuda_launched("moe experts, grouped");
 }
@@ -589,11 +633,23 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
     if (p->activation == TRM_MOE_RELU2) {
         TRM_TRY(map_rows(&maps.weight, p->gate_up, p->hidden, p->width, p->experts, TILE_M, p->type));
         maps.tokens = maps.weight;
-        TRM_TRY((launch_part<T, F, PART_UP>(&a, &maps, stream)));
+        TRM_TRY((launch_part<T, F, PART_UP, true>(&a, &maps, stream)));
     } else {
         TRM_TRY(map_gated(&maps.weight, p));
-        maps.tokens = maps.weight;
-        TRM_TRY((launch_part<T, F, PART_GATED>(&a, &maps, stream)));
+        const bool gathered = F::rows == 256 && room->x != NULL;
+        if (gathered) {
+            gather_args g;
+            g.p = *p;
+            g.order = room->order;
+            g.to = room->x;
+            launch_overlapped(gather_rows, grid_for(p->tokens * p->k * (p->hidden / 8), 256), 256, 0, stream, g);
+            a.x = room->x;
+            TRM_TRY(map_rows(&maps.tokens, room->x, p->hidden, p->tokens * p->k, 1, F::box, p->type));
+            TRM_TRY((launch_part<T, F, PART_GATED, F::rows != 256>(&a, &maps, stream)));
+        } else {
+            maps.tokens = maps.weight;
+            TRM_TRY((launch_part<T, F, PART_GATED, true>(&a, &maps, stream)));
+        }
     }
     TRM_TRY(map_rows(&maps.weight, p->down, p->width, p->hidden, p->experts, TILE_M, p->type));
     TRM_TRY(map_rows(&maps.tokens, room->h, p->width, p->tokens * p->k, 1, F::box, p->type));
@@ -602,7 +658,7 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
     a.inner = p->width;
     a.outputs = p->hidden;
     a.wide = wide;
-    return launch_part<T, F, PART_DOWN>(&a, &maps, stream);
+    return launch_part<T, F, PART_DOWN, false>(&a, &maps, stream);
 }
 
 template <typename T>

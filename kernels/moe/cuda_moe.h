@@ -16,9 +16,13 @@ size_t trm_cuda_moe_pairs_workspace(const trm_moe_experts *p);
 trm_status trm_cuda_moe_pairs_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace,
                                   cudaStream_t stream);
 
-/* cuda_sort.cu: which tokens every expert has, and how they are cut into tiles; one block. */
+/* cuda_pairs_f4.cu: the same with weights of MXFP4, and bf16. */
+trm_status trm_cuda_moe_pairs_f4_run(const trm_moe_experts *p, void *workspace, cudaStream_t stream);
+
+/* cuda_sort.cu: which tokens every expert has, and how they are cut into tiles. */
 typedef struct trm_moe_tile {
     int32_t expert, row, rows; /* rows of the sorted order from `row` on */
+    int32_t first, tiles;      /* the first of the expert's tiles, and how many it has */
 } trm_moe_tile;
 
 typedef struct trm_moe_order {

@@ -199,13 +199,16 @@ static __global__ void __launch_bounds__(F::warps * 32) pair_down(const pair_arg
 
 typedef pair_form<4, 4, 1> form0;
 typedef pair_form<4, 4, 2> form1;
-typedef pair_form<8, 4, 1> form2;
-typedef pair_form<8, 2, 2> form3;
-typedef pair_form<4, 2, 2> form4;
-typedef pair_form<2, 4, 4> form5;
-typedef pair_form<4, 8, 1> form6;
-typedef pair_form<8, 4, 2> form7;
-#define FORMS 8
+typedef pair_form<4, 8, 1> form2;
+typedef pair_form<8, 4, 1> form3;
+typedef pair_form<8, 4, 2> form4;
+typedef pair_form<1, 2, 8> form5;
+typedef pair_form<1, 4, 4> form6;
+typedef pair_form<2, 4, 2> form7;
+typedef pair_form<2, 2, 4> form8;
+typedef pair_form<2, 8, 2> form9;
+typedef pair_form<4, 6, 2> form10;
+#define FORMS 11
 
 int32_t trm_cuda_moe_pairs_forms(void)
 {
@@ -276,8 +279,23 @@ template <typename T, typename F> static void launch_down(const pair_args *a, cu
         __VA_ARGS__;                                                                                                   \
         break;                                                                                                         \
     }                                                                                                                  \
-    default: {                                                                                                         \
+    case 7: {                                                                                                          \
         typedef form7 F;                                                                                               \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    case 8: {                                                                                                          \
+        typedef form8 F;                                                                                               \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    case 9: {                                                                                                          \
+        typedef form9 F;                                                                                               \
+        __VA_ARGS__;                                                                                                   \
+        break;                                                                                                         \
+    }                                                                                                                  \
+    default: {                                                                                                         \
+        typedef form10 F;                                                                                              \
         __VA_ARGS__;                                                                                                   \
         break;                                                                                                         \
     }                                                                                                                  \

@@ -64,39 +64,55 @@ static __device__ void keep_groups(const trm_moe_router &p, const float *values,
     __syncwarp();
 }
 
-/* By one warp: logits [experts] in shared memory; scores, values, keys are room for as many. */
+/*
+ * By one warp: logits [experts] in shared memory; scores, values, keys are room for as many. Lane l has experts l, l +
+ * 32, ...: up to R of them, whose keys are in registers.
+ */
+template <int R>
 static __device__ void choose(const trm_moe_router &p, int64_t token, const float *logits, float *scores, float *values,
                               uint32_t *keys, int lane)
 {
     const float whole = score_all(p, logits, scores, lane);
     const bool by_score = trm_moe_keys_are_scores(&p);
-    for (int e = lane; e < p.experts; e += 32) {
-        values[e] = by_score ? scores[e] / whole + (p.correction != NULL ? p.correction[e] : 0.0f) : logits[e];
-        keys[e] = trm_moe_key(values[e]);
+    uint32_t key[R];
+    for (int e = lane; by_score && e < p.experts; e += 32) {
+        values[e] = scores[e] / whole + (p.correction != NULL ? p.correction[e] : 0.0f);
     }
+    const float *from = by_score ? values : logits;
     __syncwarp();
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+        const int e = lane + 32 * r;
+        key[r] = e < p.experts ? trm_moe_key(from[e]) : 0;
+    }
     if (p.groups > 1) {
-        keep_groups(p, values, keys, lane);
+        for (int e = lane; e < p.experts; e += 32) {
+            keys[e] = trm_moe_key(from[e]);
+        }
+        __syncwarp();
+        keep_groups(p, from, keys, lane);
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            const int e = lane + 32 * r;
+            key[r] = e < p.experts ? keys[e] : 0;
+        }
     }
     int chosen = 0;
-    uint32_t key = 0;
-    int id = INT32_MAX;
-    for (int i = 0, owner = lane; i < p.k; i++) {
-        if (owner == lane) { /* the lane's best has been taken, or none was found yet */
-            key = 0;
-            id = INT32_MAX;
-            for (int e = lane; e < p.experts; e += 32) {
-                const uint32_t other = keys[e];
-                id = other > key || id == INT32_MAX ? e : id;
-                key = other > key ? other : key;
-            }
+    for (int i = 0; i < p.k; i++) {
+        uint32_t best = key[0];
+        int at = 0;
+#pragma unroll
+        for (int r = 1; r < R; r++) {
+            at = key[r] > best ? r : at;
+            best = key[r] > best ? key[r] : best;
         }
-        const uint32_t most = __reduce_max_sync(0xffffffffu, key);
-        const int best = (int)__reduce_min_sync(0xffffffffu, key == most ? (unsigned)id : (unsigned)INT32_MAX);
-        chosen = lane == i ? best : chosen;
-        owner = best & 31;
-        if (owner == lane) {
-            keys[best] = 0;
+        const uint32_t most = __reduce_max_sync(0xffffffffu, best);
+        const unsigned id = best == most ? (unsigned)(lane + 32 * at) : UINT32_MAX;
+        const int taken = (int)__reduce_min_sync(0xffffffffu, id);
+        chosen = lane == i ? taken : chosen;
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            key[r] = taken == lane + 32 * r ? 0 : key[r];
         }
     }
     const float first = logits[__shfl_sync(0xffffffffu, chosen, 0)];
@@ -115,7 +131,21 @@ static __device__ void choose(const trm_moe_router &p, int64_t token, const floa
         p.ids[token * p.k + lane] = chosen;
         p.weights[token * p.k + lane] = weight;
     }
-    __syncwarp();
+}
+
+static __device__ __forceinline__ void choose_any(const trm_moe_router &p, int64_t token, float *logits, int lane)
+{
+    float *scores = logits + p.experts, *values = scores + p.experts;
+    uint32_t *keys = (uint32_t *)(values + p.experts);
+    if (p.experts <= 128) {
+        choose<4>(p, token, logits, scores, values, keys, lane);
+    } else if (p.experts <= 256) {
+        choose<8>(p, token, logits, scores, values, keys, lane);
+    } else if (p.experts <= 512) {
+        choose<16>(p, token, logits, scores, values, keys, lane);
+    } else {
+        choose<32>(p, token, logits, scores, values, keys, lane);
+    }
 }
 
 /* A token per warp; 16 bytes of shared memory per warp and expert. Bound by the latency of k rounds. */
@@ -133,7 +163,7 @@ static __global__ void __launch_bounds__(CHOOSE * 32) choose_experts(const trm_m
         logits[e] = p.logits[token * p.experts + e] + (p.bias != NULL ? p.bias[e] : 0.0f);
     }
     __syncwarp();
-    choose(p, token, logits, logits + p.experts, logits + 2 * p.experts, (uint32_t *)(logits + 3 * p.experts), lane);
+    choose_any(p, token, logits, lane);
 }
 
 /* ---- the product ---- */
@@ -204,23 +234,31 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS *
     int e = rank * WARPS + warp;
     start_next();
     load_weight(w, e < p.experts ? weight + e * k : (const W *)NULL, k, 0, lane);
-    cluster_barrier();
+    asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
     wait_for_previous();
+    asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory"); /* all blocks have begun */
     for (; e < p.experts; e += CLUSTER * WARPS) {
         float sums[M] = {};
         for (int64_t k0 = 0; k0 < k; k0 += turn) {
 #pragma unroll
-            for (int u = 0; u < LOADS; u++) {
-                const int64_t at = k0 + (u * 32 + lane) * n;
-                float a[vec16<W>::n], b[vec16<W>::n];
-                unpack16<W>(w[u], a);
+            for (int m = 0; m < M; m++) {
+                const X *row = x + (token0 + m < p.tokens ? m * k : 0);
 #pragma unroll
-                for (int m = 0; m < M; m++) {
-                    if (at < k && token0 + m < p.tokens) {
-                        load_x<X, vec16<W>::n>(x + m * k + at, b);
+                for (int u0 = 0; u0 < LOADS; u0 += 4) { /* four at a time: all loads, then all products */
+                    float b[4][vec16<W>::n];
+#pragma unroll
+                    for (int u = 0; u < 4; u++) {
+                        const int64_t at = k0 + ((u0 + u) * 32 + lane) * n;
+                        load_x<X, vec16<W>::n>(row + (at < k ? at : 0), b[u]);
+                    }
+#pragma unroll
+                    for (int u = 0; u < 4; u++) {
+                        const int64_t at = k0 + ((u0 + u) * 32 + lane) * n;
+                        float a[vec16<W>::n];
+                        unpack16<W>(w[u0 + u], a);
 #pragma unroll
                         for (int i = 0; i < n; i++) {
-                            sums[m] = fmaf(a[i], b[i], sums[m]);
+                            sums[m] = at < k ? fmaf(a[i], b[u][i], sums[m]) : sums[m];
                         }
                     }
                 }
@@ -239,9 +277,7 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS *
     }
     cluster_barrier();
     if (rank == 0 && warp < M && token0 + warp < p.tokens) {
-        float *logits = room + warp * 4 * p.experts;
-        choose(p, token0 + warp, logits, logits + p.experts, logits + 2 * p.experts,
-               (uint32_t *)(logits + 3 * p.experts), lane);
+        choose_any(p, token0 + warp, room + warp * 4 * p.experts, lane);
     }
 }
 

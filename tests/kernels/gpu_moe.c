@@ -7,6 +7,7 @@
 #include <stdio.h>
 
 #include "base/half.h"
+#include "kernels/moe/cuda_moe.h"
 #include "kernels/moe_cases.h"
 #include "support/support.h"
 
@@ -93,14 +94,15 @@ static void experts_match_the_host(void **state)
         if (trm_cuda_moe_experts_accepts(&p)) {
             trm_moe_plan plan = trm_cuda_moe_experts_plan(&p);
             check_plan(&call, shape, &p, &plan);
+            const bool grouped = trm_cuda_moe_grouped_accepts(&p);
             for (int32_t f = 0; p.tokens <= 16 && f < trm_cuda_moe_pairs_forms(); f++) {
-                plan = (trm_moe_plan){TRM_MOE_PAIRS, f, f, 0, false};
+                plan = (trm_moe_plan){TRM_MOE_PAIRS, f, f, 0, false, false};
                 check_plan(&call, shape, &p, &plan);
             }
-            for (int32_t rows = 16; rows <= 256; rows *= 2) {
-                plan = (trm_moe_plan){TRM_MOE_GROUPED, 0, 0, rows, false};
+            for (int32_t rows = 16; grouped && rows <= 256; rows *= 2) {
+                plan = (trm_moe_plan){TRM_MOE_GROUPED, 0, 0, rows, false, false};
                 check_plan(&call, shape, &p, &plan);
-                plan.wide_parts = true;
+                plan.wide_parts = plan.gathered = true;
                 check_plan(&call, shape, &p, &plan);
             }
             ran++;
