@@ -5,13 +5,14 @@
 bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 {
     return trm_moe_experts_check(p) == TRM_OK && p->hidden % 8 == 0 && p->width % 8 == 0 &&
-           (p->format == TRM_MOE_HALVES || (p->format == TRM_MOE_MXFP4 && p->type == TRM_BF16)) && trm_aligned16(p->x) && trm_aligned16(p->y) && trm_aligned16(p->gate_up) &&
-           trm_aligned16(p->down) && trm_aligned16(p->residual);
+           (p->format == TRM_MOE_HALVES || (p->format == TRM_MOE_MXFP4 && p->type == TRM_BF16)) &&
+           trm_aligned16(p->x) && trm_aligned16(p->y) && trm_aligned16(p->gate_up) && trm_aligned16(p->down) &&
+           trm_aligned16(p->residual);
 }
 
 trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
 {
-    trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false, false};
+    trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false};
     if (p->tokens > 1 && p->tokens * p->k * 2 > p->experts && trm_cuda_moe_grouped_accepts(p)) {
         plan.regime = TRM_MOE_GROUPED;
         trm_cuda_moe_grouped_choose(p, &plan);

@@ -42,6 +42,13 @@ trm_status trm_cuda_moe_sort_run(const trm_moe_experts *p, const trm_moe_order *
 bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p);
 void trm_cuda_moe_grouped_choose(const trm_moe_experts *p, trm_moe_plan *plan);
 size_t trm_cuda_moe_grouped_workspace(const trm_moe_experts *p, const trm_moe_plan *plan);
+/* What lies where in the workspace. */
+typedef struct grouped_room {
+    trm_moe_order order;
+    void *x, *h, *parts; /* x: rows in their order, or NULL */
+    size_t bytes;
+} grouped_room;
+
 trm_status trm_cuda_moe_grouped_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace,
                                     cudaStream_t stream);
 

@@ -3,8 +3,8 @@
  * numbers of 4 bits would take longer than reading them.
  *
  * mma m16n8k16 has 16 rows of the weight on its left; on its right all 8 columns are the same row of x. Which k a slot
- * means is ours to choose: of a row's next four blocks of 32 numbers lane (g, t) = (lane / 4, lane % 4) takes block t of
- * rows g and g + 8, 16 bytes each. Four shifts of a word give its numbers (0, 4), (1, 5), (2, 6), (3, 7) as pairs.
+ * means is ours to choose: of a row's next four blocks of 32 numbers lane (g, t) = (lane / 4, lane % 4) takes block t
+ * of rows g and g + 8, 16 bytes each. Four shifts of a word give its numbers (0, 4), (1, 5), (2, 6), (3, 7) as pairs.
  */
 #include "kernels/cuda/mma.cuh"
 #include "kernels/moe/cuda_experts.cuh"

@@ -219,7 +219,8 @@ static __device__ __forceinline__ void load_weight(uint4 (&w)[LOADS], const W *r
  * M tokens per cluster of 8 blocks of 16 warps, a warp per expert in turn; logits go to the first block's shared
  * memory, where a warp per token chooses. 16 KiB of shared memory per token at most. Bytes moved: the weight once per
  * cluster, the first experts' ahead of the wait for the kernel before. Bound by latency: of these loads, of two
- * barriers of the cluster, and of the rounds of choosing.
+ * barriers of the cluster, and of the rounds of choosing. bench_moe, bf16, in a chain on an H200, us: 4.1 to 4.3 for 1
+ * to 8 tokens of qwen3-30b, 7.7 for 16, 14.7 for 64; 5.5, 11.2 and 21.2 for gpt-oss-120b.
  */
 template <typename X, typename W, int M>
 static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS * 32) route(const trm_moe_router p)

@@ -1,4 +1,5 @@
-/* What host and CUDA kernels of a mixture of experts share: how keys compare, scores, activations, numbers of 4 bits. */
+/* What host and CUDA kernels of a mixture of experts share: how keys compare, scores, activations, numbers of 4 bits.
+ */
 #ifndef TRM_KERNELS_MOE_ELEMENT_H
 #define TRM_KERNELS_MOE_ELEMENT_H
 

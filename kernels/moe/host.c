@@ -26,8 +26,8 @@ trm_status trm_moe_router_check(const trm_moe_router *p)
         const int32_t members = p->experts / p->groups;
         if (p->experts % p->groups != 0 || p->top_groups < 1 || p->top_groups > p->groups ||
             p->top_groups * members < p->k || (p->group_sum && members < 2)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "router cannot choose %d of %d experts from %d of %d groups", (int)p->k,
-                     (int)p->experts, (int)p->top_groups, (int)p->groups);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "router cannot choose %d of %d experts from %d of %d groups",
+                     (int)p->k, (int)p->experts, (int)p->top_groups, (int)p->groups);
         }
     }
     if (p->ids == NULL || p->weights == NULL || (p->logits == NULL && (p->x == NULL || p->weight == NULL)) ||
@@ -89,8 +89,8 @@ static void route(const trm_moe_router *p, const float *logits, int32_t *ids, fl
     double sum = 0.0;
     score_all(p, logits, scores);
     for (int32_t e = 0; e < p->experts; e++) {
-        values[e] = trm_moe_keys_are_scores(p) ? scores[e] + (p->correction != NULL ? p->correction[e] : 0.0f)
-                                               : logits[e];
+        values[e] =
+            trm_moe_keys_are_scores(p) ? scores[e] + (p->correction != NULL ? p->correction[e] : 0.0f) : logits[e];
         keys[e] = trm_moe_key(values[e]);
     }
     if (p->groups > 1) {
@@ -185,7 +185,8 @@ static double number_at(const stored *m, int64_t expert, int64_t row, int64_t co
                (double)((const float *)m->scale)[(expert * down + row / 128) * across + column / 128];
     }
     default:
-        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) * (double)((const float *)m->scale)[r];
+        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
+               (double)((const float *)m->scale)[r];
     }
 }
 
@@ -248,7 +249,8 @@ trm_status trm_moe_experts_host(const trm_moe_experts *p)
         for (int64_t i = 0; i < p->hidden; i++) {
             const int64_t at = t * p->hidden + i;
             trm_element_store_f32(p->type, p->y, at,
-                                  sum[i] + (p->residual != NULL ? trm_element_load_f32(p->type, p->residual, at) : 0.0f));
+                                  sum[i] +
+                                      (p->residual != NULL ? trm_element_load_f32(p->type, p->residual, at) : 0.0f));
         }
     }
     free(x);

@@ -103,26 +103,26 @@ typedef enum trm_moe_format {
  */
 typedef struct trm_moe_experts {
     int64_t tokens;
-    int32_t hidden, width;          /* of an expert: H and I */
-    int32_t experts, first, k;      /* experts: held here */
-    trm_dtype type;                 /* F16 or BF16: of x, y, biases, residual */
+    int32_t hidden, width;     /* of an expert: H and I */
+    int32_t experts, first, k; /* experts: held here */
+    trm_dtype type;            /* F16 or BF16: of x, y, biases, residual */
     trm_moe_format format;
     trm_moe_activation activation;
-    float limit, alpha;             /* limit: INFINITY for none */
-    bool interleaved;               /* rows of gate_up are gate, up, gate, up, ... instead of all gates first */
+    float limit, alpha; /* limit: INFINITY for none */
+    bool interleaved;   /* rows of gate_up are gate, up, gate, up, ... instead of all gates first */
     bool weighted_input;
-    bool constant_weights;          /* they were complete before anything now on the stream */
-    const void *x;                  /* [tokens, hidden] */
-    const int32_t *ids;             /* [tokens, k] */
-    const float *weights;           /* [tokens, k] */
-    const void *gate_up;            /* [experts, 2 width, hidden] */
-    const void *gate_up_scale;      /* as the format says, [experts, ...]; NULL for HALVES */
-    const void *gate_up_bias;       /* [experts, 2 width] or NULL */
-    const void *down;               /* [experts, hidden, width] */
+    bool constant_weights;     /* they were complete before anything now on the stream */
+    const void *x;             /* [tokens, hidden] */
+    const int32_t *ids;        /* [tokens, k] */
+    const float *weights;      /* [tokens, k] */
+    const void *gate_up;       /* [experts, 2 width, hidden] */
+    const void *gate_up_scale; /* as the format says, [experts, ...]; NULL for HALVES */
+    const void *gate_up_bias;  /* [experts, 2 width] or NULL */
+    const void *down;          /* [experts, hidden, width] */
     const void *down_scale;
-    const void *down_bias;          /* [experts, hidden] or NULL */
-    const void *residual;           /* [tokens, hidden] or NULL; may be y */
-    void *y;                        /* [tokens, hidden] */
+    const void *down_bias; /* [experts, hidden] or NULL */
+    const void *residual;  /* [tokens, hidden] or NULL; may be y */
+    void *y;               /* [tokens, hidden] */
 } trm_moe_experts;
 
 trm_status trm_moe_experts_check(const trm_moe_experts *experts);
@@ -139,8 +139,7 @@ typedef struct trm_moe_plan {
     trm_moe_regime regime;
     int32_t up, down; /* PAIRS: numbers of forms */
     int32_t rows;     /* GROUPED: most tokens of a tile: 16, 32, 64, 128 or 256 */
-    bool gathered;    /* GROUPED: x is copied into the order of experts first */
-    bool wide_parts;  /* GROUPED: an expert's weighted outputs are kept in f32 before the sum, not in the layer's type */
+    bool wide_parts; /* GROUPED: an expert's weighted outputs are kept in f32 before the sum, not in the layer's type */
 } trm_moe_plan;
 
 bool trm_cuda_moe_experts_accepts(const trm_moe_experts *experts);

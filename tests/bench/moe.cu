@@ -235,7 +235,8 @@ static int32_t random_ids(const shape *s, int32_t tokens, int32_t *ids)
 }
 
 /* Weights are taken once per shape, by `first`; tokens' tensors are taken each time. */
-static void make_problem(problem *b, const shape *s, int32_t tokens, trm_moe_format format, const trm_moe_experts *first)
+static void make_problem(problem *b, const shape *s, int32_t tokens, trm_moe_format format,
+                         const trm_moe_experts *first)
 {
     b->n = tokens <= 16 ? MOST_CALLS : tokens <= 128 ? 6 : 2;
     b->touched = 0.0;
@@ -346,8 +347,7 @@ static void report(const shape *s, const problem *b, const trm_moe_plan *plan, d
     if (plan->regime == TRM_MOE_PAIRS) {
         (void)snprintf(way, sizeof(way), "pairs %d %d", (int)plan->up, (int)plan->down);
     } else {
-        (void)snprintf(way, sizeof(way), "grouped %d%s%s", (int)plan->rows, plan->wide_parts ? " f32" : "",
-                       plan->gathered ? " copy" : "");
+        (void)snprintf(way, sizeof(way), "grouped %d%s", (int)plan->rows, plan->wide_parts ? " f32" : "");
     }
     printf("%-12s %5d %6.1f  %-16s %9.1f %7.0f %5.2f %7.1f\n", s->name, (int)b->calls[0].tokens, b->touched, way, us,
            rate * 1e-9, rate / roof, flops / us * 1e-6);
@@ -357,7 +357,7 @@ static void try_forms(const shape *s, const problem *b, void *workspace)
 {
     const trm_moe_experts *p = &b->calls[0];
     if (p->tokens <= 8) {
-        trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false, false};
+        trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false};
         double best = INFINITY;
         int32_t up = 0;
         for (int32_t f = 0; f < trm_cuda_moe_pairs_forms(); f++) {
@@ -374,14 +374,12 @@ static void try_forms(const shape *s, const problem *b, void *workspace)
         }
     }
     const double each = (double)p->tokens * p->k / p->experts;
-    for (int32_t rows = 16; p->format == TRM_MOE_HALVES && p->tokens >= 2 && rows <= 256; rows *= 2) {
+    for (int32_t rows = 16; p->tokens >= 2 && rows <= 256; rows *= 2) {
         if (rows >= each / 4 && (rows <= each * 8 || rows == 16)) {
-            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, rows, false, true};
+            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, rows, true};
             report(s, b, &plan, time_experts(b, &plan, workspace, false));
             if (rows >= 128) {
                 plan.wide_parts = false;
-                report(s, b, &plan, time_experts(b, &plan, workspace, false));
-                plan.gathered = true;
                 report(s, b, &plan, time_experts(b, &plan, workspace, false));
             }
         }
@@ -421,7 +419,8 @@ int main(int argc, char **argv)
     cudaDeviceProp device;
     TRY(cudaGetDeviceProperties(&device, 0));
     printf("%s, plain read %.2f TB/s\n", device.name, roof * 1e-12);
-    printf("%-12s %5s %6s  %-16s %9s %7s %5s %7s\n", "shape", "T", "experts", "kernels", "us", "GB/s", "roof", "TFLOP/s");
+    printf("%-12s %5s %6s  %-16s %9s %7s %5s %7s\n", "shape", "T", "experts", "kernels", "us", "GB/s", "roof",
+           "TFLOP/s");
     static problem b;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
         if (only != NULL && strcmp(only, shapes[i].name) != 0) {
@@ -439,7 +438,7 @@ int main(int argc, char **argv)
             if (!trm_cuda_moe_experts_accepts(&b.calls[0])) {
                 continue;
             }
-            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, 16, true, true};
+            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, 16, true};
             void *workspace = take(trm_cuda_moe_experts_workspace(&b.calls[0], &plan) + ((size_t)64 << 20));
             if (forms) {
                 try_forms(&shapes[i], &b, workspace);

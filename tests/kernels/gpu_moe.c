@@ -96,13 +96,13 @@ static void experts_match_the_host(void **state)
             check_plan(&call, shape, &p, &plan);
             const bool grouped = trm_cuda_moe_grouped_accepts(&p);
             for (int32_t f = 0; p.tokens <= 16 && f < trm_cuda_moe_pairs_forms(); f++) {
-                plan = (trm_moe_plan){TRM_MOE_PAIRS, f, f, 0, false, false};
+                plan = (trm_moe_plan){TRM_MOE_PAIRS, f, f, 0, false};
                 check_plan(&call, shape, &p, &plan);
             }
             for (int32_t rows = 16; grouped && rows <= 256; rows *= 2) {
-                plan = (trm_moe_plan){TRM_MOE_GROUPED, 0, 0, rows, false, false};
+                plan = (trm_moe_plan){TRM_MOE_GROUPED, 0, 0, rows, false};
                 check_plan(&call, shape, &p, &plan);
-                plan.wide_parts = plan.gathered = true;
+                plan.wide_parts = true;
                 check_plan(&call, shape, &p, &plan);
             }
             ran++;

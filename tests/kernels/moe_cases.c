@@ -196,8 +196,8 @@ trm_moe_experts moe_call_with(const moe_call *call, void *const b[MOE_BUFFERS])
 const char *moe_shape_name(const moe_shape *s)
 {
     static char text[200];
-    (void)snprintf(text, sizeof(text), "T %d H %d I %d E %d+%d of %d k %d type %d format %d activation %d%s%s%s%s", s->tokens,
-                   s->hidden, s->width, s->first, s->experts, s->routed, s->k, (int)s->type, (int)s->format,
+    (void)snprintf(text, sizeof(text), "T %d H %d I %d E %d+%d of %d k %d type %d format %d activation %d%s%s%s%s",
+                   s->tokens, s->hidden, s->width, s->first, s->experts, s->routed, s->k, (int)s->type, (int)s->format,
                    (int)s->activation, s->interleaved ? " interleaved" : "", s->weighted_input ? " weighted input" : "",
                    s->bias ? " bias" : "", s->residual ? " residual" : "");
     return text;
@@ -252,8 +252,10 @@ void moe_router_call_init(moe_router_call *call, const moe_router_shape *s, uint
     if (s->expert_scale) {
         put_router(call, MOE_ROUTER_SCALE, experts * 4, fill_floats(experts, 0.5f, 2.0f, &seed));
     }
-    put_router(call, MOE_ROUTER_IDS, tokens * (size_t)s->k * 4, fill_bytes(tokens * (size_t)s->k * 4, 0, 255, false, &seed));
-    put_router(call, MOE_ROUTER_WEIGHTS, tokens * (size_t)s->k * 4, fill_floats(tokens * (size_t)s->k, 0.0f, 1.0f, &seed));
+    put_router(call, MOE_ROUTER_IDS, tokens * (size_t)s->k * 4,
+               fill_bytes(tokens * (size_t)s->k * 4, 0, 255, false, &seed));
+    put_router(call, MOE_ROUTER_WEIGHTS, tokens * (size_t)s->k * 4,
+               fill_floats(tokens * (size_t)s->k, 0.0f, 1.0f, &seed));
     call->router = moe_router_call_with(call, call->buffers);
 }
 

@@ -20,8 +20,20 @@ extern const moe_shape moe_shapes[];
 extern const int32_t moe_shapes_n;
 
 /* The buffers of a call, in the order of its pointers; what it does not have is of 0 bytes. */
-enum { MOE_X, MOE_IDS, MOE_WEIGHTS, MOE_UP, MOE_UP_SCALE, MOE_UP_BIAS, MOE_DOWN, MOE_DOWN_SCALE, MOE_DOWN_BIAS,
-       MOE_RESIDUAL, MOE_Y, MOE_BUFFERS };
+enum {
+    MOE_X,
+    MOE_IDS,
+    MOE_WEIGHTS,
+    MOE_UP,
+    MOE_UP_SCALE,
+    MOE_UP_BIAS,
+    MOE_DOWN,
+    MOE_DOWN_SCALE,
+    MOE_DOWN_BIAS,
+    MOE_RESIDUAL,
+    MOE_Y,
+    MOE_BUFFERS
+};
 
 typedef struct moe_call {
     trm_moe_experts experts; /* its pointers are those of the buffers */
@@ -53,8 +65,17 @@ typedef struct moe_router_shape {
 extern const moe_router_shape moe_router_shapes[];
 extern const int32_t moe_router_shapes_n;
 
-enum { MOE_ROUTER_X, MOE_ROUTER_WEIGHT, MOE_ROUTER_LOGITS, MOE_ROUTER_BIAS, MOE_ROUTER_CORRECTION, MOE_ROUTER_SCALE,
-       MOE_ROUTER_IDS, MOE_ROUTER_WEIGHTS, MOE_ROUTER_BUFFERS };
+enum {
+    MOE_ROUTER_X,
+    MOE_ROUTER_WEIGHT,
+    MOE_ROUTER_LOGITS,
+    MOE_ROUTER_BIAS,
+    MOE_ROUTER_CORRECTION,
+    MOE_ROUTER_SCALE,
+    MOE_ROUTER_IDS,
+    MOE_ROUTER_WEIGHTS,
+    MOE_ROUTER_BUFFERS
+};
 
 typedef struct moe_router_call {
     trm_moe_router router;

@@ -280,7 +280,7 @@ static void experts_that_cannot_be_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(routers_follow_the_formula),        cmocka_unit_test(equal_keys_take_the_lower_id),
+        cmocka_unit_test(routers_follow_the_formula),         cmocka_unit_test(equal_keys_take_the_lower_id),
         cmocka_unit_test(routers_that_cannot_be_are_refused), cmocka_unit_test(experts_follow_the_formula),
         cmocka_unit_test(experts_that_cannot_be_are_refused),
     };

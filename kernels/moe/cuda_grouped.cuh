@@ -1,0 +1,818 @@
+/*
+ * Products of many tokens with their experts on Hopper, over tiles of the order that cuda_sort.cu makes.
+ *
+ * The weight is on the left of the tensor cores' product, 128 rows to a tile, and tokens are on the right, up to 256 of
+ * them; so a tile of few tokens costs what its weight costs to read, and one of many is as large as the registers let
+ * it be. Blocks walk over (tile of tokens, tile of the weight) until the work list on the device ends. Of each block
+ * one warp group brings operands through a ring of stages; two others have 64 rows of the weight each.
+ *
+ * The weight comes by tensor copies. Tiles of up to 64 tokens of x come by copies of 16 bytes from wherever the tokens
+ * are. With larger ones that took longer than the products: there x is copied into the order of experts first, and two
+ * blocks of a cluster with neighbouring rows of the weight share a tile of tokens, of which each brings one half for
+ * both.
+ *
+ * Of a gated product a tile's rows are 8 of the gate, 8 of the up, and so on, so that both factors of an output end in
+ * the same thread; a tensor map of five dimensions reads them so, however they are stored.
+ *
+ * Bound by reading the weight up to some 64 tokens an expert, then by the L2 cache and by what a tile takes beside its
+ * products: its outputs are stored while no product runs. bench_moe, bf16, an H200 that reads 4.54 TB/s, the whole
+ * layer:
+ *
+ *   T                   16     32     64    128    512    2048    8192
+ *   qwen3-30b, us      207    268    307    316    352     591    1801
+ *     of the read     0.84   0.85   0.86   0.84   0.75
+ *     TFLOP/s                                     110     262     343
+ *   gpt-oss-20b, us    353    391    399    405    503     965    3343
+ *     of the read     0.88   0.88   0.88   0.87   0.70
+ *     TFLOP/s                                     203     423     488
+ *   mixtral, us        669    676    679    705    891    2781   11016
+ *     of the read     0.92   0.92   0.91   0.88   0.70
+ *     TFLOP/s                                     405     519     524
+ *
+ * Of 1760 us of qwen3-30b at 8192 tokens, one kernel at a time, the first product took 884, the second 635, the copy of
+ * x 116, the sum 88 and the order 36.
+ */
+#ifndef TRM_KERNELS_MOE_CUDA_GROUPED_CUH
+#define TRM_KERNELS_MOE_CUDA_GROUPED_CUH
+
+#include <type_traits>
+
+#include "kernels/cuda/dequant_load.cuh"
+#include "kernels/cuda/hopper.h"
+#include "kernels/cuda/wgmma.cuh"
+#include "kernels/moe/cuda_experts.cuh"
+#include "kernels/moe/cuda_f4.cuh"
+#include "kernels/moe/cuda_moe.h"
+
+#define TILE_M      128 /* rows of the weight */
+#define TILE_K      64  /* elements of the inner dimension of a stage: 128 bytes */
+#define ROW_BYTES   (TILE_K * 2)
+#define MOST_SCALES 224 /* of a row of MXFP4 */
+#define CONSUMERS   8   /* warps */
+#define THREADS     (128 + CONSUMERS * 32)
+
+/* What a kernel makes of its product. */
+enum grouped_part {
+    PART_GATED, /* h, from rows of gate and up */
+    PART_UP,    /* h, without a gate */
+    PART_DOWN   /* parts of the sum */
+};
+
+/* Up to ROWS tokens per tile. */
+template <int ROWS, int STAGES, bool F4 = false> struct tile_form {
+    static const int rows = ROWS, stages = STAGES, box = ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
+    static const int cluster = ROWS >= 128 ? 2 : 1;                             /* blocks that share a tile of tokens */
+    static const bool f4 = F4;
+    static const int step = F4 ? 64 : 32; /* of the widths of products, from 128 rows on */
+    static const int weight_bytes = TILE_M * (F4 ? TILE_K / 2 : ROW_BYTES); /* of a stage */
+    static const int stage_bytes = weight_bytes + ROWS * ROW_BYTES;
+    static const int scales_at = STAGES * stage_bytes, scale_bytes = F4 ? TILE_M * MOST_SCALES : 0; /* of a tile */
+    static const int barriers_at = scales_at + 2 * scale_bytes, info_at = barriers_at + 16 * STAGES + 32;
+    static const int shared = info_at + 2 * 8 * ROWS + 1024; /* 1024: to align the panels */
+    static_assert(shared <= 227 * 1024, "room");
+};
+
+typedef struct grouped_args {
+    trm_moe_experts p;
+    trm_moe_order order;
+    const void *x;     /* rows of `inner` elements */
+    const void *scale; /* of the weight, MXFP4 */
+    void *out;         /* h [pairs, width] in sorted order; or parts [pairs, hidden] in the order of pairs */
+    int32_t inner;     /* elements of a row of the weight */
+    int32_t outputs;   /* of the product, after the gate */
+    int32_t tiles_m, blocks_k;
+    gate_form gate;
+    bool wide; /* parts are f32 */
+} grouped_args;
+
+typedef struct grouped_maps {
+    CUtensorMap weight, tokens; /* tokens: of PART_DOWN */
+} grouped_maps;
+
+/* Addresses in shared memory. */
+template <typename F> struct tile_ring {
+    uint32_t stages;
+    __device__ __forceinline__ uint32_t stage(int i) const
+    {
+        return stages + i * F::stage_bytes;
+    }
+    __device__ __forceinline__ uint32_t full(int i) const
+    {
+        return stages + F::barriers_at + 8 * i;
+    }
+    __device__ __forceinline__ uint32_t empty(int i) const
+    {
+        return stages + F::barriers_at + 8 * (F::stages + i);
+    }
+    /* Two tiles' scales, and the barriers of both. */
+    __device__ __forceinline__ uint32_t scales(int i) const
+    {
+        return stages + F::scales_at + i * F::scale_bytes;
+    }
+    __device__ __forceinline__ uint32_t scales_full(int i) const
+    {
+        return stages + F::barriers_at + 16 * F::stages + 8 * i;
+    }
+    __device__ __forceinline__ uint32_t scales_empty(int i) const
+    {
+        return stages + F::barriers_at + 16 * F::stages + 16 + 8 * i;
+    }
+};
+
+/* Which of the two a tile's scales are in, and the parity of its barriers. */
+struct scale_place {
+    int which = 0;
+    uint32_t parity;
+    __device__ __forceinline__ scale_place(uint32_t first) : parity(first)
+    {
+    }
+    __device__ __forceinline__ void next(void)
+    {
+        which ^= 1;
+        parity ^= which == 0;
+    }
+};
+
+template <typename F> struct ring_place {
+    int stage = 0;
+    uint32_t parity;
+    __device__ __forceinline__ ring_place(uint32_t first) : parity(first)
+    {
+    }
+    __device__ __forceinline__ void next(void)
+    {
+        stage = stage + 1 == F::stages ? 0 : stage + 1;
+        parity ^= stage == 0;
+    }
+};
+
+/* A tile of tokens, and one of the weight's rows. Tiles of an expert's tokens are next to each other, so that they are
+ * computed at the same time and the weight is read once. */
+struct work_item {
+    trm_moe_tile tile;
+    int32_t tile_m; /* of a cluster's second block it may lie behind the last */
+};
+
+template <typename F> static __device__ __forceinline__ work_item find_item(const grouped_args &a, int32_t item)
+{
+    const trm_moe_tile any = a.order.tiles[item / a.tiles_m];
+    const int32_t of_expert = item - any.first * a.tiles_m;
+    work_item found;
+    found.tile = any.tiles == 1 ? any : a.order.tiles[any.first + of_expert % any.tiles];
+    found.tile_m = of_expert / any.tiles * F::cluster + (int32_t)blockIdx.x % F::cluster;
+    return found;
+}
+
+/* ---- bringing operands ---- */
+
+/* One box of a tensor of five dimensions. */
+static __device__ __forceinline__ void copy_box5(uint32_t to, const CUtensorMap *map, int32_t x, int32_t group,
+                                                 int32_t expert, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %3, "
+                 "%4, %5}], [%6];"
+                 :
+                 : "r"(to), "l"(map), "r"(x), "r"(0), "r"(group), "r"(expert), "r"(barrier)
+                 : "memory");
+}
+
+/* One box of tokens, into the same place of all blocks of the cluster. */
+template <typename F>
+static __device__ __forceinline__ void copy_tokens(uint32_t to, const CUtensorMap *map, int32_t x, int32_t y,
+                                                   uint32_t barrier)
+{
+    if (F::cluster == 1) {
+        copy_box(to, map, x, y, 0, barrier);
+        return;
+    }
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%2, %3, %4}], [%5], %6;"
+                 :
+                 : "r"(to), "l"(map), "r"(x), "r"(y), "r"(0), "r"(barrier), "h"((uint16_t)((1 << F::cluster) - 1))
+                 : "memory");
+}
+
+template <typename F, int PART>
+static __device__ __forceinline__ void bring_weight(uint32_t to, const grouped_maps &maps, int32_t block,
+                                                    int32_t tile_m, int32_t expert, uint32_t barrier)
+{
+    const int32_t x = block * (F::f4 ? TILE_K / 4 : TILE_K); /* the map of MXFP4 has words of four numbers */
+    if (PART == PART_GATED) {
+        copy_box5(to, &maps.weight, x, tile_m * (TILE_M / 16), expert, barrier);
+    } else {
+        copy_box(to, &maps.weight, x, tile_m * TILE_M, expert, barrier);
+    }
+}
+
+static __device__ __forceinline__ void copy_bytes(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                 :
+                 : "r"(to), "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* The scales of a tile of the weight as they are stored; gates and ups apart from each other in two halves. */
+template <typename F, int PART>
+static __device__ __forceinline__ void bring_scales(const grouped_args &a, const tile_ring<F> &r, scale_place &place,
+                                                    int32_t expert, int32_t tile_m)
+{
+    const uint32_t full = r.scales_full(place.which), to = r.scales(place.which);
+    const int32_t row_scales = a.inner / 32, halves = PART == PART_GATED ? 2 : 1, most = TILE_M / halves;
+    const int32_t rows = max(0, min(most, a.outputs - tile_m * most)), bytes = rows * row_scales;
+    const uint8_t *from =
+        (const uint8_t *)a.scale + (expert * (int64_t)a.outputs * halves + (int64_t)tile_m * most) * row_scales;
+    barrier_wait(r.scales_empty(place.which), place.parity);
+    barrier_arrive_expect(full, (uint32_t)(bytes * halves));
+    if (bytes > 0 && PART == PART_GATED && a.p.interleaved) {
+        copy_bytes(to, from + (int64_t)tile_m * most * row_scales, (uint32_t)(2 * bytes), full);
+    } else if (bytes > 0) {
+        copy_bytes(to, from, (uint32_t)bytes, full);
+        if (PART == PART_GATED) {
+            copy_bytes(to + most * row_scales, from + (int64_t)a.p.width * row_scales, (uint32_t)bytes, full);
+        }
+    }
+    place.next();
+}
+
+/* Tokens that lie together, and the weight: by one thread. */
+template <typename F, int PART>
+static __device__ void bring_sorted(const grouped_args &a, const grouped_maps &maps, const tile_ring<F> &r)
+{
+    const int32_t items = *a.order.tiles_n * a.tiles_m;
+    ring_place<F> at(1); /* of a new barrier the phase of parity 1 has ended */
+    scale_place scales(1);
+    for (int32_t item = blockIdx.x / F::cluster; item < items; item += gridDim.x / F::cluster) {
+        const work_item found = find_item<F>(a, item);
+        const trm_moe_tile tile = found.tile;
+        const int boxes = (tile.rows + F::box - 1) / F::box;
+        if (F::f4) {
+            bring_scales<F, PART>(a, r, scales, tile.expert, found.tile_m);
+        }
+        for (int32_t block = 0; block < a.blocks_k; block++) {
+            const uint32_t to = r.stage(at.stage), full = r.full(at.stage);
+            barrier_wait(r.empty(at.stage), at.parity);
+            barrier_arrive_expect(full, (uint32_t)(F::weight_bytes + boxes * F::box * ROW_BYTES));
+            bring_weight<F, PART>(to, maps, block, found.tile_m, tile.expert, full);
+            for (int i = blockIdx.x % F::cluster; i < boxes; i += F::cluster) {
+                copy_tokens<F>(to + F::weight_bytes + i * F::box * ROW_BYTES, &maps.tokens, block * TILE_K,
+                               tile.row + i * F::box, full);
+            }
+            at.next();
+        }
+    }
+}
+
+/* Arrives when this thread's copies of 16 bytes so far have ended. */
+static __device__ __forceinline__ void barrier_arrive_behind_copies(uint32_t barrier)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" : : "r"(barrier) : "memory");
+}
+
+/* x of tokens, from wherever they are, and the weight: by a warp group, of which 8 threads have a row at a time. Those
+ * who use a stage make its copies visible to the tensor cores: a fence here would wait for copies under way. */
+template <typename T, typename F, int PART>
+static __device__ void bring_scattered(const grouped_args &a, const grouped_maps &maps, const tile_ring<F> &r)
+{
+    const int32_t items = *a.order.tiles_n * a.tiles_m;
+    const int thread = threadIdx.x, chunk = thread & 7;
+    ring_place<F> at(1);
+    scale_place scales(1);
+    for (int32_t item = blockIdx.x / F::cluster; item < items; item += gridDim.x / F::cluster) {
+        const work_item found = find_item<F>(a, item);
+        const trm_moe_tile tile = found.tile;
+        int32_t token[F::rows / 16];
+#pragma unroll
+        for (int i = 0; i < F::rows / 16; i++) {
+            const int row = (thread >> 3) + 16 * i;
+            token[i] = row < tile.rows ? a.order.pairs[tile.row + row] : -1;
+        }
+        if (F::f4 && thread == 0) {
+            bring_scales<F, PART>(a, r, scales, tile.expert, found.tile_m);
+        }
+#pragma unroll
+        for (int i = 0; i < F::rows / 16; i++) {
+            token[i] = token[i] >= 0 ? token[i] / a.p.k : -1;
+        }
+        for (int32_t block = 0; block < a.blocks_k; block++) {
+            const uint32_t to = r.stage(at.stage), full = r.full(at.stage);
+            const int32_t k0 = block * TILE_K + chunk * 8;
+            barrier_wait(r.empty(at.stage), at.parity);
+            if (thread == 0) {
+                barrier_arrive_expect(full, F::weight_bytes);
+                bring_weight<F, PART>(to, maps, block, found.tile_m, tile.expert, full);
+            }
+#pragma unroll
+            for (int i = 0; i < F::rows / 16; i++) {
+                if (16 * i < tile.rows) {
+                    const int row = (thread >> 3) + 16 * i;
+                    const bool valid = token[i] >= 0 && k0 < a.inner;
+                    const T *from = (const T *)a.x + (valid ? token[i] * (int64_t)a.inner + k0 : 0);
+                    copy16_async(to + F::weight_bytes + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4), from, valid);
+                }
+            }
+            barrier_arrive_behind_copies(full);
+            at.next();
+        }
+    }
+    asm volatile("cp.async.wait_all;" : : : "memory"); /* they arrive at barriers of this block */
+}
+
+/* ---- products ---- */
+
+/* Gives a stage back to those that fill it: all blocks of the cluster. */
+template <typename F> static __device__ __forceinline__ void release(const tile_ring<F> &r, int stage, int lane)
+{
+    if (F::cluster == 1) {
+        if (lane == 0) {
+            barrier_arrive(r.empty(stage));
+        }
+    } else if (lane < F::cluster) {
+        asm volatile("{ .reg .b32 at;\n"
+                     "mapa.shared::cluster.u32 at, %0, %1;\n"
+                     "mbarrier.arrive.shared::cluster.b64 _, [at]; }"
+                     :
+                     : "r"(r.empty(stage)), "r"(lane)
+                     : "memory");
+    }
+}
+
+/* Where the scales of a lane's two rows of MXFP4 are in shared memory, and how many a row has. */
+struct scale_rows {
+    uint32_t low, high;
+    int32_t count;
+};
+
+/* By the first N tokens of a tile, into the first registers. */
+template <typename T, typename F, bool SCATTERED, int N>
+static __device__ __forceinline__ void multiply(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at,
+                                                int32_t blocks_k, int group, int lane)
+{
+    float(&sums)[N / 2] = reinterpret_cast<float(&)[N / 2]>(all);
+    int last = 0;
+    for (int32_t block = 0; block < blocks_k; block++) {
+        const uint32_t from = r.stage(at.stage);
+        barrier_wait(r.full(at.stage), at.parity);
+        if (SCATTERED) {
+            fence_async();
+        }
+        wgmma_pin(sums);
+        wgmma_begin();
+#pragma unroll
+        for (int step = 0; step < TILE_K / 16; step++) {
+            wgmma_nt(sums, wgmma_operand<128>(from + group * 64 * ROW_BYTES + step * 32, 0),
+                     wgmma_operand<128>(from + F::weight_bytes + step * 32, 0), block > 0 || step > 0, T());
+        }
+        wgmma_commit();
+        wgmma_pin(sums);
+        if (block > 0) {
+            wgmma_wait<1>();
+            wgmma_pin(sums);
+            release(r, last, lane);
+        }
+        last = at.stage;
+        at.next();
+    }
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    release(r, last, lane);
+}
+
+static __device__ __forceinline__ uint32_t load_byte(uint32_t address)
+{
+    uint32_t v;
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+    return v;
+}
+
+/* Left operands of a stage's four steps from the numbers of rows g and g + 8, which begin at `from`. Byte t of a word
+ * has the numbers of slots 2t and 2t + 1, low half first. */
+static __device__ __forceinline__ void load_left(uint32_t (&left)[16], uint32_t from, const scale_rows &scales,
+                                                 int32_t block, int lane)
+{
+    const uint32_t t = lane & 3, pick = t << 12 | (4 + t) << 4;
+#pragma unroll
+    for (int b = 0; b < 2; b++) {
+        const int32_t scale = min(2 * block + b, scales.count - 1); /* behind the end numbers are 0 */
+        const uint32_t factors[2] = {f4_factor(load_byte(scales.low + scale)),
+                                     f4_factor(load_byte(scales.high + scale))};
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const uint4 words = load_shared16(from + h * 8 * (TILE_K / 2) + b * 16);
+#pragma unroll
+            for (int q = 0; q < 4; q++) {
+                const uint32_t word = word_of(words, q);
+                left[(2 * b + q / 2) * 4 + (q & 1) * 2 + h] = f4_pair(__byte_perm(word, word << 4, pick), factors[h]);
+            }
+        }
+    }
+}
+
+/* The same with a weight of MXFP4: while a stage is multiplied, numbers of the next one become left operands. */
+template <typename F, bool SCATTERED, int N>
+static __device__ __forceinline__ void multiply_f4(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at,
+                                                   int32_t blocks_k, int lane, const scale_rows &scales)
+{
+    float(&sums)[N / 2] = reinterpret_cast<float(&)[N / 2]>(all);
+    const uint32_t row = ((threadIdx.x >> 5) - 4) * 16 + (lane >> 2);
+    uint32_t left[16], next[16];
+    barrier_wait(r.full(at.stage), at.parity);
+    load_left(left, r.stage(at.stage) + row * (TILE_K / 2), scales, 0, lane);
+    for (int32_t block = 0; block < blocks_k; block++) {
+        const uint32_t from = r.stage(at.stage);
+        const int stage = at.stage;
+        if (SCATTERED) {
+            fence_async();
+        }
+        wgmma_pin(sums);
+        wgmma_begin();
+#pragma unroll
+        for (int step = 0; step < TILE_K / 16; step++) {
+            wgmma_nt(sums, left[4 * step], left[4 * step + 1], left[4 * step + 2], left[4 * step + 3],
+                     wgmma_operand<128>(from + F::weight_bytes + step * 32, 0), block > 0 || step > 0, __nv_bfloat16());
+        }
+        wgmma_commit();
+        wgmma_pin(sums);
+        at.next();
+        if (block + 1 < blocks_k) {
+            barrier_wait(r.full(at.stage), at.parity);
+            load_left(next, r.stage(at.stage) + row * (TILE_K / 2), scales, block + 1, lane);
+        }
+        wgmma_wait<0>();
+        wgmma_pin(sums);
+        release(r, stage, lane);
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            asm volatile("" : "+r"(left[i]) : : "memory"); /* products read them up to here: they are not `next` yet */
+            left[i] = next[i];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N / 2; i++) {
+        sums[i] *= F4_UNIT;
+    }
+}
+template <typename T, typename F, bool SCATTERED, int N>
+static __device__ __forceinline__ typename std::enable_if<F::f4>::type
+multiply_as(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at, int32_t blocks_k, int, int lane,
+            const scale_rows &scales)
+{
+    multiply_f4<F, SCATTERED, N>(all, r, at, blocks_k, lane, scales);
+}
+template <typename T, typename F, bool SCATTERED, int N>
+static __device__ __forceinline__ typename std::enable_if<!F::f4>::type
+multiply_as(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at, int32_t blocks_k, int group, int lane,
+            const scale_rows &)
+{
+    multiply<T, F, SCATTERED, N>(all, r, at, blocks_k, group, lane);
+}
+
+/* Of a matrix of 8 x 8, lane (g, t) with elements (g, 2t) and (g, 2t + 1): gives it (2t, g) and (2t + 1, g). */
+static __device__ __forceinline__ uint32_t transpose8(uint32_t x)
+{
+    uint32_t y;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+/* A tile's tokens as the warps that store its products know them: in shared memory, of one warp group. */
+struct tile_info {
+    uint32_t pairs, weights; /* addresses */
+    __device__ __forceinline__ int32_t pair(int token) const
+    {
+        int32_t v;
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(pairs + token * 4) : "memory");
+        return v;
+    }
+    __device__ __forceinline__ float weight(int token) const
+    {
+        float v;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(weights + token * 4) : "memory");
+        return v;
+    }
+};
+
+/* Words of tokens 8 j + g for up to four j, each of outputs 2t, 2t + 1 of eight: to `place(token)`. */
+template <typename Place>
+static __device__ __forceinline__ void store_eights(uint4 words, int count, int token0, int32_t rows, int lane,
+                                                    Place place)
+{
+    const int g = lane >> 2, t = lane & 3;
+    if (count == 4) {
+        exchange_words(words, t);
+        const int token = token0 + 8 * t + g;
+        if (token < rows) {
+            *(uint4 *)place(token) = words;
+        }
+    } else {
+        for (int j = 0; j < count; j++) {
+            const int token = token0 + 8 * j + g;
+            if (token < rows) {
+                ((uint32_t *)place(token))[t] = word_of(words, j);
+            }
+        }
+    }
+}
+
+/* Groups of tokens that are stored together; those behind a tile's last are left out. */
+#define TOGETHER (F::rows < 32 ? F::rows / 8 : 4)
+
+template <typename T, typename F>
+static __device__ __forceinline__ void store_gated(const grouped_args &a, const trm_moe_tile &tile,
+                                                   const float (&sums)[F::rows / 2], const tile_info &info,
+                                                   int64_t output0, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+    const int64_t rows = 2 * (int64_t)a.p.width, stored = tile.expert * rows, i = output0 + g;
+    const float gate_bias = bias_of<T>(a.p.gate_up_bias, stored + trm_moe_gate_row(&a.p, i));
+    const float up_bias = bias_of<T>(a.p.gate_up_bias, stored + trm_moe_up_row(&a.p, i));
+#pragma unroll
+    for (int j0 = 0; j0 < F::rows / 8; j0 += TOGETHER) {
+        uint32_t words[4] = {};
+        if (8 * j0 >= tile.rows) {
+            continue;
+        }
+#pragma unroll
+        for (int j = 0; j < TOGETHER; j++) {
+            const float *c = sums + 4 * (j0 + j);
+            float h[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const float scale = a.p.weighted_input ? info.weight(8 * (j0 + j) + 2 * t + e) : 1.0f;
+                h[e] = gated_by(a.p, a.gate, fmaf(c[e], scale, gate_bias), fmaf(c[e + 2], scale, up_bias));
+            }
+            words[j] = transpose8(pack2(h[0], h[1], T()));
+        }
+        store_eights(make_uint4(words[0], words[1], words[2], words[3]), TOGETHER, 8 * j0, tile.rows, lane,
+                     [&](int token) { return (T *)a.out + (tile.row + token) * (int64_t)a.outputs + output0; });
+    }
+}
+
+/* 16 outputs of a warp: of PART_UP squared, of PART_DOWN weighted. Two groups of tokens are stored together, so that
+ * neighbours among the threads write the 32 bytes of a token. */
+template <typename T, typename F, int PART>
+static __device__ __forceinline__ void store_plain(const grouped_args &a, const trm_moe_tile &tile,
+                                                   const float (&sums)[F::rows / 2], const tile_info &info,
+                                                   int64_t output0, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+    const bool down = PART == PART_DOWN, scaled = down != a.p.weighted_input, has_high = output0 + 8 < a.outputs;
+    const void *bias = down ? a.p.down_bias : a.p.gate_up_bias;
+    const int64_t stored = tile.expert * (int64_t)a.outputs + output0 + g;
+    const float low_bias = bias_of<T>(bias, stored), high_bias = has_high ? bias_of<T>(bias, stored + 8) : 0.0f;
+#pragma unroll
+    for (int j0 = 0; j0 < F::rows / 8; j0 += 2) {
+        uint32_t words[4];
+        if (8 * j0 >= tile.rows) {
+            continue;
+        }
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const float *c = sums + 4 * (j0 + j);
+            float v[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int token = 8 * (j0 + j) + 2 * t + (i & 1);
+                const float row_bias = i < 2 ? low_bias : high_bias, scale = scaled ? info.weight(token) : 1.0f;
+                const float up = trm_moe_limited(fmaf(c[i], scale, row_bias), -a.p.limit, a.p.limit);
+                v[i] = down ? (c[i] + row_bias) * scale : up < 0.0f ? 0.0f : up * up;
+                if (down && a.wide && token < tile.rows && (i < 2 || has_high)) {
+                    float *to = (float *)a.out + info.pair(token) * (int64_t)a.outputs + output0 + g;
+                    to[i < 2 ? 0 : 8] = v[i];
+                }
+            }
+            words[2 * j] = transpose8(pack2(v[0], v[1], T()));
+            words[2 * j + 1] = transpose8(pack2(v[2], v[3], T()));
+        }
+        if (!(down && a.wide)) {
+            uint4 eight = make_uint4(words[0], words[1], words[2], words[3]);
+            exchange_words(eight, t);
+            const int token = 8 * (j0 + (t >> 1)) + g;
+            if (token < tile.rows && ((t & 1) == 0 || has_high)) {
+                const int64_t row = down ? info.pair(token) : tile.row + token;
+                *(uint4 *)((T *)a.out + row * a.outputs + output0 + 8 * (t & 1)) = eight;
+            }
+        }
+    }
+}
+
+/* By a warp group. */
+template <typename T, typename F, int PART, bool SCATTERED>
+static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
+{
+    const int32_t items = *a.order.tiles_n * a.tiles_m;
+    const int lane = threadIdx.x & 31, warp = ((int)threadIdx.x >> 5) - 4, group = warp >> 2,
+              thread = threadIdx.x & 127;
+    const bool informed = PART == PART_DOWN || a.p.weighted_input;
+    tile_info info;
+    info.pairs = r.stages + F::info_at + group * 8 * F::rows;
+    info.weights = info.pairs + 4 * F::rows;
+    ring_place<F> at(0);
+    scale_place scales_at(0);
+    for (int32_t item = blockIdx.x / F::cluster; item < items; item += gridDim.x / F::cluster) {
+        const work_item found = find_item<F>(a, item);
+        const trm_moe_tile tile = found.tile;
+        const int64_t output0 =
+            (int64_t)found.tile_m * (PART == PART_GATED ? TILE_M / 2 : TILE_M) + warp * (PART == PART_GATED ? 8 : 16);
+        float sums[F::rows / 2];
+        int32_t pairs[2] = {};
+        float weights[2] = {};
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            if (informed && thread + 128 * i < tile.rows) {
+                pairs[i] = a.order.pairs[tile.row + thread + 128 * i];
+                weights[i] = a.order.weights[tile.row + thread + 128 * i];
+            }
+        }
+        scale_rows scales = {};
+        if (F::f4) {
+            const int row = PART == PART_GATED ? warp * 8 + (lane >> 2) : warp * 16 + (lane >> 2);
+            const bool turns = PART == PART_GATED && a.p.interleaved; /* gate, up, gate, up, ... */
+            const int up = PART != PART_GATED ? 8 : turns ? 1 : TILE_M / 2;
+            scales.count = a.inner / 32;
+            scales.low = r.scales(scales_at.which) + (turns ? 2 * row : row) * scales.count;
+            scales.high = scales.low + up * scales.count;
+            barrier_wait(r.scales_full(scales_at.which), scales_at.parity);
+        }
+#define PRODUCT_OF(n)                                                                                                  \
+    if (F::rows >= 128 && F::rows > (n) && (n) % F::step == 0 && tile.rows <= (n)) {                                   \
+        multiply_as<T, F, SCATTERED, (F::rows > (n) && (n) % F::step == 0 ? (n) : 8)>(sums, r, at, a.blocks_k, group,  \
+                                                                                      lane, scales);                   \
+    } else
+        PRODUCT_OF(32)
+        PRODUCT_OF(64)
+        PRODUCT_OF(96)
+        PRODUCT_OF(128)
+        PRODUCT_OF(160)
+        PRODUCT_OF(192)
+        PRODUCT_OF(224)
+        {
+            multiply_as<T, F, SCATTERED, F::rows>(sums, r, at, a.blocks_k, group, lane, scales);
+        }
+#undef PRODUCT_OF
+        if (F::f4) {
+            if (lane == 0) {
+                barrier_arrive(r.scales_empty(scales_at.which));
+            }
+            scales_at.next();
+        }
+        if (informed) {
+            named_sync(1 + group, 128); /* the tile before has been stored */
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int row = thread + 128 * i;
+                if (row < F::rows) {
+                    asm volatile("st.shared.b32 [%0], %1;" : : "r"(info.pairs + row * 4), "r"(pairs[i]) : "memory");
+                    asm volatile("st.shared.f32 [%0], %1;" : : "r"(info.weights + row * 4), "f"(weights[i]) : "memory");
+                }
+            }
+            named_sync(1 + group, 128);
+        }
+        if (output0 < a.outputs) {
+            if (PART == PART_GATED) {
+                store_gated<T, F>(a, tile, sums, info, output0, lane);
+            } else {
+                store_plain<T, F, PART>(a, tile, sums, info, output0, lane);
+            }
+        }
+    }
+}
+
+template <typename F> static __device__ __forceinline__ void sync_blocks(void)
+{
+    if (F::cluster == 1) {
+        __syncthreads();
+    } else {
+        asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+        asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+    }
+}
+
+template <typename T, typename F, int PART, bool SCATTERED>
+static __global__ void __launch_bounds__(THREADS, 1)
+    multiply_groups(const __grid_constant__ grouped_args a, const __grid_constant__ grouped_maps maps)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    extern __shared__ unsigned char shared[];
+    tile_ring<F> r;
+    r.stages = (shared_address(shared) + 1023) / 1024 * 1024;
+    if (threadIdx.x == 0) {
+        prefetch_map(&maps.weight);
+        for (int i = 0; i < F::stages; i++) {
+            barrier_init(r.full(i), SCATTERED ? 129 : 1);
+            barrier_init(r.empty(i), CONSUMERS * F::cluster);
+        }
+        for (int i = 0; F::f4 && i < 2; i++) {
+            barrier_init(r.scales_full(i), 1);
+            barrier_init(r.scales_empty(i), CONSUMERS);
+        }
+        barrier_init_done();
+    }
+    sync_blocks<F>();
+    wait_for_previous();
+    start_next();
+    if (threadIdx.x < 128) {
+        registers_shrink<72>();
+        if (SCATTERED) {
+            bring_scattered<T, F, PART>(a, maps, r);
+        } else if (threadIdx.x == 0) {
+            bring_sorted<F, PART>(a, maps, r);
+        }
+        __syncwarp();
+    } else {
+        registers_grow<216>();
+        compute<T, F, PART, SCATTERED>(a, r);
+    }
+    if (F::cluster > 1) { /* the other block may still write and arrive here */
+        sync_blocks<F>();
+    }
+#endif
+}
+
+/* ---- launching ---- */
+
+template <typename T, typename F, int PART, bool SCATTERED>
+static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStream_t stream)
+{
+    const int32_t tile_outputs = PART == PART_GATED ? TILE_M / 2 : TILE_M, together = tile_outputs * F::cluster;
+    a->tiles_m = (a->outputs + together - 1) / together;
+    a->blocks_k = (a->inner + TILE_K - 1) / TILE_K;
+    const int64_t most = trm_cuda_moe_most_tiles(&a->p, F::rows) * a->tiles_m;
+    const int64_t clusters = trm_cuda_hopper_processors() / F::cluster;
+    cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)(most < clusters ? most : clusters) * F::cluster);
+    config.blockDim = dim3(THREADS);
+    config.dynamicSmemBytes = F::shared;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = launch_attributes(attributes, true, F::cluster);
+    TRM_CUDA_TRY(cudaFuncSetAttribute(multiply_groups<T, F, PART, SCATTERED>,
+                                      cudaFuncAttributeMaxDynamicSharedMemorySize, F::shared));
+    (void)cudaLaunchKernelEx(&config, multiply_groups<T, F, PART, SCATTERED>, *a, *maps);
+    return trm_cuda_launched("moe experts, grouped");
+}
+
+/* The map of `depth` matrices [rows, columns] of 2 bytes, in boxes of box_rows and a stage's columns. */
+static inline trm_status map_matrices(CUtensorMap *map, const void *data, int64_t columns, int64_t rows, int64_t depth,
+                                      int32_t box_rows, int32_t box_columns, trm_dtype type)
+{
+    const cuuint64_t dims[3] = {(cuuint64_t)columns, (cuuint64_t)rows, (cuuint64_t)depth};
+    const cuuint64_t strides[2] = {(cuuint64_t)columns * 2, (cuuint64_t)columns * (cuuint64_t)rows * 2};
+    const cuuint32_t box[3] = {(cuuint32_t)box_columns, (cuuint32_t)box_rows, 1};
+    return trm_cuda_tensor_map(map, data, 3, dims, strides, box,
+                               box_columns == TILE_K ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, type);
+}
+
+/* Gate and up by eights of rows in turn: columns, the eight, gate or up, eights, experts. A row is of `columns` times 2
+ * bytes. */
+static inline trm_status map_gated(CUtensorMap *map, const trm_moe_experts *p, int64_t columns, int32_t box_columns)
+{
+    const cuuint64_t row = (cuuint64_t)columns * 2, width = (cuuint64_t)p->width;
+    const cuuint64_t dims[5] = {(cuuint64_t)columns, 8, 2, width / 8, (cuuint64_t)p->experts};
+    const cuuint64_t strides[4] = {p->interleaved ? 2 * row : row, p->interleaved ? row : width * row,
+                                   p->interleaved ? 16 * row : 8 * row, 2 * width * row};
+    const cuuint32_t box[5] = {(cuuint32_t)box_columns, 8, 2, TILE_M / 16, 1};
+    return trm_cuda_tensor_map(map, p->gate_up, 5, dims, strides, box,
+                               box_columns == TILE_K ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+                               p->type);
+}
+
+/* Both products. */
+template <typename T, typename F>
+static trm_status launch_products(const trm_moe_experts *p, const grouped_room *room, bool wide, cudaStream_t stream)
+{
+    grouped_args a = {};
+    grouped_maps maps = {};
+    const int32_t packed = F::f4 ? 4 : 1, box_columns = TILE_K / packed; /* numbers in 2 bytes of the weight */
+    a.p = *p;
+    a.order = room->order;
+    a.x = room->x != NULL ? room->x : p->x;
+    a.scale = p->gate_up_scale;
+    a.out = room->h;
+    a.inner = p->hidden;
+    a.outputs = p->width;
+    a.gate = gate_form_of(p);
+    if (room->x != NULL) {
+        TRM_TRY(map_matrices(&maps.tokens, room->x, p->hidden, p->tokens * p->k, 1, F::box, TILE_K, p->type));
+    }
+    if (p->activation != TRM_MOE_RELU2) {
+        TRM_TRY(map_gated(&maps.weight, p, p->hidden / packed, box_columns));
+        TRM_TRY((launch_part<T, F, PART_GATED, F::cluster == 1>(&a, &maps, stream)));
+    } else if constexpr (!F::f4) { /* no model has both */
+        TRM_TRY(map_matrices(&maps.weight, p->gate_up, p->hidden, p->width, p->experts, TILE_M, TILE_K, p->type));
+        TRM_TRY((launch_part<T, F, PART_UP, F::cluster == 1>(&a, &maps, stream)));
+    }
+    TRM_TRY(
+        map_matrices(&maps.weight, p->down, p->width / packed, p->hidden, p->experts, TILE_M, box_columns, p->type));
+    TRM_TRY(map_matrices(&maps.tokens, room->h, p->width, p->tokens * p->k, 1, F::box, TILE_K, p->type));
+    a.x = room->h;
+    a.scale = p->down_scale;
+    a.out = room->parts;
+    a.inner = p->width;
+    a.outputs = p->hidden;
+    a.wide = wide;
+    return launch_part<T, F, PART_DOWN, false>(&a, &maps, stream);
+}
+
+#endif
