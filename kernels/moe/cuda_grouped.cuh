@@ -37,7 +37,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/dequant_load.cuh"
+#include "kernels/dequant/cuda_load.cuh"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/moe/cuda_experts.cuh"

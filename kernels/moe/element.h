@@ -3,7 +3,7 @@
 #ifndef TRM_KERNELS_MOE_ELEMENT_H
 #define TRM_KERNELS_MOE_ELEMENT_H
 
-#include "kernels/element/pointwise.h"
+#include "kernels/pointwise/element.h"
 #include "kernels/moe/moe.h"
 
 /* Keys in the order of floats; what is no number is 1, and 0 is below every key. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "kernels/element/small.h"
+#include "kernels/small_types.h"
 
 /* ---- router --------------------------------------------------------------------------------------- */
 
