@@ -13,7 +13,9 @@ bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
 {
     trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false};
-    if (p->tokens > 1 && p->tokens * p->k * 2 > p->experts && trm_cuda_moe_grouped_accepts(p)) {
+    /* Pairs read an expert's weights from L2 as often as tokens chose it: that pays while most experts are one's. */
+    const int64_t pairs = p->tokens * p->k, most = p->format == TRM_MOE_MXFP4 ? p->experts : p->experts / 2;
+    if (p->tokens > 1 && pairs > most && trm_cuda_moe_grouped_accepts(p)) {
         plan.regime = TRM_MOE_GROUPED;
         trm_cuda_moe_grouped_choose(p, &plan);
     } else {

@@ -49,6 +49,8 @@ typedef struct grouped_room {
     size_t bytes;
 } grouped_room;
 
+trm_status trm_cuda_moe_grouped_f4_run(const trm_moe_experts *p, const trm_moe_plan *plan, const grouped_room *room,
+                                       cudaStream_t stream); /* cuda_grouped_f4.cu */
 trm_status trm_cuda_moe_grouped_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace,
                                     cudaStream_t stream);
 
