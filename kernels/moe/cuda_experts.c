@@ -4,10 +4,11 @@
 
 bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 {
-    return trm_moe_experts_check(p) == TRM_OK && p->hidden % 8 == 0 && p->width % 8 == 0 &&
-           (p->format == TRM_MOE_HALVES || (p->format == TRM_MOE_MXFP4 && p->type == TRM_BF16)) &&
-           trm_aligned16(p->x) && trm_aligned16(p->y) && trm_aligned16(p->gate_up) && trm_aligned16(p->down) &&
-           trm_aligned16(p->residual);
+    const int32_t whole = p->format == TRM_MOE_HALVES ? 8 : p->format == TRM_MOE_MXFP4 ? 32 : 16; /* of 16 bytes */
+    return trm_moe_experts_check(p) == TRM_OK && p->hidden % whole == 0 && p->width % whole == 0 &&
+           (p->format != TRM_MOE_MXFP4 || p->type == TRM_BF16) && trm_aligned16(p->x) && trm_aligned16(p->y) &&
+           trm_aligned16(p->gate_up) && trm_aligned16(p->down) && trm_aligned16(p->gate_up_scale) &&
+           trm_aligned16(p->down_scale) && trm_aligned16(p->residual);
 }
 
 trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
@@ -37,6 +38,12 @@ trm_status trm_cuda_moe_experts_run(const trm_moe_experts *p, const trm_moe_plan
     if (plan->regime == TRM_MOE_GROUPED) {
         return trm_cuda_moe_grouped_run(p, plan, workspace, (cudaStream_t)stream);
     }
-    return p->format == TRM_MOE_MXFP4 ? trm_cuda_moe_pairs_f4_run(p, workspace, (cudaStream_t)stream)
-                                      : trm_cuda_moe_pairs_run(p, plan, workspace, (cudaStream_t)stream);
+    switch (p->format) {
+    case TRM_MOE_HALVES:
+        return trm_cuda_moe_pairs_run(p, plan, workspace, (cudaStream_t)stream);
+    case TRM_MOE_MXFP4:
+        return trm_cuda_moe_pairs_f4_run(p, workspace, (cudaStream_t)stream);
+    default:
+        return trm_cuda_moe_pairs_f8_run(p, workspace, (cudaStream_t)stream);
+    }
 }

@@ -95,9 +95,9 @@ template <typename T, typename P> static __global__ void __launch_bounds__(256) 
 
 bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p)
 {
-    const bool f4 = p->format == TRM_MOE_MXFP4 && p->type == TRM_BF16 && p->activation != TRM_MOE_RELU2 &&
-                    p->hidden <= 32 * MOST_SCALES && p->width <= 32 * MOST_SCALES;
-    return trm_cuda_hopper_ready() && trm_cuda_moe_sort_accepts(p) && (p->format == TRM_MOE_HALVES || f4);
+    const bool scaled = p->format != TRM_MOE_MXFP4 || (p->hidden <= 32 * MOST_SCALES && p->width <= 32 * MOST_SCALES);
+    const bool quantized = p->type == TRM_BF16 && p->activation != TRM_MOE_RELU2 && scaled;
+    return trm_cuda_hopper_ready() && trm_cuda_moe_sort_accepts(p) && (p->format == TRM_MOE_HALVES || quantized);
 }
 
 /*
@@ -174,8 +174,9 @@ static trm_status launch(const trm_moe_experts *p, const trm_moe_plan *plan, con
         const gather_args gather = {*p, room->order, room->x};
         launch_overlapped(gather_rows, grid_for(p->tokens * p->k, 8), 256, 0, stream, gather);
     }
-    TRM_TRY(p->format == TRM_MOE_MXFP4 ? trm_cuda_moe_grouped_f4_run(p, plan, room, stream)
-                                       : launch_halves<T>(p, plan, room, stream));
+    TRM_TRY(p->format == TRM_MOE_HALVES  ? launch_halves<T>(p, plan, room, stream)
+            : p->format == TRM_MOE_MXFP4 ? trm_cuda_moe_grouped_f4_run(p, plan, room, stream)
+                                         : trm_cuda_moe_grouped_f8_run(p, plan, room, stream));
     const sum_args a = {*p, room->parts};
     const unsigned blocks = (unsigned)(p->tokens < 132 * 16 ? p->tokens : 132 * 16);
     launch_overlapped(plan->wide_parts ? sum_parts<T, float> : sum_parts<T, T>, blocks, 256, 0, stream, a);

@@ -59,14 +59,15 @@ enum grouped_part {
 };
 
 /* Up to ROWS tokens per tile. */
-template <int ROWS, int STAGES, bool F4 = false> struct tile_form {
+template <int ROWS, int STAGES, trm_moe_format FORMAT = TRM_MOE_HALVES> struct tile_form {
     static const int rows = ROWS, stages = STAGES, box = ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
     static const int cluster = ROWS >= 128 ? 2 : 1;                             /* blocks that share a tile of tokens */
-    static const bool f4 = F4;
-    static const int step = F4 ? 64 : 32; /* of the widths of products, from 128 rows on */
-    static const int weight_bytes = TILE_M * (F4 ? TILE_K / 2 : ROW_BYTES); /* of a stage */
+    static const bool halves = FORMAT == TRM_MOE_HALVES, f4 = FORMAT == TRM_MOE_MXFP4;
+    static const int packed = halves ? 1 : f4 ? 4 : 2; /* numbers of the weight in 2 bytes */
+    static const int step = halves ? 32 : 64;          /* of widths, from 128 rows on */
+    static const int row_bytes = ROW_BYTES / packed, weight_bytes = TILE_M * row_bytes; /* of a stage */
     static const int stage_bytes = weight_bytes + ROWS * ROW_BYTES;
-    static const int scales_at = STAGES * stage_bytes, scale_bytes = F4 ? TILE_M * MOST_SCALES : 0; /* of a tile */
+    static const int scales_at = STAGES * stage_bytes, scale_bytes = f4 ? TILE_M * MOST_SCALES : 0; /* of a tile */
     static const int barriers_at = scales_at + 2 * scale_bytes, info_at = barriers_at + 16 * STAGES + 32;
     static const int shared = info_at + 2 * 8 * ROWS + 1024; /* 1024: to align the panels */
     static_assert(shared <= 227 * 1024, "room");
@@ -196,7 +197,7 @@ template <typename F, int PART>
 static __device__ __forceinline__ void bring_weight(uint32_t to, const grouped_maps &maps, int32_t block,
                                                     int32_t tile_m, int32_t expert, uint32_t barrier)
 {
-    const int32_t x = block * (F::f4 ? TILE_K / 4 : TILE_K); /* the map of MXFP4 has words of four numbers */
+    const int32_t x = block * (TILE_K / F::packed); /* maps are of 2 bytes */
     if (PART == PART_GATED) {
         copy_box5(to, &maps.weight, x, tile_m * (TILE_M / 16), expert, barrier);
     } else {
@@ -337,10 +338,13 @@ template <typename F> static __device__ __forceinline__ void release(const tile_
     }
 }
 
-/* Where the scales of a lane's two rows of MXFP4 are in shared memory, and how many a row has. */
+/* Where the scales of a lane's two rows are: of MXFP4 in shared memory, `count` of a row; of e4m3 in global memory, one
+ * for all of a row or for every 128 columns. */
 struct scale_rows {
     uint32_t low, high;
     int32_t count;
+    const float *from[2];
+    bool one;
 };
 
 /* By the first N tokens of a tile, into the first registers. */
@@ -385,12 +389,12 @@ static __device__ __forceinline__ uint32_t load_byte(uint32_t address)
     return v;
 }
 
-/* Left operands of a stage's four steps from the numbers of rows g and g + 8, which begin at `from`. Byte t of a word
- * has the numbers of slots 2t and 2t + 1, low half first. */
-static __device__ __forceinline__ void load_left(uint32_t (&left)[16], uint32_t from, const scale_rows &scales,
-                                                 int32_t block, int lane)
+/* Left operands of a stage's four steps from the numbers of rows g and g + 8 of a warp, whose first is `row`. Of MXFP4
+ * byte t of a word has the numbers of slots 2t and 2t + 1, low half first. */
+static __device__ __forceinline__ void load_left_f4(uint32_t (&left)[16], uint32_t stage, int row,
+                                                    const scale_rows &scales, int32_t block, int lane)
 {
-    const uint32_t t = lane & 3, pick = t << 12 | (4 + t) << 4;
+    const uint32_t t = lane & 3, pick = t << 12 | (4 + t) << 4, from = stage + (row + (lane >> 2)) * (TILE_K / 2);
 #pragma unroll
     for (int b = 0; b < 2; b++) {
         const int32_t scale = min(2 * block + b, scales.count - 1); /* behind the end numbers are 0 */
@@ -408,16 +412,53 @@ static __device__ __forceinline__ void load_left(uint32_t (&left)[16], uint32_t 
     }
 }
 
-/* The same with a weight of MXFP4: while a stage is multiplied, numbers of the next one become left operands. */
+/* Of e4m3: bytes 2t, 2t + 1 and 2t + 8, 2t + 9 of each 16, times their scale and rounded. Rows are of 64 bytes, whose
+ * 16 are swizzled. */
+static __device__ __forceinline__ void load_left_f8(uint32_t (&left)[16], uint32_t stage, int row,
+                                                    const scale_rows &scales, int32_t block, int lane)
+{
+    const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        const int at = row + g + 8 * h;
+        const float scale = scales.from[h][scales.one ? 0 : block / 2];
+#pragma unroll
+        for (int q = 0; q < 8; q++) { /* eights of columns */
+            const uint32_t address = stage + at * TILE_K + (((q >> 1) ^ (at >> 1 & 3)) << 4) + (q & 1) * 8 + 2 * t;
+            uint32_t bytes, halves;
+            float v[2];
+            asm volatile("ld.shared.u16 %0, [%1];" : "=r"(bytes) : "r"(address) : "memory");
+            asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }"
+                : "=r"(halves)
+                : "r"(bytes));
+            unpack2(halves, v, __half());
+            left[(q >> 1) * 4 + (q & 1) * 2 + h] = pack2(v[0] * scale, v[1] * scale, __nv_bfloat16());
+        }
+    }
+}
+
+template <typename F>
+static __device__ __forceinline__ void load_left(uint32_t (&left)[16], uint32_t stage, int row,
+                                                 const scale_rows &scales, int32_t block, int lane)
+{
+    if (F::f4) {
+        load_left_f4(left, stage, row, scales, block, lane);
+    } else {
+        load_left_f8(left, stage, row, scales, block, lane);
+    }
+}
+
+/* The same with a quantized weight: while a stage is multiplied, numbers of the next one become left operands. */
 template <typename F, bool SCATTERED, int N>
-static __device__ __forceinline__ void multiply_f4(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at,
-                                                   int32_t blocks_k, int lane, const scale_rows &scales)
+static __device__ __forceinline__ void multiply_quantized(float (&all)[F::rows / 2], const tile_ring<F> &r,
+                                                          ring_place<F> &at, int32_t blocks_k, int lane,
+                                                          const scale_rows &scales)
 {
     float(&sums)[N / 2] = reinterpret_cast<float(&)[N / 2]>(all);
-    const uint32_t row = ((threadIdx.x >> 5) - 4) * 16 + (lane >> 2);
+    const int row = ((int)(threadIdx.x >> 5) - 4) * 16;
     uint32_t left[16], next[16];
     barrier_wait(r.full(at.stage), at.parity);
-    load_left(left, r.stage(at.stage) + row * (TILE_K / 2), scales, 0, lane);
+    load_left<F>(left, r.stage(at.stage), row, scales, 0, lane);
     for (int32_t block = 0; block < blocks_k; block++) {
         const uint32_t from = r.stage(at.stage);
         const int stage = at.stage;
@@ -436,7 +477,7 @@ static __device__ __forceinline__ void multiply_f4(float (&all)[F::rows / 2], co
         at.next();
         if (block + 1 < blocks_k) {
             barrier_wait(r.full(at.stage), at.parity);
-            load_left(next, r.stage(at.stage) + row * (TILE_K / 2), scales, block + 1, lane);
+            load_left<F>(next, r.stage(at.stage), row, scales, block + 1, lane);
         }
         wgmma_wait<0>();
         wgmma_pin(sums);
@@ -448,19 +489,19 @@ static __device__ __forceinline__ void multiply_f4(float (&all)[F::rows / 2], co
         }
     }
 #pragma unroll
-    for (int i = 0; i < N / 2; i++) {
+    for (int i = 0; F::f4 && i < N / 2; i++) {
         sums[i] *= F4_UNIT;
     }
 }
 template <typename T, typename F, bool SCATTERED, int N>
-static __device__ __forceinline__ typename std::enable_if<F::f4>::type
+static __device__ __forceinline__ typename std::enable_if<!F::halves>::type
 multiply_as(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at, int32_t blocks_k, int, int lane,
             const scale_rows &scales)
 {
-    multiply_f4<F, SCATTERED, N>(all, r, at, blocks_k, lane, scales);
+    multiply_quantized<F, SCATTERED, N>(all, r, at, blocks_k, lane, scales);
 }
 template <typename T, typename F, bool SCATTERED, int N>
-static __device__ __forceinline__ typename std::enable_if<!F::f4>::type
+static __device__ __forceinline__ typename std::enable_if<F::halves>::type
 multiply_as(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at, int32_t blocks_k, int group, int lane,
             const scale_rows &)
 {
@@ -625,14 +666,25 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
             }
         }
         scale_rows scales = {};
+        const int row = PART == PART_GATED ? warp * 8 + (lane >> 2) : warp * 16 + (lane >> 2); /* of a half, if gated */
         if (F::f4) {
-            const int row = PART == PART_GATED ? warp * 8 + (lane >> 2) : warp * 16 + (lane >> 2);
             const bool turns = PART == PART_GATED && a.p.interleaved; /* gate, up, gate, up, ... */
             const int up = PART != PART_GATED ? 8 : turns ? 1 : TILE_M / 2;
             scales.count = a.inner / 32;
             scales.low = r.scales(scales_at.which) + (turns ? 2 * row : row) * scales.count;
             scales.high = scales.low + up * scales.count;
             barrier_wait(r.scales_full(scales_at.which), scales_at.parity);
+        } else if (!F::halves) {
+            const int64_t rows = (PART == PART_GATED ? 2 : 1) * (int64_t)a.outputs, last = a.outputs - 1;
+            const int64_t i = (int64_t)found.tile_m * (PART == PART_GATED ? TILE_M / 2 : TILE_M) + row;
+            const int64_t low = PART == PART_GATED ? trm_moe_gate_row(&a.p, min(i, last)) : min(i, last);
+            const int64_t high = PART == PART_GATED ? trm_moe_up_row(&a.p, min(i, last)) : min(i + 8, last);
+            scales.one = a.p.format == TRM_MOE_F8_ROWS;
+            const int64_t down = scales.one ? rows : (rows + 127) / 128,
+                          across = scales.one ? 1 : (a.inner + 127) / 128;
+            const float *from = (const float *)a.scale + tile.expert * down * across;
+            scales.from[0] = from + (scales.one ? low : low / 128 * across);
+            scales.from[1] = from + (scales.one ? high : high / 128 * across);
         }
 #define PRODUCT_OF(n)                                                                                                  \
     if (F::rows >= 128 && F::rows > (n) && (n) % F::step == 0 && tile.rows <= (n)) {                                   \
@@ -753,6 +805,14 @@ static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStr
     return trm_cuda_launched("moe experts, grouped");
 }
 
+/* Rows of 128, 64 or 32 bytes. */
+static inline CUtensorMapSwizzle swizzle_of(int32_t box_columns)
+{
+    return box_columns == 64   ? CU_TENSOR_MAP_SWIZZLE_128B
+           : box_columns == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                               : CU_TENSOR_MAP_SWIZZLE_NONE;
+}
+
 /* The map of `depth` matrices [rows, columns] of 2 bytes, in boxes of box_rows and a stage's columns. */
 static inline trm_status map_matrices(CUtensorMap *map, const void *data, int64_t columns, int64_t rows, int64_t depth,
                                       int32_t box_rows, int32_t box_columns, trm_dtype type)
@@ -760,8 +820,7 @@ static inline trm_status map_matrices(CUtensorMap *map, const void *data, int64_
     const cuuint64_t dims[3] = {(cuuint64_t)columns, (cuuint64_t)rows, (cuuint64_t)depth};
     const cuuint64_t strides[2] = {(cuuint64_t)columns * 2, (cuuint64_t)columns * (cuuint64_t)rows * 2};
     const cuuint32_t box[3] = {(cuuint32_t)box_columns, (cuuint32_t)box_rows, 1};
-    return trm_cuda_tensor_map(map, data, 3, dims, strides, box,
-                               box_columns == TILE_K ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE, type);
+    return trm_cuda_tensor_map(map, data, 3, dims, strides, box, swizzle_of(box_columns), type);
 }
 
 /* Gate and up by eights of rows in turn: columns, the eight, gate or up, eights, experts. A row is of `columns` times 2
@@ -773,9 +832,7 @@ static inline trm_status map_gated(CUtensorMap *map, const trm_moe_experts *p, i
     const cuuint64_t strides[4] = {p->interleaved ? 2 * row : row, p->interleaved ? row : width * row,
                                    p->interleaved ? 16 * row : 8 * row, 2 * width * row};
     const cuuint32_t box[5] = {(cuuint32_t)box_columns, 8, 2, TILE_M / 16, 1};
-    return trm_cuda_tensor_map(map, p->gate_up, 5, dims, strides, box,
-                               box_columns == TILE_K ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
-                               p->type);
+    return trm_cuda_tensor_map(map, p->gate_up, 5, dims, strides, box, swizzle_of(box_columns), p->type);
 }
 
 /* Both products. */
@@ -784,7 +841,7 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
 {
     grouped_args a = {};
     grouped_maps maps = {};
-    const int32_t packed = F::f4 ? 4 : 1, box_columns = TILE_K / packed; /* numbers in 2 bytes of the weight */
+    const int32_t packed = F::packed, box_columns = TILE_K / packed;
     a.p = *p;
     a.order = room->order;
     a.x = room->x != NULL ? room->x : p->x;
@@ -799,7 +856,7 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
     if (p->activation != TRM_MOE_RELU2) {
         TRM_TRY(map_gated(&maps.weight, p, p->hidden / packed, box_columns));
         TRM_TRY((launch_part<T, F, PART_GATED, F::cluster == 1>(&a, &maps, stream)));
-    } else if constexpr (!F::f4) { /* no model has both */
+    } else if constexpr (F::halves) { /* no model has quantized weights without a gate yet */
         TRM_TRY(map_matrices(&maps.weight, p->gate_up, p->hidden, p->width, p->experts, TILE_M, TILE_K, p->type));
         TRM_TRY((launch_part<T, F, PART_UP, F::cluster == 1>(&a, &maps, stream)));
     }

@@ -19,6 +19,9 @@ trm_status trm_cuda_moe_pairs_run(const trm_moe_experts *p, const trm_moe_plan *
 /* cuda_pairs_f4.cu: the same with weights of MXFP4, and bf16. */
 trm_status trm_cuda_moe_pairs_f4_run(const trm_moe_experts *p, void *workspace, cudaStream_t stream);
 
+/* cuda_pairs_f8.cu: the same with weights of e4m3. */
+trm_status trm_cuda_moe_pairs_f8_run(const trm_moe_experts *p, void *workspace, cudaStream_t stream);
+
 /* cuda_sort.cu: which tokens every expert has, and how they are cut into tiles. */
 typedef struct trm_moe_tile {
     int32_t expert, row, rows; /* rows of the sorted order from `row` on */
@@ -51,6 +54,8 @@ typedef struct grouped_room {
 
 trm_status trm_cuda_moe_grouped_f4_run(const trm_moe_experts *p, const trm_moe_plan *plan, const grouped_room *room,
                                        cudaStream_t stream); /* cuda_grouped_f4.cu */
+trm_status trm_cuda_moe_grouped_f8_run(const trm_moe_experts *p, const trm_moe_plan *plan, const grouped_room *room,
+                                       cudaStream_t stream); /* cuda_grouped_f8.cu */
 trm_status trm_cuda_moe_grouped_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace,
                                     cudaStream_t stream);
 
