@@ -9,11 +9,31 @@ static _Thread_local char record[TRM_CAUSE_SIZE];
 
 trm_status trm_fail(trm_status status, const char *format, ...)
 {
+    char cause[TRM_CAUSE_SIZE]; /* the arguments may point into the record */
     va_list args;
     va_start(args, format);
-    vsnprintf(record, sizeof(record), format, args);
+    if (vsnprintf(cause, sizeof(cause), format, args) < 0) {
+        cause[0] = '\0';
+    }
     va_end(args);
+    memcpy(record, cause, strlen(cause) + 1);
     return status;
+}
+
+void trm_error_hold(trm_status status, trm_held_error *held)
+{
+    held->status = status;
+    if (status != TRM_OK) {
+        memcpy(held->cause, record, sizeof(record));
+    }
+}
+
+trm_status trm_error_give_back(const trm_held_error *held)
+{
+    if (held->status != TRM_OK) {
+        memcpy(record, held->cause, sizeof(record));
+    }
+    return held->status;
 }
 
 trm_status trm_fail_in(trm_status status, const char *format, ...)

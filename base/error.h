@@ -10,12 +10,30 @@
 extern "C" {
 #endif
 
-/* Writes the cause into the calling thread's record and returns `status`. */
+/* Writes the cause into the calling thread's record and returns `status`. The arguments may point into the record. */
 trm_status trm_fail(trm_status status, const char *format, ...) TRM_PRINTF(2, 3);
 
 /* Puts a prefix and ": " before the recorded cause, for callers that know which object it befell;
  * returns `status`. */
 trm_status trm_fail_in(trm_status status, const char *format, ...) TRM_PRINTF(2, 3);
+
+/*
+ * A failure kept while cleanup may write over the thread's record, or until another thread passes it on.
+ *
+ *     trm_held_error held;
+ *     trm_error_hold(status, &held);
+ *     ... what may fail as well ...
+ *     return trm_error_give_back(&held);
+ */
+typedef struct trm_held_error {
+    trm_status status;
+    char cause[TRM_CAUSE_SIZE]; /* set only where status is not TRM_OK */
+} trm_held_error;
+/* Copies the calling thread's record, unless `status` is TRM_OK. */
+void trm_error_hold(trm_status status, trm_held_error *held);
+/* Makes the held cause the calling thread's record again and returns the held status. TRM_OK leaves the record alone.
+ */
+trm_status trm_error_give_back(const trm_held_error *held);
 
 /* Passes a failure on. */
 #define TRM_TRY(call)                                                                                                  \

@@ -23,8 +23,7 @@ typedef struct buffer {
     bool is_ordinary; /* the system refused to pin it */
     trm_event *copied;
     buffer_state state;
-    trm_status status; /* FAILED */
-    char cause[512];
+    trm_held_error failure; /* FAILED */
 } buffer;
 
 typedef struct piece {
@@ -59,10 +58,7 @@ static void read_piece(trm_reader *reader, const piece *p, buffer *b, bool was_c
     if (status == TRM_OK) {
         status = reader->read(reader->user, &p->part, b->memory);
     }
-    b->status = status;
-    if (status != TRM_OK) {
-        snprintf(b->cause, sizeof(b->cause), "%s", trm_last_error());
-    }
+    trm_error_hold(status, &b->failure);
 }
 
 static bool can_read(const trm_reader *reader)
@@ -89,7 +85,7 @@ static void *read_ahead(void *user)
         read_piece(reader, &reader->pieces[n % reader->n_pieces], b, was_copying);
         pthread_mutex_lock(&reader->mutex);
         reader->reading--;
-        b->state = b->status == TRM_OK ? READY : FAILED;
+        b->state = b->failure.status == TRM_OK ? READY : FAILED;
         pthread_cond_broadcast(&reader->changes);
     }
     pthread_mutex_unlock(&reader->mutex);
@@ -304,7 +300,7 @@ static trm_status take_piece(trm_reader *reader, const piece **p, buffer **b)
     reader->next_use += failed ? 0 : 1;
     reader->broken = failed;
     pthread_mutex_unlock(&reader->mutex);
-    return failed ? trm_fail((*b)->status, "%s", (*b)->cause) : TRM_OK;
+    return failed ? trm_error_give_back(&(*b)->failure) : TRM_OK;
 }
 
 static void give_back(trm_reader *reader, buffer *b)

@@ -291,7 +291,7 @@ static trm_status tune(trm_plan *plan, trm_device *device, const trm_tune_option
 {
     walk w = {.plan = plan, .options = options, .began = trm_clock_seconds()};
     choices c = {.plan = plan, .status = TRM_OK};
-    char cause[512] = "";
+    trm_held_error timed;
     trm_status status;
     TRM_TRY(describe_device(device, &plan->device));
     TRM_TRY(trm_tuner_create(device, &w.tuner));
@@ -303,16 +303,14 @@ static trm_status tune(trm_plan *plan, trm_device *device, const trm_tune_option
     }
     status = time_layers(&w, device);
     status = status == TRM_OK ? c.status : status;
-    if (status != TRM_OK) {
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
+    trm_error_hold(status, &timed);
     if (options->cache != NULL) {
         warn(trm_tuner_save(w.tuner, options->cache));
     }
     if (status == TRM_OK && options->progress != NULL) {
         (void)options->progress(options->progress_user, w.total, w.total, 0);
     }
-    status = status == TRM_OK ? TRM_OK : trm_fail(status, "%s", cause);
+    status = trm_error_give_back(&timed);
 destroy:
     trm_map_fini(&c.places);
     trm_stream_destroy(w.stream);

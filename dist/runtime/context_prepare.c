@@ -19,8 +19,7 @@ typedef struct preparing {
     int32_t n;
     pthread_mutex_t mutex;
     int32_t failed; /* the first layer that did, or the number of layers */
-    trm_status status;
-    char cause[1024];
+    trm_held_error failure;
 } preparing;
 
 static void prepare_range(void *user, int64_t begin, int64_t end)
@@ -35,8 +34,7 @@ static void prepare_range(void *user, int64_t begin, int64_t end)
         pthread_mutex_lock(&p->mutex);
         if (p->layers[i] < p->failed) { /* the same whichever thread is first */
             p->failed = p->layers[i];
-            p->status = status;
-            snprintf(p->cause, sizeof(p->cause), "%s", trm_last_error());
+            trm_error_hold(status, &p->failure);
         }
         pthread_mutex_unlock(&p->mutex);
     }
@@ -88,9 +86,9 @@ trm_status trm_context_prepare_steps(trm_context *context, int32_t begin, int32_
         }
     }
     trm_pool_for(p.n > 1 ? find_planners(context->engine) : NULL, p.n, 1, prepare_range, &p);
-    if (p.status == TRM_OK) {
+    if (p.failure.status == TRM_OK) {
         return TRM_OK;
     }
-    return trm_fail(p.status, "layer %s (%s): %s", context->engine->plan->network->layers[p.failed]->name,
-                    context->steps[p.failed].kernel->name, p.cause);
+    return trm_fail(p.failure.status, "layer %s (%s): %s", context->engine->plan->network->layers[p.failed]->name,
+                    context->steps[p.failed].kernel->name, p.failure.cause);
 }

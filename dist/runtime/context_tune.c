@@ -139,15 +139,15 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
         trm_status waited = trm_context_wait(context);
         status = waited != TRM_OK && status == TRM_OK ? waited : status;
     }
-    char cause[512];
-    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    trm_held_error ran;
+    trm_error_hold(status, &ran);
     if (options->cache != NULL) {
         warn(trm_tuner_save(context->tuner, options->cache));
     }
     if (status == TRM_OK && options->progress != NULL) {
         (void)options->progress(options->progress_user, tuning.total, tuning.total, 0);
     }
-    return status == TRM_OK ? TRM_OK : trm_fail(status, "%s", cause);
+    return trm_error_give_back(&ran);
 }
 
 /* A run that failed half-way, or one of the caller's graph, may have left exchanges on the stream, and they are

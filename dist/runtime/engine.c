@@ -292,14 +292,11 @@ TRM_CALL(trm_engine_recorder(engine), trm_engine_set_weight_budget, (trm_engine 
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: %s",
                  engine == NULL ? "engine is NULL" : "the engine's plan had none");
     }
-    char cause[512] = "";
-    trm_status status = trm_weight_residency_change(&engine->places, engine->plan, engine->world->device, bytes);
-    if (status != TRM_OK) {
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
+    trm_held_error changed;
+    trm_error_hold(trm_weight_residency_change(&engine->places, engine->plan, engine->world->device, bytes), &changed);
     engine->others_stay = engine->world->size == 1;
     const trm_status alike = trm_streaming_check_alike(engine->plan, engine->world); /* the others wait for this rank */
-    return status == TRM_OK ? alike : trm_fail(status, "%s", cause);
+    return changed.status == TRM_OK ? alike : trm_error_give_back(&changed);
 }
 
 void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)

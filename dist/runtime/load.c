@@ -41,8 +41,7 @@ struct trm_load {
     pthread_cond_t ends;
     int32_t tensor; /* whose pieces are taken, from element `first` on */
     size_t first;
-    trm_status status; /* the first failure */
-    char cause[512];
+    trm_held_error failure; /* the first */
 
     pthread_t thread;
     bool has_thread;
@@ -110,9 +109,8 @@ typedef struct parallel_read {
 static void note_failure(trm_load *load, const trm_tensor *tensor, trm_status status)
 {
     pthread_mutex_lock(&load->mutex);
-    if (load->status == TRM_OK) {
-        load->status = status;
-        snprintf(load->cause, sizeof(load->cause), "weight %s: %s", tensor->name, trm_last_error());
+    if (load->failure.status == TRM_OK) {
+        trm_error_hold(trm_fail_in(status, "weight %s", tensor->name), &load->failure);
     }
     pthread_mutex_unlock(&load->mutex);
 }
@@ -120,9 +118,9 @@ static void note_failure(trm_load *load, const trm_tensor *tensor, trm_status st
 static trm_status status_of(trm_load *load)
 {
     pthread_mutex_lock(&load->mutex);
-    trm_status status = load->status;
+    const trm_status status = trm_error_give_back(&load->failure);
     pthread_mutex_unlock(&load->mutex);
-    return status == TRM_OK ? TRM_OK : trm_fail(status, "%s", load->cause);
+    return status;
 }
 
 static void read_range(void *user, int64_t begin, int64_t end)
@@ -195,7 +193,8 @@ static bool take_piece(trm_load *load, piece *p)
     const trm_network *network = load->engine->plan->network;
     bool found = false;
     pthread_mutex_lock(&load->mutex);
-    while (!found && load->tensor < network->n_tensors && load->status == TRM_OK && !atomic_load(&load->stops)) {
+    while (!found && load->tensor < network->n_tensors && load->failure.status == TRM_OK &&
+           !atomic_load(&load->stops)) {
         const trm_tensor *tensor = network->tensors[load->tensor];
         size_t count = has_pieces(load, tensor) ? (size_t)trm_dims_count(&tensor->dims) : 0;
         if (load->first >= count) {
@@ -324,7 +323,7 @@ static void init(trm_load *load, trm_engine *engine, const trm_load_options *opt
 {
     load->engine = engine;
     load->options = options == NULL ? (trm_load_options){0} : *options;
-    load->status = TRM_OK;
+    load->failure.status = TRM_OK;
     pthread_mutex_init(&load->mutex, NULL);
     pthread_cond_init(&load->ends, NULL);
     count_bytes(load);
@@ -352,9 +351,8 @@ static void *run_thread(void *user)
     trm_load *load = user;
     trm_status status = load_all(load);
     pthread_mutex_lock(&load->mutex);
-    if (status != TRM_OK && load->status == TRM_OK) {
-        load->status = status;
-        snprintf(load->cause, sizeof(load->cause), "%s", trm_last_error()); /* the record is this thread's own */
+    if (load->failure.status == TRM_OK) {
+        trm_error_hold(status, &load->failure); /* the record is this thread's own */
     }
     atomic_store(&load->ended, true);
     pthread_cond_broadcast(&load->ends);
@@ -414,7 +412,7 @@ trm_status trm_load_wait(trm_load *load, trm_progress_fn progress, void *user)
     if (load->has_thread) {
         pthread_join(load->thread, NULL);
         load->has_thread = false;
-        if (progress != NULL && load->status == TRM_OK) {
+        if (progress != NULL && load->failure.status == TRM_OK) {
             progress(user, load->total, load->total);
         }
     }

@@ -56,13 +56,10 @@ static trm_status load_changed(trm_engine *engine, const bool *changed)
     if (plan->streaming == NULL) {
         return status;
     }
-    if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        (void)trm_weight_residency_follow(&engine->places, plan, engine->world->device);
-        return trm_fail(status, "%s", cause);
-    }
-    return trm_weight_residency_follow(&engine->places, plan, engine->world->device);
+    trm_held_error loaded;
+    trm_error_hold(status, &loaded);
+    const trm_status followed = trm_weight_residency_follow(&engine->places, plan, engine->world->device);
+    return loaded.status == TRM_OK ? followed : trm_error_give_back(&loaded);
 }
 
 /* Puts every weight of the network over the bases that `find` gives, and loads those that changed. */

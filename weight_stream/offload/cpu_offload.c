@@ -34,8 +34,8 @@ struct trm_cpu_offload {
     unsigned char *memory;    /* pinned: shadows of what a layer reads and writes, then the workspace; layers run one by
                                  one */
     size_t shadow_bytes, workspace_bytes;
-    atomic_int status; /* of the first layer that failed */
-    char cause[512];   /* there before that */
+    atomic_int status;      /* of the first layer that failed */
+    trm_held_error failure; /* there before that */
 };
 
 trm_status trm_offload_device_open(trm_device *device, int32_t threads, trm_offload_device *offload_device)
@@ -245,8 +245,7 @@ static void run_call(void *user)
     }
     trm_status status = h->kernel->run(&h->call);
     if (status != TRM_OK) {
-        snprintf(offload->cause, sizeof(offload->cause), "layer %s (%s): %s", h->layer->name, h->kernel->name,
-                 trm_last_error());
+        trm_error_hold(trm_fail_in(status, "layer %s (%s)", h->layer->name, h->kernel->name), &offload->failure);
         atomic_store(&offload->status, (int)status);
     }
 }
@@ -278,10 +277,8 @@ trm_status trm_cpu_offload_status(trm_cpu_offload *offload)
 {
     trm_status status = offload == NULL ? TRM_OK : (trm_status)atomic_load(&offload->status);
     if (status != TRM_OK) {
-        char cause[sizeof(offload->cause)];
-        snprintf(cause, sizeof(cause), "%s", offload->cause);
+        (void)trm_error_give_back(&offload->failure);
         atomic_store(&offload->status, TRM_OK);
-        return trm_fail(status, "%s", cause);
     }
-    return TRM_OK;
+    return status;
 }

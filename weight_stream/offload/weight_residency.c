@@ -701,11 +701,11 @@ trm_status trm_weight_residency_change(trm_weight_residency *places, trm_plan *p
     places->pool = NULL;
     trm_stream_destroy(stream);
     if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
+        trm_held_error held;
+        trm_error_hold(status, &held);
         pin_stored(places, plan, device); /* what has come to the host meanwhile: kernels may read tables there */
         (void)adjust(places, plan, &(trm_streaming_rates){0});
-        return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, cause);
+        return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, held.cause);
     }
     pin_stored(places, plan, device);
     report_files(places, plan);
