@@ -98,23 +98,22 @@ static trm_status enqueue(trm_generator *g, int64_t sequences, trm_sample_mode m
     return trm_generator_agree_on_tokens(g, (int32_t)sequences);
 }
 
+typedef struct capturing {
+    trm_generator *g;
+    int64_t sequences;
+    trm_sample_mode mode;
+} capturing;
+
+static trm_status enqueue_captured(void *user)
+{
+    const capturing *c = user;
+    return enqueue(c->g, c->sequences, c->mode);
+}
+
 static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
 {
-    char cause[512] = "";
-    trm_graph_exec *made = NULL;
-    TRM_TRY(trm_stream_begin_capture(g->context->stream));
-    trm_status status = enqueue(g, step->form.sequences, mode);
-    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
-    trm_status ended = trm_stream_end_capture(g->context->stream, &made);
-    if (status != TRM_OK) {
-        trm_graph_exec_destroy(made);
-        return trm_fail(status, "%s", cause);
-    }
-    TRM_TRY(ended);
-    step->aheads[mode] = made;
-    return TRM_OK;
+    capturing c = {g, step->form.sequences, mode};
+    return trm_stream_capture(g->context->stream, enqueue_captured, &c, &step->aheads[mode]);
 }
 
 /* What the tables on the device lack of the blocks of the step's tokens. A copy of the staged tables may be on its way

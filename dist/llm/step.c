@@ -216,6 +216,18 @@ static bool can_capture(const trm_generator *g)
            (g->context->ring == NULL || g->engine->places.capturable);
 }
 
+typedef struct capturing {
+    trm_generator *g;
+    int32_t rows;
+    trm_sample_mode mode;
+} capturing;
+
+static trm_status enqueue_captured(void *user)
+{
+    const capturing *c = user;
+    return enqueue(c->g, c->rows, c->mode);
+}
+
 /* Captures a step whose inputs are laid out; tuned before, if it is one of those that are. */
 static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
 {
@@ -232,20 +244,8 @@ static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_m
         step->ready = true;
     }
     TRM_TRY(trm_context_shape(g->context));
-    TRM_TRY(trm_stream_begin_capture(g->context->stream));
-    trm_status status = enqueue(g, step->form.rows, mode);
-    char cause[512] = "";
-    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
-    trm_graph_exec *made = NULL;
-    trm_status ended = trm_stream_end_capture(g->context->stream, &made);
-    if (status != TRM_OK) {
-        trm_graph_exec_destroy(made);
-        return trm_fail(status, "%s", cause);
-    }
-    TRM_TRY(ended);
-    step->execs[mode] = made;
+    capturing c = {g, step->form.rows, mode};
+    TRM_TRY(trm_stream_capture(g->context->stream, enqueue_captured, &c, &step->execs[mode]));
     step->schedule = g->context->schedule;
     return TRM_OK;
 }

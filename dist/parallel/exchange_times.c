@@ -79,20 +79,21 @@ static trm_status finish(const measuring *m)
     return trm_world_await(m->world, m->end, "measuring exchanges");
 }
 
-static trm_status capture(const measuring *m, trm_choice_op op, trm_peer_way way, size_t bytes, trm_graph_exec **graph)
+/* Exchanges one after the other. */
+typedef struct chain {
+    const measuring *m;
+    trm_choice_op op;
+    trm_peer_way way;
+    size_t bytes;
+} chain;
+
+static trm_status enqueue_chain(void *user)
 {
-    trm_status status = TRM_OK;
-    char cause[512] = "";
-    *graph = NULL;
-    TRM_TRY(trm_stream_begin_capture(m->stream));
-    for (int32_t i = 0; i < CHAIN && status == TRM_OK; i++) {
-        status = enqueue(m, op, way, bytes, i);
+    const chain *c = user;
+    for (int32_t i = 0; i < CHAIN; i++) {
+        TRM_TRY(enqueue(c->m, c->op, c->way, c->bytes, i));
     }
-    if (status != TRM_OK) { /* ending the capture may fail too, and that is not the cause */
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
-    trm_status ended = trm_stream_end_capture(m->stream, graph);
-    return status != TRM_OK ? trm_fail(status, "%s", cause) : ended;
+    return TRM_OK;
 }
 
 /* One launch brings the ranks together, the next is timed. */
@@ -131,7 +132,8 @@ static trm_status measure_way(const measuring *m, trm_choice_op op, trm_peer_way
         }
         TRM_TRY(finish(m));
     } /* of the other ways nothing runs, and waits for a peer, before all ranks have captured it */
-    trm_status status = agree(m, capture(m, op, way, bytes, &graph), &all);
+    chain c = {m, op, way, bytes};
+    trm_status status = agree(m, trm_stream_capture(m->stream, enqueue_chain, &c, &graph), &all);
     for (int32_t r = 0; r < REPEATS && status == TRM_OK && all; r++) {
         status = time_chain(m, graph, &times[r]);
     }

@@ -119,22 +119,18 @@ trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_
     return trm_graph_exec_launch(exec, context->stream);
 }
 
+static trm_status enqueue(void *user)
+{
+    trm_context *context = user;
+    const trm_status status = trm_context_enqueue_again(context);
+    context->ran = context->ran && status == TRM_OK;
+    return status;
+}
+
 static trm_status capture(trm_context *context)
 {
     trm_graph_exec *exec = NULL;
-    TRM_TRY(trm_stream_begin_capture(context->stream));
-    trm_status status = trm_context_enqueue_again(context);
-    char cause[512] = "";
-    if (status != TRM_OK) { /* ending the capture will fail too, and that is not the cause */
-        strncpy(cause, trm_last_error(), sizeof(cause) - 1);
-    }
-    trm_status ended = trm_stream_end_capture(context->stream, &exec);
-    if (status != TRM_OK) {
-        trm_graph_exec_destroy(exec);
-        context->ran = false;
-        return trm_fail(status, "%s", cause);
-    }
-    TRM_TRY(ended);
+    TRM_TRY(trm_stream_capture(context->stream, enqueue, context, &exec));
     context->captured_at = context->shapings; /* a walk in parts is one more */
     return keep(context, exec);
 }

@@ -211,6 +211,22 @@ trm_status trm_stream_end_capture(trm_stream *stream, trm_graph_exec **exec)
     return stream->ops->stream_end_capture(stream, exec);
 }
 
+trm_status trm_stream_capture(trm_stream *stream, trm_status (*fn)(void *user), void *user, trm_graph_exec **exec)
+{
+    trm_graph_exec *made = NULL;
+    TRM_TRY(trm_stream_begin_capture(stream));
+    trm_held_error enqueued; /* the capture that it broke cannot be ended either, and that is not the cause */
+    trm_error_hold(fn(user), &enqueued);
+    const trm_status ended = trm_stream_end_capture(stream, &made);
+    if (enqueued.status != TRM_OK) {
+        trm_graph_exec_destroy(made);
+        return trm_error_give_back(&enqueued);
+    }
+    TRM_TRY(ended);
+    *exec = made;
+    return TRM_OK;
+}
+
 bool trm_stream_is_capturing(const trm_stream *stream)
 {
     return stream->ops->stream_is_capturing(stream);

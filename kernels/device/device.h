@@ -99,6 +99,8 @@ trm_status trm_event_elapsed_ms(trm_event *start, trm_event *end, float *millise
  * capturing is TRM_ERROR_UNSUPPORTED; callers run their steps directly. */
 trm_status trm_stream_begin_capture(trm_stream *stream);
 trm_status trm_stream_end_capture(trm_stream *stream, trm_graph_exec **exec);
+/* Both, around `fn`, which enqueues; if that fails, its cause is the failure. */
+trm_status trm_stream_capture(trm_stream *stream, trm_status (*fn)(void *user), void *user, trm_graph_exec **exec);
 bool trm_stream_is_capturing(const trm_stream *stream);
 trm_status trm_graph_exec_launch(trm_graph_exec *exec, trm_stream *stream);
 void trm_graph_exec_destroy(trm_graph_exec *exec);
