@@ -345,24 +345,6 @@ void trm_world_share_memory(const trm_world *world, trm_device_info *info, size_
     *reserve = info->memory_total / 20 / sharers;
 }
 
-trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicator, trm_world **world)
-{
-    trm_world *w = calloc(1, sizeof(*w));
-    if (w == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the world");
-    }
-    w->rank = w->local_rank = communicator->rank;
-    w->size = w->local_size = w->memory_sharers = communicator->size;
-    w->launcher = "none";
-    w->exchange = "auto";
-    w->device = device;
-    w->communicator = communicator;
-    w->deadline_seconds =
-        communicator->deadline_seconds > 0 ? communicator->deadline_seconds : DEFAULT_DEADLINE_SECONDS;
-    *world = w;
-    return TRM_OK;
-}
-
 void trm_world_close(trm_world *world)
 {
     if (world == NULL) {

@@ -49,9 +49,6 @@ typedef struct trm_launch {
  * contradict each other are TRM_ERROR_INVALID_ARGUMENT naming both. */
 trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *launch);
 
-/* A world of this process's own over given parts, for tests and tools; takes both over. */
-trm_status trm_world_from_parts(trm_device *device, trm_communicator *communicator, trm_world **world);
-
 /* The smallest of all ranks' values, each by itself, on every rank. Collective. */
 trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n);
 
