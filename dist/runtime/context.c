@@ -605,7 +605,7 @@ void trm_context_end_sample(trm_context *context)
     context->profiled_runs = 0;
 }
 
-TRM_CALL(trm_context_recorder(context), trm_context_set_profiling, (trm_context *context, bool on), (context, on))
+TRM_CALL(trm_context_recorder(context), trm_context_set_layer_timing, (trm_context *context, bool on), (context, on))
 {
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot profile: context is NULL");
@@ -634,7 +634,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_capture, (trm_context *c
     return TRM_OK;
 }
 
-TRM_CALL(trm_context_recorder(context), trm_context_set_profile, (trm_context *context, int32_t profile),
+TRM_CALL(trm_context_recorder(context), trm_context_set_optimization_profile, (trm_context *context, int32_t profile),
          (context, profile))
 {
     if (context == NULL || profile < -1 || profile >= context->engine->plan->n_profiles) {
@@ -646,7 +646,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_profile, (trm_context *c
     return TRM_OK;
 }
 
-void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user)
+void trm_context_layer_times(trm_context *context, trm_layer_time_fn fn, void *user)
 {
     const trm_network *network = context->engine->plan->network;
     for (int32_t i = 0; context->profiling && context->profiled_runs > 0 && i < network->n_layers; i++) {

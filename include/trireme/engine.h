@@ -24,7 +24,8 @@ typedef struct trm_context trm_context;
 
 /*
  * What an input (or a state) may be like in the runs of one optimization profile. Runs take dims that lie in one of the
- * engine's profiles, whichever (but trm_context_set_profile); memory and kernels are planned for all of them.
+ * engine's profiles, whichever (but trm_context_set_optimization_profile); memory and kernels are planned for all of
+ * them.
  *
  * max is the largest dims; min and opt, of as many dimensions or none (n = 0: not said), the smallest and the usual
  * ones. Memory is planned from all that are said: some networks need most of it for smaller inputs.
@@ -460,7 +461,7 @@ TRM_API trm_status trm_context_set_capture(trm_context *context, bool on);
  * min_values and max_values, between them. -1, as at first: dims may lie in any. Errors: INVALID_ARGUMENT (the plan has
  * no such profile).
  */
-TRM_API trm_status trm_context_set_profile(trm_context *context, int32_t profile);
+TRM_API trm_status trm_context_set_optimization_profile(trm_context *context, int32_t profile);
 
 /*
  * Runs the network at the shapes that its profiles name (min, opt, max; of the context's profile, if it is held to one)
@@ -509,15 +510,15 @@ TRM_API trm_status trm_context_times(const trm_context *context, trm_run_times *
 /* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run. A
  * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
 #define TRM_KERNEL_WAIT "weight_stream.wait"
-TRM_API trm_status trm_context_set_profiling(trm_context *context, bool on);
+TRM_API trm_status trm_context_set_layer_timing(trm_context *context, bool on);
 /* Bytes of weights that the last run copied, those that are packed as they are on their way; of loops in every pass
  * that it made. 0 before a run. */
 TRM_API size_t trm_context_streamed(const trm_context *context);
 /* Whether processors computed layers of the last run. */
 TRM_API bool trm_context_was_offloaded(const trm_context *context);
-typedef void (*trm_profile_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
-                               double mean_milliseconds, int64_t runs);
-TRM_API void trm_context_profile(trm_context *context, trm_profile_fn fn, void *user);
+typedef void (*trm_layer_time_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
+                                  double mean_milliseconds, int64_t runs);
+TRM_API void trm_context_layer_times(trm_context *context, trm_layer_time_fn fn, void *user);
 
 #ifdef __cplusplus
 }

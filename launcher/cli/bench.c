@@ -56,7 +56,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
     job_take_token(&c->job);
     if (c->profiles) {
         if (c->requests[request].n_generated == 1 && ++c->n_started == c->batch) { /* from here on steps only decode */
-            c->started = trm_context_set_profiling(trm_generator_context(c->job.generator), true);
+            c->started = trm_context_set_layer_timing(trm_generator_context(c->job.generator), true);
         }
         return c->started == TRM_OK;
     }
@@ -145,7 +145,7 @@ static trm_status profile(bench_command *c)
     bench_run run;
     trm_status status;
     if (profiles_prompts(c)) {
-        status = trm_context_set_profiling(context, true);
+        status = trm_context_set_layer_timing(context, true);
         status = status == TRM_OK ? run_once(c, 1, &run) : status;
     } else {
         c->profiles = true;
@@ -154,11 +154,11 @@ static trm_status profile(bench_command *c)
         status = status == TRM_OK ? c->started : status;
     }
     if (status == TRM_OK) {
-        trm_context_profile(context, add_profile_row, c);
+        trm_context_layer_times(context, add_profile_row, c);
         qsort(c->rows, (size_t)c->n_rows, sizeof(c->rows[0]), compare_rows);
         status = c->stalls.status;
     }
-    trm_status off = trm_context_set_profiling(context, false);
+    trm_status off = trm_context_set_layer_timing(context, false);
     return status != TRM_OK ? status : off;
 }
 

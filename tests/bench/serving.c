@@ -228,7 +228,7 @@ static void print_profile(bench *b)
 {
     b->n_kernels = 0;
     memset(b->kernels, 0, sizeof(b->kernels));
-    trm_context_profile(trm_generator_context(b->generator), add_kernel, b);
+    trm_context_layer_times(trm_generator_context(b->generator), add_kernel, b);
     for (int32_t i = 0; i < b->n_kernels; i++) {
         printf("  %9.3f ms a step  %s\n", b->kernels[i].milliseconds, b->kernels[i].name);
     }
@@ -366,7 +366,7 @@ static void run_case(bench *b, bool leads)
     b->looked_at = (looked_at){0};
     CHECK(trm_scheduler_create(b->generator, &options, &b->s));
     if (b->profile) {
-        CHECK(trm_context_set_profiling(trm_generator_context(b->generator), true));
+        CHECK(trm_context_set_layer_timing(trm_generator_context(b->generator), true));
     }
     if (leads) {
         run(b);

@@ -121,9 +121,9 @@ static void profile_prompt(bench *b, double percent)
 {
     profile p = {0};
     trm_context *context = trm_generator_context(b->generator);
-    bench_check(trm_context_set_profiling(context, true), "profiling");
+    bench_check(trm_context_set_layer_timing(context, true), "profiling");
     (void)generate(b, b->n_prompt, 1);
-    trm_context_profile(context, add_to_profile, &p);
+    trm_context_layer_times(context, add_to_profile, &p);
     if (trm_world_rank(b->world) == 0) {
         printf("prompt at %g %%: layers %.2f ms, waits %.2f ms:", percent, p.computed, p.waited);
         for (int32_t i = 0; i < MOST_WAITS && p.waits[i].layer != NULL; i++) {
@@ -137,7 +137,7 @@ static void profile_prompt(bench *b, double percent)
         }
         printf("\n");
     }
-    bench_check(trm_context_set_profiling(context, false), "profiling");
+    bench_check(trm_context_set_layer_timing(context, false), "profiling");
 }
 
 static void measure(bench *b, double percent)

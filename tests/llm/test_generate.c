@@ -245,17 +245,17 @@ static void profiling_changes_no_token(void **state)
     assert_ok(trm_generate(g, &request, 1, take, &plain, NULL));
     for (int32_t i = 0; i < 4; i++) {
         int64_t seen[2] = {0};
-        trm_context_profile(trm_generator_context(g), count_layer, seen);
+        trm_context_layer_times(trm_generator_context(g), count_layer, seen);
         assert_int_equal(seen[0], 0);
-        assert_ok(trm_context_set_profiling(trm_generator_context(g), i % 2 == 0));
+        assert_ok(trm_context_set_layer_timing(trm_generator_context(g), i % 2 == 0));
         t = (transcript){0};
         trm_generate_stats stats;
         assert_ok(trm_generate(g, &request, 1, take, &t, &stats));
         assert_same(&t, 0, &plain, 0);
-        trm_context_profile(trm_generator_context(g), count_layer, seen);
+        trm_context_layer_times(trm_generator_context(g), count_layer, seen);
         assert_int_equal(seen[0], i % 2 == 0 ? g->engine->plan->network->n_layers : 0);
         assert_int_equal(seen[1], i % 2 == 0 ? stats.steps : 0);
-        assert_ok(trm_context_set_profiling(trm_generator_context(g), false));
+        assert_ok(trm_context_set_layer_timing(trm_generator_context(g), false));
     }
     trm_generator_destroy(g);
 }

@@ -506,10 +506,10 @@ static void networks_and_contexts(void **state)
             }
         }
         int32_t offloaded = 0;
-        assert_ok(trm_context_set_profiling(contexts[0], true));
+        assert_ok(trm_context_set_layer_timing(contexts[0], true));
         start(contexts[0], 1, 2, 0);
         finish(contexts[0], 2, found);
-        trm_context_profile(contexts[0], note_kernel, &offloaded);
+        trm_context_layer_times(contexts[0], note_kernel, &offloaded);
         assert_int_equal(on_cuda() ? offloaded : info.offloaded_layers, info.offloaded_layers);
         for (int32_t i = 0; i < CONTEXTS; i++) {
             trm_context_destroy(contexts[i]);

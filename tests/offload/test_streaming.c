@@ -518,16 +518,16 @@ static void stalls_are_profiled(void **state)
     trm_generator_limits limits;
     trm_generator_get_limits(generator, &limits);
     trm_context *context = trm_generator_context(generator);
-    assert_ok(trm_context_set_profiling(context, true));
+    assert_ok(trm_context_set_layer_timing(context, true));
     (void)generate(generator);
     profiled p = {0};
-    trm_context_profile(context, count_layer, &p);
+    trm_context_layer_times(context, count_layer, &p);
     assert_true(p.milliseconds > 0);
     int32_t carried = generator->engine->plan->streaming->residency.n_carried;
     /* each of another layer, and the step for what the next one begins with */
     assert_int_equal(p.waits, limits.streaming.copies - carried + (carried > 0));
     assert_int_equal(p.layers - p.waits, generator->engine->plan->network->n_layers);
-    assert_ok(trm_context_set_profiling(context, false));
+    assert_ok(trm_context_set_layer_timing(context, false));
     trm_generator_destroy(generator);
 }
 

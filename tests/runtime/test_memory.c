@@ -145,7 +145,7 @@ static trm_status load_and_run(void *unused)
     TRM_TRY(build(&plan));
     TRM_TRY(trm_engine_create(plan, world, NULL, NULL, &engine)); /* takes the plan over */
     TRM_TRY_GOTO(status, trm_context_create(engine, &context), destroy);
-    TRM_TRY_GOTO(status, trm_context_set_profiling(context, true), destroy);
+    TRM_TRY_GOTO(status, trm_context_set_layer_timing(context, true), destroy);
     for (int32_t i = 0; i < trm_network_input_count(network); i++) {
         const trm_tensor *input = trm_network_input(network, i);
         trm_dims dims = trm_tensor_dims(input);

@@ -405,13 +405,13 @@ static void profiles_are_warmed_up(void **state)
     assert_ok(trm_context_warm_up(r.context));
     assert_int_equal(seen.n, sizeof(all) / sizeof(all[0]));
     assert_memory_equal(seen.sizes, all, sizeof(all));
-    assert_ok(trm_context_set_profile(r.context, 0));
+    assert_ok(trm_context_set_optimization_profile(r.context, 0));
     seen.n = 0;
     assert_ok(trm_context_warm_up(r.context));
     assert_int_equal(seen.n, 6);
     assert_memory_equal(seen.sizes, all, 6 * sizeof(all[0]));
     assert_ok(trm_context_set_debug(r.context, NULL, NULL));
-    assert_ok(trm_context_set_profile(r.context, -1));
+    assert_ok(trm_context_set_optimization_profile(r.context, -1));
     assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "is not set");
     set_floats(&r, "x", DIMS(5));
     assert_ok(trm_context_set_input(r.context, "times", DIMS(1), two));
@@ -472,22 +472,24 @@ static void runs_are_held_to_a_profile(void **state)
     open_run(&r, network, bounds, 2);
     set_floats(&r, "x", DIMS(11));
     for (int32_t profile = -1; profile < 2; profile++) {
-        assert_ok(trm_context_set_profile(r.context, profile));
+        assert_ok(trm_context_set_optimization_profile(r.context, profile));
         assert_ok(trm_context_run(r.context));
         assert_dims(&r, "y", DIMS(11), &data);
     }
-    assert_ok(trm_context_set_profile(r.context, 0));
+    assert_ok(trm_context_set_optimization_profile(r.context, 0));
     set_floats(&r, "x", DIMS(13));
     assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT,
                  "input x has 13 at dimension 0, expected 8 to 12 in profile 0");
-    assert_ok(trm_context_set_profile(r.context, 1));
+    assert_ok(trm_context_set_optimization_profile(r.context, 1));
     assert_ok(trm_context_run(r.context));
     set_floats(&r, "x", DIMS(9));
     assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "expected 10 to 40 in profile 1");
-    assert_fails(trm_context_set_profile(r.context, 2), TRM_ERROR_INVALID_ARGUMENT, "the plan does not have it");
-    assert_fails(trm_context_set_profile(r.context, -2), TRM_ERROR_INVALID_ARGUMENT, "cannot set profile -2");
-    assert_fails(trm_context_set_profile(NULL, 0), TRM_ERROR_INVALID_ARGUMENT, "NULL");
-    assert_ok(trm_context_set_profile(r.context, -1));
+    assert_fails(trm_context_set_optimization_profile(r.context, 2), TRM_ERROR_INVALID_ARGUMENT,
+                 "the plan does not have it");
+    assert_fails(trm_context_set_optimization_profile(r.context, -2), TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot set profile -2");
+    assert_fails(trm_context_set_optimization_profile(NULL, 0), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_ok(trm_context_set_optimization_profile(r.context, -1));
     assert_ok(trm_context_run(r.context));
     close_run(&r);
 }
@@ -510,19 +512,19 @@ static void values_are_held_to_a_profile(void **state)
     static const int64_t three[2] = {3, 4};
     open_run(&r, network, bounds, 2);
     set_floats(&r, "x", DIMS(3, 1));
-    assert_ok(trm_context_set_profile(r.context, 0));
+    assert_ok(trm_context_set_optimization_profile(r.context, 0));
     assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), three));
     assert_ok(trm_context_run(r.context));
     assert_dims(&r, "y", DIMS(9, 4), &data);
     assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), wide));
     assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT,
                  "element 0 of input shape is 12, expected 2 to 6 in profile 0");
-    assert_ok(trm_context_set_profile(r.context, 1));
+    assert_ok(trm_context_set_optimization_profile(r.context, 1));
     assert_ok(trm_context_run(r.context));
     assert_dims(&r, "y", DIMS(36, 2), &data);
     assert_ok(trm_context_set_input(r.context, "shape", DIMS(2), three));
     assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "expected 12 to 12 in profile 1");
-    assert_ok(trm_context_set_profile(r.context, -1));
+    assert_ok(trm_context_set_optimization_profile(r.context, -1));
     assert_ok(trm_context_run(r.context));
     close_run(&r);
 }

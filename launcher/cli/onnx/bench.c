@@ -234,12 +234,12 @@ static void take_layer(void *user, const char *layer, trm_layer_kind kind, const
 
 static trm_status profile(bench *b)
 {
-    TRM_TRY(trm_context_set_profiling(b->onnx.context, true));
+    TRM_TRY(trm_context_set_layer_timing(b->onnx.context, true));
     for (int i = 0; i < PROFILE_RUNS; i++) {
         TRM_TRY(trm_context_run(b->onnx.context));
     }
-    trm_context_profile(b->onnx.context, take_layer, b);
-    TRM_TRY(trm_context_set_profiling(b->onnx.context, false));
+    trm_context_layer_times(b->onnx.context, take_layer, b);
+    TRM_TRY(trm_context_set_layer_timing(b->onnx.context, false));
     if (b->lost) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the times of the layers");
     }
@@ -342,7 +342,8 @@ static trm_status add_streams(bench *b)
         TRM_TRY(trm_context_create(b->onnx.engine, &b->contexts[b->n_streams]));
     }
     for (int32_t i = 0; i < n; i++) {
-        TRM_TRY(trm_context_set_profile(b->contexts[i], (int32_t)settings_integer(b->onnx.all, SETTING_OPT_PROFILE)));
+        TRM_TRY(trm_context_set_optimization_profile(b->contexts[i],
+                                                     (int32_t)settings_integer(b->onnx.all, SETTING_OPT_PROFILE)));
         TRM_TRY(onnx_set_inputs(&b->onnx, b->contexts[i]));
         TRM_TRY(trm_context_set_capture(b->contexts[i], !settings_flag(b->onnx.all, SETTING_NO_CAPTURE)));
         TRM_TRY(trm_context_set_timing(b->contexts[i], b->transfers));

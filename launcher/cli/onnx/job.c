@@ -640,7 +640,8 @@ trm_status onnx_load(onnx_job *j)
     TRM_TRY(trm_world_all_ok(j->job.world, trm_context_create(j->engine, &j->context)));
     if (settings_text(j->all, SETTING_OPT_PROFILE) != NULL) {
         TRM_TRY(trm_world_all_ok(
-            j->job.world, trm_context_set_profile(j->context, (int32_t)settings_integer(j->all, SETTING_OPT_PROFILE))));
+            j->job.world,
+            trm_context_set_optimization_profile(j->context, (int32_t)settings_integer(j->all, SETTING_OPT_PROFILE))));
     }
     j->build_seconds = wall_seconds() - began;
     return TRM_OK;
