@@ -32,7 +32,7 @@ const char *trm_dtype_name(trm_dtype dtype)
 
 const char *trm_backend_name(trm_backend backend)
 {
-    return backend == TRM_BACKEND_CUDA ? "cuda" : "host";
+    return backend == TRM_BACKEND_CUDA ? "cuda" : backend == TRM_BACKEND_AUTO ? "auto" : "host";
 }
 
 #define KIND_NAME(kind, name) [TRM_LAYER_##kind] = #name,

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <trireme/system.h>
+
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/recorder.h"
 #include "base/unit.h"
 #include "graph/memory_plan.h"
@@ -29,17 +32,14 @@
 #define DEFAULT_DRAFT   7
 #define WARM_PROMPT     64 /* tokens of the prompt that warms up: more than products of a few rows take */
 
-static trm_status check_options(const trm_generator_options *options)
+/* The caller's options in the form of this version. */
+static trm_status read_options(const trm_generator_options *options, trm_generator_options *own)
 {
+    *own = TRM_GENERATOR_OPTIONS_INIT;
     if (options == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "generator options are NULL: use TRM_GENERATOR_OPTIONS_INIT");
     }
-    if (options->size != sizeof(*options)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "generator options have size %zu, expected %zu: use TRM_GENERATOR_OPTIONS_INIT", options->size,
-                 sizeof(*options));
-    }
-    return TRM_OK;
+    return trm_options_read("generator options", options, own);
 }
 
 /* While weights are on their way, twice the tokens cost nothing; more than there can be in all need no room. */
@@ -359,8 +359,7 @@ static trm_status warm_up(trm_generator *g)
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the warm-up");
     }
     static const int32_t token = 0;
-    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
-    static const trm_sampling_row choice = {.sampling = &greedy, .logprobs = -1};
+    static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
     status = trm_world_all_ok(g->world, status); /* the steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
         sequences[i] =
@@ -447,10 +446,15 @@ TRM_CALL(NULL, trm_generator_plan,
     if (model == NULL || build == NULL || plan == NULL || cache_tokens == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot plan a generator: model, build, plan or cache_tokens is NULL");
     }
-    TRM_TRY(check_options(options));
+    trm_generator_options own;
+    TRM_TRY(read_options(options, &own));
+    trm_build_options wanted = TRM_BUILD_OPTIONS_INIT;
+    TRM_TRY(trm_options_read("build options", build, &wanted));
+    wanted.backend = trm_system_backend(wanted.backend);
+    wanted.mesh = trm_mesh_resolve(&wanted.mesh, 1);
     trm_generator g = {.model = model};
     trm_plan *made;
-    TRM_TRY(plan_model(&g, options, build, &made));
+    TRM_TRY(plan_model(&g, &own, &wanted, &made));
     int64_t blocks = wanted_blocks(&g);
     trm_status status = trm_plan_set_state_blocks(made, blocks);
     if (status != TRM_OK) {
@@ -585,7 +589,10 @@ TRM_CALL(trm_world_recorder(world), trm_generator_create,
     if (model == NULL || world == NULL || generator == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a generator: model, world or generator is NULL");
     }
-    TRM_TRY(check_options(options));
+    trm_generator_options own;
+    TRM_TRY(read_options(options, &own));
+    own.mesh = trm_mesh_resolve(&own.mesh, world->size);
+    options = &own;
     trm_generator *g = calloc(1, sizeof(*g));
     trm_plan *plan = NULL;
     double began = trm_clock_seconds();

@@ -11,6 +11,17 @@
 
 #define MAX_BIAS (TRM_MAX_LOGIT_BIAS + TRM_MAX_BANNED)
 
+const trm_serving_sampling trm_sampling_greedy = {.base = {.top_p = 1.0f, .repetition_penalty = 1.0f},
+                                                  .typical_p = 1.0f};
+
+void trm_sampling_fill(trm_serving_sampling *sampling)
+{
+    trm_sampling *base = &sampling->base;
+    base->top_p = base->top_p == 0.0f ? 1.0f : base->top_p;
+    base->repetition_penalty = base->repetition_penalty == 0.0f ? 1.0f : base->repetition_penalty;
+    sampling->typical_p = sampling->typical_p == 0.0f ? 1.0f : sampling->typical_p;
+}
+
 /* Gives each part of a memory region its place; with `base` NULL only the size is of use. */
 static void *take(unsigned char *base, size_t *at, size_t size)
 {

@@ -36,6 +36,10 @@ typedef struct trm_sampling_row {
 } trm_sampling_row;
 #define TRM_MAX_BANNED (TRM_MAX_STOP_TOKENS + 8)
 
+extern const trm_serving_sampling trm_sampling_greedy;
+/* Puts the defaults in place of zeros that have no meaning of their own. */
+void trm_sampling_fill(trm_serving_sampling *sampling);
+
 typedef struct trm_sampler {
     trm_device *device;
     int64_t max_rows, slots, vocab, words;

@@ -436,8 +436,7 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
 trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
 {
     static const int32_t token = 0;
-    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
-    static const trm_sampling_row choice = {.sampling = &greedy, .logprobs = -1};
+    static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
     const int32_t block = 0;
     const trm_step_sequence sequence = {
         .tokens = &token, .n_tokens = 1, .blocks = &block, .choices = &choice, .n_choices = 1};

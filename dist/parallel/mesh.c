@@ -55,6 +55,18 @@ static trm_status parse_axis(const char *text, size_t length, bool *given, trm_m
     return TRM_OK;
 }
 
+trm_mesh trm_mesh_resolve(const trm_mesh *wanted, int32_t n_ranks)
+{
+    trm_mesh mesh = *wanted;
+    bool is_given = false;
+    for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
+        is_given = is_given || mesh.size[i] != 0;
+        mesh.size[i] = mesh.size[i] == 0 ? 1 : mesh.size[i];
+    }
+    mesh.size[TRM_AXIS_TP] = is_given ? mesh.size[TRM_AXIS_TP] : n_ranks;
+    return mesh;
+}
+
 TRM_CALL(NULL, trm_mesh_parse, (const char *text, int32_t world_size, trm_mesh *mesh), (text, world_size, mesh))
 {
     if (mesh == NULL) {

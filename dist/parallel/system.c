@@ -1,6 +1,6 @@
 /* The description of build, machine, GPUs and libraries. */
 #include <trireme/system.h>
-#include <trireme/trireme.h>
+#include <trireme/version.h>
 
 #include <mpi.h>
 #include <stdio.h>
@@ -25,6 +25,11 @@ const char *trm_version(void)
 int32_t trm_system_gpu_count(void)
 {
     return trm_device_cuda_count(NULL, 0);
+}
+
+trm_backend trm_system_backend(trm_backend wanted)
+{
+    return wanted != TRM_BACKEND_AUTO ? wanted : trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
 }
 
 static void describe_library(trm_system_fn fn, void *user, const char *name, const char *const *files, int32_t n_files,

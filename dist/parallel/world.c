@@ -8,11 +8,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <trireme/system.h>
+#include <trireme/version.h>
+
 #include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/recorder.h"
 #include "dist/parallel/bootstrap.h"
 #include "dist/parallel/topology.h"
@@ -69,10 +73,6 @@ static trm_status read_exchange(const char **exchange)
 
 static trm_status check_options(const trm_world_options *options)
 {
-    if (options->size != sizeof(*options)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world options have size %zu, expected %zu: use TRM_WORLD_OPTIONS_INIT",
-                 options->size, sizeof(*options));
-    }
     if (options->backend != TRM_BACKEND_HOST && options->backend != TRM_BACKEND_CUDA) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has backend %d", (int)options->backend);
     }
@@ -288,11 +288,13 @@ static trm_status open_parts(trm_world *world, trm_topology *topology, const trm
 
 TRM_CALL(NULL, trm_world_open, (const trm_world_options *options, trm_world **world), (options, world))
 {
-    const trm_world_options defaults = TRM_WORLD_OPTIONS_INIT;
-    options = options != NULL ? options : &defaults;
+    trm_world_options own = TRM_WORLD_OPTIONS_INIT;
     if (world == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot open a world: world is NULL");
     }
+    TRM_TRY(trm_options_read("world options", options, &own));
+    own.backend = trm_system_backend(own.backend);
+    options = &own;
     TRM_TRY(check_options(options));
     double deadline;
     const char *exchange;
@@ -398,6 +400,11 @@ void trm_world_set_recorder(trm_world *world, trm_recorder *recorder)
 trm_recorder *trm_world_recorder(const trm_world *world)
 {
     return world == NULL ? NULL : world->recorder;
+}
+
+trm_backend trm_world_backend(const trm_world *world)
+{
+    return trm_device_backend(world->device);
 }
 
 int32_t trm_world_rank(const trm_world *world)

@@ -37,6 +37,8 @@ int32_t trm_world_threads(const trm_world *world);
 
 /* Ranks of a mesh whose sizes have been checked. */
 int32_t trm_mesh_ranks(const trm_mesh *mesh);
+/* The mesh that an option asks for: sizes of 0 are 1; zeros alone put all n_ranks on tp. */
+trm_mesh trm_mesh_resolve(const trm_mesh *wanted, int32_t n_ranks);
 /* Of them, those that a partitioned network's tensors are spread over: runs of neighbours along tp or cp. */
 int32_t trm_mesh_tensor_ranks(const trm_mesh *mesh);
 

@@ -7,6 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/log.h"
 #include "base/recorder.h"
 #include "dist/plan/streaming_plan.h"
@@ -143,10 +144,6 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
 
 static trm_status check_options(const trm_build_options *options)
 {
-    if (options->size != sizeof(*options)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build options have size %zu, expected %zu: use TRM_BUILD_OPTIONS_INIT",
-                 options->size, sizeof(*options));
-    }
     if (options->backend != TRM_BACKEND_HOST && options->backend != TRM_BACKEND_CUDA) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "build has backend %d", (int)options->backend);
     }
@@ -167,6 +164,11 @@ TRM_CALL(NULL, trm_build, (const trm_network *network, const trm_build_options *
     if (network == NULL || options == NULL || plan == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build: network, options or plan is NULL");
     }
+    trm_build_options own = TRM_BUILD_OPTIONS_INIT;
+    TRM_TRY(trm_options_read("build options", options, &own));
+    own.backend = trm_system_backend(own.backend);
+    own.mesh = trm_mesh_resolve(&own.mesh, 1);
+    options = &own;
     TRM_TRY(check_options(options));
     TRM_TRY(trm_plan_check_bounds(network, options));
     trm_plan *made = calloc(1, sizeof(*made));

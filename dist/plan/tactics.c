@@ -16,6 +16,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/options.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/recorder.h"
@@ -321,14 +322,14 @@ destroy:
 TRM_CALL(trm_world_recorder(world), trm_plan_tune, (trm_plan *plan, trm_world *world, const trm_tune_options *options),
          (plan, world, options))
 {
-    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
-    options = options == NULL ? &usual : options;
+    trm_tune_options own = TRM_TUNE_OPTIONS_INIT;
+    TRM_TRY(trm_options_read("tune options", options, &own));
+    options = &own;
     if (plan == NULL || world == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune a plan: plan or world is NULL");
     }
-    if (options->size != sizeof(*options) || options->level < 0 || options->level > 5) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have size %zu and level %d, expected %zu and 0 to 5",
-                 options->size, options->level, sizeof(*options));
+    if (options->level < 0 || options->level > 5) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have level %d, expected 0 to 5", options->level);
     }
     trm_backend backend = trm_device_backend(world->device);
     if (plan->backend != backend) {

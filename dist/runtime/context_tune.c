@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/options.h"
 #include "base/log.h"
 #include "base/recorder.h"
 #include "dist/runtime/load.h"
@@ -105,9 +106,8 @@ static void await_weights(void *user, const char *problem, const trm_timing *tim
 
 static trm_status check(const trm_context *context, const trm_tune_options *options)
 {
-    if (options->size != sizeof(*options) || options->level < 0 || options->level > 5) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have size %zu and level %d, expected %zu and 0 to 5",
-                 options->size, options->level, sizeof(*options));
+    if (options->level < 0 || options->level > 5) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have level %d, expected 0 to 5", options->level);
     }
     TRM_TRY(trm_context_refuse_captured(context, "tune"));
     if (context->is_started) {
@@ -163,8 +163,9 @@ static trm_status choose_exchanges(trm_context *context, const trm_tune_options 
 TRM_CALL(trm_context_recorder(context), trm_context_tune, (trm_context *context, const trm_tune_options *options),
          (context, options))
 {
-    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
-    options = options == NULL ? &usual : options;
+    trm_tune_options own = TRM_TUNE_OPTIONS_INIT;
+    TRM_TRY(trm_options_read("tune options", options, &own));
+    options = &own;
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: context is NULL");
     }

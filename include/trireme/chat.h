@@ -39,9 +39,7 @@ typedef struct trm_chat_input {
 } trm_chat_input;
 
 #define TRM_CHAT_INPUT_INIT                                                                                            \
-    {                                                                                                                  \
-        sizeof(trm_chat_input), 0, 0, 0, true, 0                                                                       \
-    }
+    TRM_MAKE(trm_chat_input, TRM_SET(size, sizeof(trm_chat_input)) TRM_SET(add_generation_prompt, true))
 
 /* Renders: *text is NUL-terminated, *text_size without the NUL; release with trm_free. INVALID_ARGUMENT with the line
  * for what the template or its functions refuse ("conversation roles must alternate"), and for wrong JSON. */

@@ -50,7 +50,7 @@ typedef void (*trm_stage_fn)(void *user, const char *stage, const trm_network *n
 typedef struct trm_build_options {
     size_t size; /* sizeof(trm_build_options) */
     trm_backend backend;
-    trm_mesh mesh;
+    trm_mesh mesh; /* of zeros: one rank, as a build knows of no world */
     int32_t rank;
     const trm_shape_bound *bounds; /* [n_bounds]; every input or state with -1 dims needs one; of states, profile 0 */
     int32_t n_bounds;
@@ -72,9 +72,7 @@ typedef struct trm_build_options {
 #define TRM_MAX_AUX_STREAMS  8
 #define TRM_AUX_STREAMS_AUTO (-1)
 #define TRM_BUILD_OPTIONS_INIT                                                                                         \
-    {                                                                                                                  \
-        sizeof(trm_build_options), TRM_BACKEND_HOST, {{1, 1, 1, 1, 1}}, 0, NULL, 0, NULL, NULL, false, 0, false, 0     \
-    }
+    TRM_MAKE(trm_build_options, TRM_SET(size, sizeof(trm_build_options)) TRM_SET(backend, TRM_BACKEND_AUTO))
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
  * and may be destroyed afterwards. Makes the same decisions on every rank, without communication and without a device.
@@ -305,10 +303,7 @@ typedef struct trm_tune_options {
     trm_tune_progress_fn progress; /* may be NULL */
     void *progress_user;
 } trm_tune_options;
-#define TRM_TUNE_OPTIONS_INIT                                                                                          \
-    {                                                                                                                  \
-        sizeof(trm_tune_options), 3, NULL, NULL, NULL                                                                  \
-    }
+#define TRM_TUNE_OPTIONS_INIT TRM_MAKE(trm_tune_options, TRM_SET(size, sizeof(trm_tune_options)) TRM_SET(level, 3))
 
 /*
  * Tactics of a plan: timed before there is an engine, and kept in the plan and its file. Layers are timed one by one at

@@ -37,9 +37,9 @@ typedef struct trm_speculation {
 TRM_API trm_status trm_speculation_parse(const char *text, trm_speculation *speculation);
 
 typedef struct trm_generator_options {
-    size_t size;     /* sizeof(trm_generator_options) */
-    trm_dtype dtype; /* NONE: the weights' type on CUDA, f32 on the host */
-    trm_mesh mesh;
+    size_t size;              /* sizeof(trm_generator_options) */
+    trm_dtype dtype;          /* NONE: the weights' type on CUDA, f32 on the host */
+    trm_mesh mesh;            /* of zeros: all ranks of the world on tp */
     int64_t max_context;      /* tokens per sequence, prompt included; 0: the model's, as far as memory goes */
     int32_t max_sequences;    /* sequences in one step; 0: 1 */
     int32_t max_step_tokens;  /* tokens in one step, prompts are cut into such chunks; 0: 8192 on CUDA, up to 16384 with
@@ -61,12 +61,7 @@ typedef struct trm_generator_options {
                               tokens (see trm_model_build_network_with_cache) */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
-    {                                                                                                                  \
-        sizeof(trm_generator_options), TRM_DTYPE_NONE, {{1, 1, 1, 1, 1}}, 0, 0, 0, NULL, NULL, true, 0, NULL,          \
-            {TRM_WEIGHT_BUDGET_OFF, 0, 0, 0, TRM_WEIGHT_COMPRESSION_AUTO, TRM_WEIGHT_SHARING_AUTO,                     \
-             TRM_HOST_COMPUTE_OFF,  0},                                                                                \
-            {TRM_SPECULATION_OFF, 0}, false, false, TRM_DTYPE_NONE                                                     \
-    }
+    TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)) TRM_SET(tune, true))
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
  * must outlive the generator. Errors as for trm_build and trm_engine_create; OUT_OF_MEMORY records what is needed and
@@ -126,15 +121,12 @@ TRM_API trm_context *trm_generator_context(trm_generator *generator);
 typedef struct trm_sampling {
     float temperature;        /* 0: greedy */
     int32_t top_k;            /* 0: off */
-    float top_p;              /* 1: off */
+    float top_p;              /* 0 or 1: off */
     float min_p;              /* 0: off */
-    float repetition_penalty; /* 1: off */
+    float repetition_penalty; /* 0 or 1: off */
     uint64_t seed;
 } trm_sampling;
-#define TRM_SAMPLING_INIT                                                                                              \
-    {                                                                                                                  \
-        0.0f, 0, 1.0f, 0.0f, 1.0f, 0                                                                                   \
-    }
+#define TRM_SAMPLING_INIT TRM_MAKE(trm_sampling, TRM_SET(temperature, 0.0f)) /* greedy */
 
 typedef enum trm_finish {
     TRM_FINISH_NONE = 0,  /* still running */
@@ -149,13 +141,16 @@ typedef enum trm_finish {
 typedef struct trm_request {
     const int32_t *prompt; /* [n_prompt], n_prompt >= 1 */
     int64_t n_prompt;
-    int64_t max_tokens;
+    int64_t max_tokens; /* 0: as many as the context has room for; TRM_NO_TOKENS */
     trm_sampling sampling;
     bool ignore_eos;
     /* out */
     int64_t n_generated;
     trm_finish finish;
 } trm_request;
+#define TRM_NO_TOKENS (-1) /* of max_tokens: none at all */
+/* Greedy, to the end of the context. */
+#define TRM_REQUEST_INIT TRM_MAKE(trm_request, TRM_SET(max_tokens, 0))
 
 /* Called for every token as it comes but the end of sequence, from the calling thread, on every rank. Return false to
  * end this sequence: it must then return false on every rank. It must not call this generator. */

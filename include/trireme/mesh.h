@@ -28,8 +28,9 @@ typedef enum trm_axis {
     TRM_AXIS_COUNT
 } trm_axis;
 
+/* In options a size of 0 is 1, and a mesh of zeros alone is the usual one: all ranks on tp. */
 typedef struct trm_mesh {
-    int32_t size[TRM_AXIS_COUNT]; /* >= 1 each */
+    int32_t size[TRM_AXIS_COUNT]; /* >= 1 each in what the library gives */
 } trm_mesh;
 
 /* Reads "tp=2,pp=2"; axes not named have size 1. NULL or "" puts all `world_size` ranks on tp. Fails unless the
@@ -46,7 +47,7 @@ typedef struct trm_world trm_world;
 
 typedef struct trm_world_options {
     size_t size;             /* sizeof(trm_world_options) */
-    trm_backend backend;     /* where data will live; decides which communicator is made */
+    trm_backend backend;     /* where data will live; decides which communicator is made. All ranks have the same */
     int32_t device;          /* CUDA device index, or -1: local rank modulo the devices seen */
     int32_t threads;         /* host threads per rank; 0: the rank's share of this machine's CPUs */
     double deadline_seconds; /* for every collective and hand-shake; 0: 60 seconds, or TRIREME_DEADLINE */
@@ -58,9 +59,8 @@ typedef struct trm_world_options {
                                 even part of all memory; 0: all */
 } trm_world_options;
 #define TRM_WORLD_OPTIONS_INIT                                                                                         \
-    {                                                                                                                  \
-        sizeof(trm_world_options), TRM_BACKEND_HOST, -1, 0, 0.0, true, 0, 1, 0                                         \
-    }
+    TRM_MAKE(trm_world_options, TRM_SET(size, sizeof(trm_world_options)) TRM_SET(backend, TRM_BACKEND_AUTO)            \
+                                    TRM_SET(device, -1) TRM_SET(bind, true))
 
 /*
  * On CUDA, ranks of one host exchange small sums over each other's memory where they can, everything else over NCCL;
@@ -89,6 +89,8 @@ TRM_API trm_status trm_world_all_ok(trm_world *world, trm_status mine);
  * of its own; NULL: none. Not while another thread makes such a call. */
 TRM_API void trm_world_set_recorder(trm_world *world, trm_recorder *recorder);
 
+/* Where its data lives: what TRM_BACKEND_AUTO became. */
+TRM_API trm_backend trm_world_backend(const trm_world *world);
 TRM_API int32_t trm_world_rank(const trm_world *world);
 TRM_API int32_t trm_world_size(const trm_world *world);
 /* Its number among the ranks of its machine, behind those of earlier replicas. */

@@ -99,10 +99,7 @@ typedef struct trm_onnx_options {
     const trm_onnx_port_type *types; /* [n_types] */
     int32_t n_types;
 } trm_onnx_options;
-#define TRM_ONNX_OPTIONS_INIT                                                                                          \
-    {                                                                                                                  \
-        sizeof(trm_onnx_options), NULL, 0, NULL, 0, NULL, 0, 1, false, 0, NULL, 0                                      \
-    }
+#define TRM_ONNX_OPTIONS_INIT TRM_MAKE(trm_onnx_options, TRM_SET(size, sizeof(trm_onnx_options)))
 
 /*
  * Builds the network of the main graph. Its inputs and outputs have the model's names; a sequence becomes one tensor

@@ -60,9 +60,7 @@ typedef struct trm_scheduler_options {
     void *user;            /* of both */
 } trm_scheduler_options;
 #define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \
-    {                                                                                                                  \
-        sizeof(trm_scheduler_options), true, 0, 0, 0, NULL, NULL, NULL                                                 \
-    }
+    TRM_MAKE(trm_scheduler_options, TRM_SET(size, sizeof(trm_scheduler_options)) TRM_SET(prefix_cache, true))
 
 /* Collective. The generator's max_sequences sequences run at a time, its cache is the pool of blocks (see cache_tokens
  * of trm_generator_options). Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
@@ -79,7 +77,7 @@ typedef struct trm_logit_bias {
 
 typedef struct trm_serving_sampling {
     trm_sampling base;          /* temperature, top_k, top_p, min_p, repetition_penalty, seed */
-    float typical_p;            /* 1: off */
+    float typical_p;            /* 0 or 1: off */
     float presence_penalty;     /* 0: off */
     float frequency_penalty;    /* 0: off */
     const trm_logit_bias *bias; /* [n_bias], at most TRM_MAX_LOGIT_BIAS; copied */
@@ -124,11 +122,9 @@ typedef struct trm_serving_request {
                                 tokens; those of one client in the order in which they came */
 } trm_serving_request;
 #define TRM_SERVING_REQUEST_INIT                                                                                       \
-    {                                                                                                                  \
-        sizeof(trm_serving_request), 0, NULL, 0, 0, 16, 0,                                                             \
-            {{1.0f, 0, 1.0f, 0.0f, 1.0f, 0}, 1.0f, 0.0f, 0.0f, NULL, 0}, false, NULL, 0, 0, -1, -1, NULL, NULL,        \
-            TRM_EMBEDDING_NONE, 0                                                                                      \
-    }
+    TRM_MAKE(trm_serving_request,                                                                                      \
+             TRM_SET(size, sizeof(trm_serving_request)) TRM_SET(max_tokens, 16)                                        \
+                 TRM_SET(sampling.base.temperature, 1.0f) TRM_SET(logprobs, -1) TRM_SET(prompt_logprobs, -1))
 
 /*
  * Takes a request; its events come from trm_scheduler_step. n and best_of are requests of their own with other seeds

@@ -20,6 +20,19 @@ extern "C" {
 #define TRM_PRINTF(format_index, first_argument)
 #endif
 
+/* What the ..._INIT macros are made of: a value of a struct with some fields set, the others zero. */
+#ifdef __cplusplus
+#define TRM_SET(field, value) trm_made_.field = value;
+#define TRM_MAKE(type, fields)                                                                                         \
+    ([] {                                                                                                              \
+        type trm_made_ = type();                                                                                       \
+        fields return trm_made_;                                                                                       \
+    }())
+#else
+#define TRM_SET(field, value)  .field = value,
+#define TRM_MAKE(type, fields) ((type){fields})
+#endif
+
 typedef enum trm_status {
     TRM_OK = 0,
     TRM_ERROR_INTERNAL = 1,         /* a fault of this library or of the system it runs on */
@@ -42,7 +55,7 @@ TRM_API const char *trm_status_name(trm_status status);
  * until the next failing call on this thread. Empty string if nothing failed yet.
  */
 TRM_API const char *trm_last_error(void);
-/* Of its text with the zero behind it, at most. */
+/* Maximum size of an error message, including the terminating NUL. */
 #define TRM_CAUSE_SIZE 2048
 
 /* The process exit code that stands for a status: 0 ok, 1 failure, 2 usage, 3 bad model or

@@ -20,6 +20,9 @@ TRM_API void trm_system_describe(trm_system_fn fn, void *user);
 /* Number of GPUs that the CUDA backend of this build can use. */
 TRM_API int32_t trm_system_gpu_count(void);
 
+/* The backend that an option asks for: what TRM_BACKEND_AUTO stands for on this machine, any other as it is. */
+TRM_API trm_backend trm_system_backend(trm_backend wanted);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,11 +1,14 @@
 /*
  * Trireme: multi-GPU inference for large models. This header is the whole public API.
  *
- * Rules for all of it. Structs that begin with `size` are filled by their ..._INIT macro; another size is refused. What
- * a create, open or build call hands over belongs to the caller, who ends it with the destroy, close or fini call of
- * its name, which ignores NULL. Calls that return a trm_status set their results only when they succeed, and refuse
- * NULL objects with INVALID_ARGUMENT; calls that return something else must not be given NULL, where nothing else is
- * said. Strings and arrays given to a call are copied if they are needed after it.
+ * Rules for all of it. Option structs start from their ..._INIT macro. In them zero is the default, where the field
+ * says nothing else. Those that begin with `size` may get more fields at their end: programs compiled against older
+ * headers go on working, with the defaults of what they do not know, and newer ones work as long as they ask for
+ * nothing that the library lacks. Structs without a `size` keep their fields. What a create, open or build call hands
+ * over belongs to the caller, who ends it with the destroy, close or fini call of its name, which ignores NULL. Calls
+ * that return a trm_status set their results only when they succeed, and refuse NULL objects with INVALID_ARGUMENT;
+ * calls that return something else must not be given NULL, where nothing else is said. Strings and arrays given to a
+ * call are copied if they are needed after it.
  */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H
@@ -25,15 +28,6 @@
 #include <trireme/system.h>
 #include <trireme/tokenizer.h>
 #include <trireme/types.h>
+#include <trireme/version.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* "0.1.0" */
-TRM_API const char *trm_version(void);
-
-#ifdef __cplusplus
-}
-#endif
 #endif

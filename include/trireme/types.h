@@ -59,8 +59,13 @@ typedef struct trm_dims {
     int64_t d[TRM_MAX_DIMS];
 } trm_dims;
 
-typedef enum trm_backend { TRM_BACKEND_HOST = 0, TRM_BACKEND_CUDA = 1 } trm_backend;
+typedef enum trm_backend {
+    TRM_BACKEND_AUTO = -1, /* in options: CUDA where this machine has a GPU that this build can use, else HOST */
+    TRM_BACKEND_HOST = 0,
+    TRM_BACKEND_CUDA = 1
+} trm_backend;
 
+/* "auto", "host" or "cuda". */
 TRM_API const char *trm_backend_name(trm_backend backend);
 
 #ifdef __cplusplus

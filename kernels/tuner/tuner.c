@@ -1,6 +1,8 @@
 /* The timing cache: problems and their tactics in a table, read from and merged into a text file. */
 #include "kernels/tuner/tuner.h"
 
+#include <trireme/version.h>
+
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

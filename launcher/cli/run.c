@@ -176,6 +176,7 @@ static trm_status prepare_prompts(run_command *c)
 {
     const settings *all = c->all;
     bool stream = c->job.is_leader && c->n_prompts == 1 && !settings_flag(all, SETTING_JSON);
+    const int64_t max_tokens = settings_integer(all, SETTING_MAX_TOKENS);
     for (int32_t i = 0; i < c->n_prompts; i++) {
         prompt *p = &c->prompts[i];
         /* a chat template adds the special tokens itself */
@@ -189,7 +190,7 @@ static trm_status prepare_prompts(run_command *c)
         c->requests[i] =
             (trm_request){.prompt = p->tokens.ids,
                           .n_prompt = (int64_t)p->tokens.count,
-                          .max_tokens = settings_integer(all, SETTING_MAX_TOKENS),
+                          .max_tokens = max_tokens > 0 ? max_tokens : TRM_NO_TOKENS,
                           .sampling = {.temperature = (float)settings_number(all, SETTING_TEMPERATURE),
                                        .top_k = (int32_t)settings_integer(all, SETTING_TOP_K),
                                        .top_p = (float)settings_number(all, SETTING_TOP_P),

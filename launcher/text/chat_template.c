@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/recorder.h"
@@ -327,10 +328,14 @@ TRM_CALL(NULL, trm_chat_template_render,
          (const trm_chat_template *chat, const trm_chat_input *input, char **text, size_t *text_size),
          (chat, input, text, text_size))
 {
-    if (chat == NULL || input == NULL || input->size != sizeof(*input) || input->messages == NULL || text == NULL ||
-        text_size == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "trm_chat_template_render needs a template, an input made by "
-                                             "TRM_CHAT_INPUT_INIT with messages, and an output argument");
+    if (chat == NULL || input == NULL || text == NULL || text_size == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot render a chat: template, input, text or text_size is NULL");
+    }
+    trm_chat_input own = TRM_CHAT_INPUT_INIT;
+    TRM_TRY(trm_options_read("chat inputs", input, &own));
+    input = &own;
+    if (input->messages == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot render a chat: messages is NULL");
     }
     trm_jinja_run run;
     trm_bytes out = {0};

@@ -192,6 +192,7 @@ static void run_network(const trm_collective_params *params, trm_dims dims, cons
     assert_ok(trm_network_add_collective(network, "y", params, input, &output));
     assert_ok(trm_network_mark_output(network, output));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.rank = rank;
     assert_ok(trm_mesh_parse(NULL, n_ranks, &options.mesh));
     assert_ok(trm_build(network, &options, &plan));
@@ -297,6 +298,7 @@ static void test_build_refuses(void **state)
         assert_ok(trm_network_add_collective(network, "y", &cases[i].params, input, &output));
         assert_ok(trm_network_mark_output(network, output));
         trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+        options.backend = TRM_BACKEND_HOST;
         options.rank = rank;
         assert_ok(trm_mesh_parse(NULL, n_ranks, &options.mesh));
         assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, cases[i].cause);
@@ -317,6 +319,7 @@ static void test_engine_fails_on_all(void **state)
     assert_ok(trm_network_add_activation(network, "y", TRM_ACTIVATION_RELU, input, &output));
     assert_ok(trm_network_mark_output(network, output));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.rank = rank == n_ranks - 1 ? 0 : rank; /* the last rank makes a mistake */
     assert_ok(trm_mesh_parse(NULL, n_ranks, &options.mesh));
     if (n_ranks == 1) {
@@ -331,6 +334,7 @@ static void test_engine_fails_on_all(void **state)
 int main(void)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     if (trm_world_open(&options, &world) != TRM_OK) {
         fprintf(stderr, "cannot open the world: %s\n", trm_last_error());
         return 1;

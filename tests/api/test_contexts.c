@@ -30,6 +30,7 @@ static trm_engine *make_engine(void)
     assert_ok(trm_network_mark_output(network, p));
     const trm_shape_bound bound = {.tensor = "x", .max = {2, {ROWS, WIDTH}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.bounds = &bound;
     options.n_bounds = 1;
     trm_plan *plan;
@@ -197,6 +198,7 @@ static trm_engine *make_cached_engine(void)
     assert_ok(trm_network_add_layer(network, "out", &desc, in, TRM_ATTENTION_INPUT_COUNT, &out));
     assert_ok(trm_network_mark_output(network, out));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan;
     trm_engine *engine;
     assert_ok(trm_build(network, &options, &plan));

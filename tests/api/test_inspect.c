@@ -33,6 +33,7 @@ static trm_plan *make_plan(trm_mesh mesh, int32_t rank)
         {.tensor = "x \"in\"", .max = {2, {16, 3}}, .profile = 1},
     };
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan;
     options.mesh = mesh;
     options.rank = rank;
@@ -154,6 +155,7 @@ static void fused_layers_tell_their_steps(void **state)
     assert_ok(trm_network_add_activation(network, "c", TRM_ACTIVATION_RELU, b, &c));
     assert_ok(trm_network_mark_output(network, c));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);

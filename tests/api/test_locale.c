@@ -102,6 +102,7 @@ static void budgets_and_plans_keep_points(void **state)
     trm_plan *plan;
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    build.backend = TRM_BACKEND_HOST;
     int64_t cache_tokens;
     trm_json_document *document;
     (void)state;

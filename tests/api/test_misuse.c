@@ -36,6 +36,7 @@ static trm_plan *small_plan(trm_network *network)
 {
     const trm_shape_bound bound = {.tensor = "x", .max = {2, {8, 4}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.bounds = &bound;
     options.n_bounds = 1;
     trm_plan *plan;
@@ -194,6 +195,7 @@ static void test_odd_layers(void **state)
         trm_status marked = trm_network_mark_output(network, tensors[n - 1]);
         char *text = trm_network_to_text(network);
         trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+        options.backend = TRM_BACKEND_HOST;
         trm_plan *plan = NULL;
         if (marked == TRM_OK && trm_build(network, &options, &plan) != TRM_OK) {
             assert_string_not_equal(trm_last_error(), "");
@@ -223,6 +225,7 @@ static void test_build_refuses(void **state)
     trm_plan *plan = NULL;
     trm_shape_bound bounds[] = {{.tensor = "x", .max = {2, {8, 4}}}, {.tensor = "nobody", .max = {1, {8}}}};
     trm_build_options good = TRM_BUILD_OPTIONS_INIT, bad;
+    good.backend = TRM_BACKEND_HOST;
     good.bounds = bounds;
     good.n_bounds = 1;
     assert_fails(trm_build(NULL, &good, &plan), INVALID, "NULL");
@@ -260,8 +263,8 @@ static void test_build_refuses(void **state)
     assert_int_not_equal(trm_build(network, &good, &plan), TRM_OK);
     bounds[0].max = dims(2, 8, 4);
     bad = good;
-    bad.mesh = (trm_mesh){{0}};
-    assert_fails(trm_build(network, &bad, &plan), INVALID, "axis of size 0");
+    bad.mesh = (trm_mesh){{-1}};
+    assert_fails(trm_build(network, &bad, &plan), INVALID, "axis of size -1");
     bad = good;
     bad.rank = 1;
     assert_fails(trm_build(network, &bad, &plan), INVALID, "rank 1");
@@ -292,6 +295,7 @@ static void test_context_parallel_needs_ranks(void **state)
     static const trm_dims padded = {4, {1, 2, 8, 16}};
     trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_network *network;
     trm_tensor *inputs[3], *y;
     trm_plan *plan = NULL;
@@ -319,6 +323,7 @@ static void test_engine_refuses(void **state)
     trm_engine *engine = NULL;
     const trm_shape_bound bound = {.tensor = "x", .max = {2, {8, 4}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.bounds = &bound;
     options.n_bounds = 1;
     trm_plan *plan;
@@ -458,21 +463,21 @@ static void test_world_and_mesh_refuse(void **state)
     assert_fails(trm_world_open(&options, NULL), INVALID, "NULL");
     options.size--;
     assert_fails(trm_world_open(&options, &second), INVALID, "size");
-    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    options = TRM_WORLD_OPTIONS_INIT;
     options.backend = (trm_backend)9;
     assert_fails(trm_world_open(&options, &second), INVALID, "backend 9");
-    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    options = TRM_WORLD_OPTIONS_INIT;
     options.threads = -1;
     assert_fails(trm_world_open(&options, &second), INVALID, "-1 threads");
-    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    options = TRM_WORLD_OPTIONS_INIT;
     options.replica = options.replicas = 2;
     assert_fails(trm_world_open(&options, &second), INVALID, "replica 2 of 2");
     options.replica = -1;
     assert_fails(trm_world_open(&options, &second), INVALID, "replica -1 of 2");
-    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    options = TRM_WORLD_OPTIONS_INIT;
     options.deadline_seconds = -1;
     assert_fails(trm_world_open(&options, &second), INVALID, "deadline");
-    options = (trm_world_options)TRM_WORLD_OPTIONS_INIT;
+    options = TRM_WORLD_OPTIONS_INIT;
     setenv("TRIREME_EXCHANGE", "carrier pigeon", 1);
     assert_fails(trm_world_open(&options, &second), INVALID, "\"carrier pigeon\", expected auto, peer or nccl");
     unsetenv("TRIREME_EXCHANGE");
@@ -511,6 +516,7 @@ static void test_models_refuse(void **state)
     assert_fails(trm_model_build_network(model, TRM_I32, &network), INVALID, "i32");
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    build.backend = TRM_BACKEND_HOST;
     assert_fails(trm_generator_create(NULL, world, &options, &generator), INVALID, "NULL");
     assert_fails(trm_generator_create(model, NULL, &options, &generator), INVALID, "NULL");
     assert_fails(trm_generator_create(model, world, NULL, &generator), INVALID, "NULL");
@@ -521,17 +527,17 @@ static void test_models_refuse(void **state)
     assert_fails(trm_generator_plan(model, &options, &build, &plan, &tokens), INVALID, "size 3");
     options.size = 0;
     assert_fails(trm_generator_create(model, world, &options, &generator), INVALID, "size 0");
-    options = (trm_generator_options)TRM_GENERATOR_OPTIONS_INIT;
+    options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_sequences = -1;
     assert_fails(trm_generator_create(model, world, &options, &generator), INVALID, "negative");
-    options = (trm_generator_options)TRM_GENERATOR_OPTIONS_INIT;
+    options = TRM_GENERATOR_OPTIONS_INIT;
     options.mesh.size[TRM_AXIS_TP] = 2;
     assert_fails(trm_generator_create(model, world, &options, &generator), INVALID, "mesh of 2 ranks");
-    options = (trm_generator_options)TRM_GENERATOR_OPTIONS_INIT;
+    options = TRM_GENERATOR_OPTIONS_INIT;
     options.dtype = TRM_U8;
     assert_fails(trm_generator_create(model, world, &options, &generator), INVALID, "u8");
     assert_null(generator);
-    options = (trm_generator_options)TRM_GENERATOR_OPTIONS_INIT;
+    options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_context = 32;
     assert_ok(trm_generator_create(model, world, &options, &generator));
     trm_request request = {.n_prompt = 1, .max_tokens = 1, .sampling = TRM_SAMPLING_INIT};
@@ -604,6 +610,7 @@ static void test_error_record_is_per_thread(void **state)
 int main(void)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     if (trm_world_open(&options, &world) != TRM_OK) {
         return 1;
     }

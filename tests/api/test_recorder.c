@@ -30,6 +30,7 @@ static trm_engine *make_engine(void)
     assert_ok(trm_network_add_activation(network, "y", TRM_ACTIVATION_RELU, x, &y));
     assert_ok(trm_network_mark_output(network, y));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan;
     assert_ok(trm_build(network, &options, &plan));
     trm_network_destroy(network);

@@ -16,6 +16,7 @@ static trm_context *make_context(trm_engine **engine)
     assert_ok(trm_network_add_matmul(network, "y", x, x, NULL, true, &y));
     assert_ok(trm_network_mark_output(network, y));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.allow_tf32 = true;
     trm_plan *plan;
     assert_ok(trm_build(network, &options, &plan));

@@ -58,7 +58,7 @@ static bool take(void *user, int32_t request, int32_t token)
 static double generate(bench *b, int32_t n_prompt, int32_t n_tokens)
 {
     trm_request request = {.prompt = b->prompt, .n_prompt = n_prompt, .max_tokens = n_tokens, .ignore_eos = true};
-    request.sampling = (trm_sampling)TRM_SAMPLING_INIT;
+    request.sampling = TRM_SAMPLING_INIT;
     b->taken = 0;
     double began = bench_now();
     bench_check(trm_generate(b->generator, &request, 1, take, b, NULL), "generate");

@@ -25,6 +25,7 @@ static void test_layers(void **state)
 int main(void)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     if (trm_world_open(&options, &world) != TRM_OK) {
         fprintf(stderr, "cannot open the world: %s\n", trm_last_error());
         return 1;

@@ -254,7 +254,7 @@ static void test_options(void **state)
 
     static const float ones[] = {1, 1};
     const trm_onnx_fixed_value values[] = {{"w", TRM_F32, {2, {1, 2}}, ones}, {"x", TRM_F32, {2, {1, 2}}, ones}};
-    options = (trm_onnx_options)TRM_ONNX_OPTIONS_INIT;
+    options = TRM_ONNX_OPTIONS_INIT;
     options.values = values;
     options.n_values = 2;
     assert_ok(trm_onnx_build_network(opened, &options, &network));
@@ -263,7 +263,7 @@ static void test_options(void **state)
     trm_network_destroy(network);
 
     const trm_onnx_port_type types[] = {{"x", TRM_F16}, {"y", TRM_BF16}};
-    options = (trm_onnx_options)TRM_ONNX_OPTIONS_INIT;
+    options = TRM_ONNX_OPTIONS_INIT;
     options.types = types;
     options.n_types = 2;
     assert_ok(trm_onnx_build_network(opened, &options, &network));
@@ -280,8 +280,7 @@ static void test_options(void **state)
     options.types = types; /* of what is fixed there is none */
     assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "x cannot be of type");
     options.size = 3;
-    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
-                 "TRM_ONNX_OPTIONS_INIT");
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "_INIT");
     trm_onnx_close(opened);
 }
 

@@ -143,7 +143,7 @@ static void lanes_change_nothing(void **state)
         requests[0][i] = (trm_request){.prompt = books[i].ids,
                                        .n_prompt = prompt,
                                        .max_tokens = test_is_brief() ? 2 : 12,
-                                       .sampling = i % 2 == 0 ? (trm_sampling)TRM_SAMPLING_INIT : drawn};
+                                       .sampling = i % 2 == 0 ? TRM_SAMPLING_INIT : drawn};
         requests[1][i] = requests[0][i];
     }
     alone = in_lanes = (transcript){0};
@@ -190,7 +190,7 @@ static void generation_ends_where_it_should(void **state)
     assert_int_equal(psalm.finish, TRM_FINISH_CALLBACK);
     assert_int_equal(psalm.n_generated, 2);
 
-    psalm.max_tokens = 0;
+    psalm.max_tokens = TRM_NO_TOKENS;
     assert_ok(trm_generate(generator, &psalm, 1, take, &t, NULL));
     assert_int_equal(psalm.finish, TRM_FINISH_LENGTH);
     trm_generator_destroy(generator);
@@ -238,7 +238,7 @@ static void draws_follow_the_seed(void **state)
     assert_ok(trm_generate(generator, &request, 1, take, &first, NULL));
     /* the same request beside others */
     trm_request three[3] = {request, request, request};
-    three[0].sampling = (trm_sampling)TRM_SAMPLING_INIT;
+    three[0].sampling = TRM_SAMPLING_INIT;
     three[2].sampling.seed = 8;
     assert_ok(trm_generate(generator, three, 3, take, &second, NULL));
     assert_memory_equal(first.tokens[0], second.tokens[1], (size_t)n * sizeof(int32_t));

@@ -28,6 +28,7 @@ int main(void)
         cmocka_unit_test(split_networks_equal_transformers),
     };
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.threads = 1;
     if (trm_world_open(&options, &world) != TRM_OK) {
         print_error("%s\n", trm_last_error());

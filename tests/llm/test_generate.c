@@ -113,7 +113,7 @@ static void requests_for_nothing(void **state)
     t = (transcript){0};
     trm_request requests[6];
     for (int32_t i = 0; i < 6; i++) {
-        requests[i] = request_of(20, i % 3 == 2 ? 4 : 0);
+        requests[i] = request_of(20, i % 3 == 2 ? 4 : TRM_NO_TOKENS);
         requests[i].n_generated = 77;
     }
     assert_ok(trm_generate(g, requests, 6, take, &t, &stats));
@@ -122,6 +122,10 @@ static void requests_for_nothing(void **state)
         assert_int_equal(requests[i].finish, TRM_FINISH_LENGTH);
     }
     assert_int_equal(stats.prompt_tokens, 40); /* what was not run is not counted */
+    trm_request zeroed = {.prompt = requests[0].prompt, .n_prompt = 20, .ignore_eos = true};
+    assert_ok(trm_generate(g, &zeroed, 1, NULL, NULL, NULL)); /* greedy, to the end of the context */
+    assert_int_equal(zeroed.n_generated, 20);
+    assert_int_equal(zeroed.finish, TRM_FINISH_LENGTH);
     trm_generator_destroy(g);
 }
 

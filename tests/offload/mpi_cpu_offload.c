@@ -35,7 +35,7 @@ static tokens generate(trm_generator *generator)
         }
         requests[r] = (trm_request){
             .prompt = prompts[r], .n_prompt = r == 0 ? 4 : PROMPT, .max_tokens = TOKENS, .ignore_eos = true};
-        requests[r].sampling = (trm_sampling)TRM_SAMPLING_INIT;
+        requests[r].sampling = TRM_SAMPLING_INIT;
     }
     assert_ok(trm_generate(generator, &requests[0], 1, keep_token, &kept, NULL));
     kept = (tokens){0};

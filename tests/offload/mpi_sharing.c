@@ -32,7 +32,7 @@ static trm_status try_to_generate(trm_generator *generator, tokens *kept)
         prompt[i] = (i * 37 + 5) % 4000 + 2;
     }
     trm_request request = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = TOKENS, .ignore_eos = true};
-    request.sampling = (trm_sampling)TRM_SAMPLING_INIT;
+    request.sampling = TRM_SAMPLING_INIT;
     *kept = (tokens){0};
     return trm_generate(generator, &request, 1, keep_token, kept, NULL);
 }

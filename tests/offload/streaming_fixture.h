@@ -55,7 +55,7 @@ static inline tokens try_to_generate(trm_generator *generator, trm_status *statu
                                     .n_prompt = PROMPT,
                                     .max_tokens = test_is_brief() ? TOKENS / 2 : TOKENS,
                                     .ignore_eos = true};
-        requests[r].sampling = (trm_sampling)TRM_SAMPLING_INIT;
+        requests[r].sampling = TRM_SAMPLING_INIT;
         requests[r].sampling.temperature = 0.7f;
         requests[r].sampling.seed = 11 + (uint64_t)r;
     }

@@ -459,7 +459,8 @@ static void automatic_budgets_fit(void **state)
 {
     (void)state;
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
-    const trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    build.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     int64_t cache_tokens;
     options.weight_budget.kind = TRM_WEIGHT_BUDGET_AUTO;

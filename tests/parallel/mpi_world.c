@@ -82,6 +82,7 @@ static void test_all_reduce(void **state)
 int main(void)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     const char *ranks = getenv("OMPI_COMM_WORLD_SIZE");
     replica = ranks == NULL ? 1 : atoi(ranks) % 2;
     options.replica = replica;

@@ -381,6 +381,7 @@ static void says_what_it_cannot(void **state)
     trm_shape_bound bounds[] = {{.tensor = "x", .max = DIMS(8, 4, WIDTH), .min = DIMS(1, 4, WIDTH)},
                                 {.tensor = "counts", .max = DIMS(8, 4), .min = DIMS(1, 4)}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan;
     options.bounds = bounds;
     options.n_bounds = 2;

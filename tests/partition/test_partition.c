@@ -557,6 +557,7 @@ static void plans_know_the_passes_of_loops(void **unused)
     int32_t plain[3];
     for (int32_t i = 0; i < 3; i++) {
         trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+        options.backend = TRM_BACKEND_HOST;
         const trm_shape_bound bound = {.tensor = "n", .max_values = &trips[1], .opt_values = &trips[i % 2]};
         trm_plan *plan;
         options.mesh.size[TRM_AXIS_PP] = 2;

@@ -82,6 +82,7 @@ static size_t lane_sums_bytes(trm_model *model, trm_mesh mesh, const trm_communi
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_build_options build = TRM_BUILD_OPTIONS_INIT;
+    build.backend = TRM_BACKEND_HOST;
     trm_plan *plan;
     int64_t tokens;
     options.dtype = TRM_BF16;

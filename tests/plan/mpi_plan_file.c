@@ -36,6 +36,7 @@ static void run_from_file(const char *name, const char *mesh, bool embed, const 
     trm_context *context;
     trm_shape_bound bounds[TEST_GOLDEN_MAX_BOUNDS];
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     test_golden_open(name, &golden);
     assert_ok(trm_model_build_network(golden.model, TRM_F32, &network));
     assert_ok(trm_mesh_parse(mesh, trm_world_size(world), &options.mesh));
@@ -82,6 +83,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(models_run_from_plan_files)};
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.threads = 1;
     if (trm_world_open(&options, &world) != TRM_OK) {
         print_error("%s\n", trm_last_error());

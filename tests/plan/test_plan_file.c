@@ -72,6 +72,7 @@ static bool build_all(const trm_network *network, const trm_shape_bound *bounds,
                       int32_t ranks, trm_plan **plans)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     assert_ok(trm_mesh_parse(mesh, ranks, &options.mesh));
     options.bounds = bounds;
     options.n_bounds = n_bounds;

@@ -62,6 +62,7 @@ static void run_on(const char *mesh, int64_t every)
         {.tensor = "x", .max = DIMS(MOST / every * every, WIDTH), .min = DIMS(every, WIDTH)},
         {.tensor = "times", .max = DIMS(1), .max_values = &most}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.bounds = bounds;
     options.n_bounds = 2;
     options.rank = trm_world_rank(test_world);

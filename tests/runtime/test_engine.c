@@ -9,6 +9,7 @@ static trm_context *open_context(trm_network *network, trm_dims most, trm_engine
 {
     const trm_shape_bound bound = {.tensor = "x", .max = most};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     options.bounds = &bound;
     options.n_bounds = 1;
@@ -69,6 +70,7 @@ static void a_network_without_inputs(void **state)
     assert_ok(trm_network_add_elementwise(network, "y", TRM_ELEMENTWISE_MUL, a, c, &y));
     assert_ok(trm_network_mark_output(network, y));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
     assert_ok(trm_build(network, &options, &plan));
@@ -116,6 +118,7 @@ static void progress_reaches_its_total(void **state)
     assert_ok(trm_network_add_elementwise(network, "y", TRM_ELEMENTWISE_MUL, sum, b, &y));
     assert_ok(trm_network_mark_output(network, y));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     trm_engine *engine = NULL;
     progress p = {0};
@@ -144,6 +147,7 @@ static void plans_past_the_address_space(void **state)
     }
     trm_shape_bound bound = {.tensor = "x", .max = {1, {INT64_MAX / 4}}};
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.bounds = &bound;
     options.n_bounds = 1;
     trm_plan *plan = NULL;

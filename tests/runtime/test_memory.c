@@ -123,6 +123,7 @@ static void exhaust(scenario run, void *argument)
 static trm_status build(void *plan)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.bounds = bounds;
     options.n_bounds = test_golden_bounds(network, bounds);
     trm_plan *made = NULL;
@@ -210,6 +211,7 @@ static trm_status plan_alone(void *unused)
     (void)unused;
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_build_options for_rank = TRM_BUILD_OPTIONS_INIT;
+    for_rank.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     int64_t tokens;
     TRM_TRY(trm_generator_plan(golden.model, &options, &for_rank, &plan, &tokens));
@@ -409,6 +411,7 @@ static int open_all(void **state)
 {
     (void)state;
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     options.threads = 1;
     options.bind = false;
     assert_ok(trm_world_open(&options, &world));

@@ -99,6 +99,7 @@ static int open_threads(void **state)
 static trm_engine *open_engine(trm_context **context)
 {
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     const trm_shape_bound bound = {.tensor = "x", .max = DIMS(MOST_ROWS, FIRST_WIDTH)};
     trm_network *network = net_create();
     trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, FIRST_WIDTH));

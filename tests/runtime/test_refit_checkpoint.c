@@ -87,6 +87,7 @@ static void save(const char *folder, int32_t ranks, trm_plan_weights weights, co
     trm_plan *plans[2];
     trm_shape_bound bounds[TEST_GOLDEN_MAX_BOUNDS];
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     assert_ok(trm_model_open(folder, &model));
     assert_ok(trm_model_build_network(model, TRM_F32, &network));
     assert_true(network->n_deciding > 0);

@@ -536,6 +536,7 @@ static void bad_profiles(void **state)
     trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
     net_output(network, net_unary(network, "y", TRM_ACTIVATION_RELU, x));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     trm_shape_bound bound = {.tensor = "x", .max = DIMS(8, 4), .min = DIMS(9, 4)};
     options.bounds = &bound;
@@ -565,6 +566,7 @@ static void dimensions_of_one_name(void **state)
     assert_ok(trm_network_name_dim(network, x, 0, "n"));
     assert_ok(trm_network_name_dim(network, z, 0, "n"));
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
     trm_plan *plan = NULL;
     trm_shape_bound bounds[] = {{.tensor = "x", .max = DIMS(8, 4), .min = DIMS(2, 4)},
                                 {.tensor = "z", .max = DIMS(7, 2)},

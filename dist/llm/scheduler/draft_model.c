@@ -61,8 +61,7 @@ static int64_t missing(const trm_draft_model *d, const trm_draft_slot *w)
 
 int32_t trm_draft_model_fill(trm_draft_model *d, int32_t n)
 {
-    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
-    static const trm_sampling_row choice = {.sampling = &greedy, .logprobs = -1};
+    static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
     int32_t filled = 0, tokens = 0;
     bool behind = false; /* sequences that have a beginning to catch up with go first */
     for (int32_t i = 0; i < n; i++) {

@@ -25,7 +25,9 @@ static trm_serving_request order_of(const trm_request *request, int32_t index)
     order.id = (uint64_t)index;
     order.prompt = request->prompt;
     order.n_prompt = request->n_prompt;
-    order.max_tokens = request->max_tokens;
+    order.max_tokens = request->max_tokens == 0               ? INT64_MAX /* the context ends it */
+                       : request->max_tokens == TRM_NO_TOKENS ? 0
+                                                              : request->max_tokens;
     order.sampling.base = request->sampling;
     order.ignore_eos = request->ignore_eos;
     return order;
@@ -46,8 +48,8 @@ static trm_status submit(run *r, int32_t n)
     for (int32_t i = 0; i < n; i++) {
         trm_request *request = &r->requests[i];
         request->n_generated = 0;
-        request->finish = request->max_tokens == 0 ? TRM_FINISH_LENGTH : TRM_FINISH_NONE;
-        if (request->max_tokens > 0) {
+        request->finish = request->max_tokens == TRM_NO_TOKENS ? TRM_FINISH_LENGTH : TRM_FINISH_NONE;
+        if (request->max_tokens != TRM_NO_TOKENS) {
             const trm_serving_request order = order_of(request, i);
             TRM_TRY(trm_scheduler_submit(r->s, &order));
             r->stats.prompt_tokens += request->n_prompt;

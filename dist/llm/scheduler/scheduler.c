@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/recorder.h"
 
 #define DEFAULT_WAITING    1024
@@ -76,19 +77,19 @@ static trm_status check_sampling(const trm_generator *g, const trm_serving_reque
     const trm_serving_sampling *s = &r->sampling;
     const trm_sampling *b = &s->base;
     unsigned long long id = r->id;
-    if (!is_in(b->temperature, 0.0f, 1e6f) || b->top_k < 0 || !(b->top_p > 0.0f && b->top_p <= 1.0f) ||
-        !is_in(b->min_p, 0.0f, 1.0f) || !(s->typical_p > 0.0f && s->typical_p <= 1.0f)) {
+    if (!is_in(b->temperature, 0.0f, 1e6f) || b->top_k < 0 || !is_in(b->top_p, 0.0f, 1.0f) ||
+        !is_in(b->min_p, 0.0f, 1.0f) || !is_in(s->typical_p, 0.0f, 1.0f)) {
         TRM_FAIL(
             TRM_ERROR_INVALID_ARGUMENT,
             "request %llu has temperature %g, top_k %d, top_p %g, min_p %g, typical_p %g; expected temperature >= 0, "
-            "top_k >= 0, 0 < top_p <= 1, 0 <= min_p <= 1, 0 < typical_p <= 1",
+            "top_k >= 0, and of the others 0 to 1",
             id, (double)b->temperature, b->top_k, (double)b->top_p, (double)b->min_p, (double)s->typical_p);
     }
-    if (!(b->repetition_penalty > 0.0f && b->repetition_penalty <= 1e6f) ||
-        !is_in(s->presence_penalty, -100.0f, 100.0f) || !is_in(s->frequency_penalty, -100.0f, 100.0f)) {
+    if (!is_in(b->repetition_penalty, 0.0f, 1e6f) || !is_in(s->presence_penalty, -100.0f, 100.0f) ||
+        !is_in(s->frequency_penalty, -100.0f, 100.0f)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "request %llu has repetition_penalty %g, presence_penalty %g, frequency_penalty %g; expected "
-                 "repetition_penalty > 0 and the others between -100 and 100",
+                 "repetition_penalty >= 0 and the others between -100 and 100",
                  id, (double)b->repetition_penalty, (double)s->presence_penalty, (double)s->frequency_penalty);
     }
     if (s->n_bias < 0 || s->n_bias > TRM_MAX_LOGIT_BIAS || (s->n_bias > 0 && s->bias == NULL)) {
@@ -216,6 +217,7 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
         trm_ngram_draft_init(&made->lookup, made->tokens + most, most);
         trm_draft_record_init(&made->record);
     }
+    trm_sampling_fill(&made->request.sampling);
     made->request.sampling.n_bias = 0;
     for (int32_t i = 0; i < request->sampling.n_bias; i++) {
         add_bias(&made->request.sampling, bias_copy, &request->sampling.bias[i]);
@@ -241,10 +243,9 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_submit, (trm_scheduler *s, con
                  : s->ended                   ? "the scheduler has ended"
                                               : "this rank follows rank 0");
     }
-    if (request->size != sizeof(*request)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request has size %zu, expected %zu: use TRM_SERVING_REQUEST_INIT",
-                 request->size, sizeof(*request));
-    }
+    trm_serving_request own = TRM_SERVING_REQUEST_INIT;
+    TRM_TRY(trm_options_read("a serving request's fields", request, &own));
+    request = &own;
     TRM_TRY(trm_scheduler_check(s->g, request));
     if (trm_scheduler_find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is live already", (unsigned long long)request->id);
@@ -341,11 +342,6 @@ static trm_status allocate(trm_scheduler *s)
 
 static trm_status check_options(const trm_scheduler_options *options)
 {
-    if (options == NULL || options->size != sizeof(*options)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "scheduler options are NULL or have another size than %zu: use TRM_SCHEDULER_OPTIONS_INIT",
-                 sizeof(*options));
-    }
     if (options->step_tokens < 0 || options->prefill_chunk < 0 || options->max_waiting < 0 ||
         options->max_waiting > MOST_WAITING) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
@@ -420,10 +416,12 @@ TRM_CALL(trm_generator_recorder(generator), trm_scheduler_create,
          (trm_generator *generator, const trm_scheduler_options *options, trm_scheduler **scheduler),
          (generator, options, scheduler))
 {
-    if (generator == NULL || scheduler == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator or scheduler is NULL");
+    if (generator == NULL || options == NULL || scheduler == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot create a scheduler: generator, options or scheduler is NULL");
     }
-    return create(generator, options, true, scheduler);
+    trm_scheduler_options own = TRM_SCHEDULER_OPTIONS_INIT;
+    TRM_TRY(trm_options_read("scheduler options", options, &own));
+    return create(generator, &own, true, scheduler);
 }
 
 trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,

@@ -244,9 +244,8 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_follow, (trm_scheduler *s), (s
     if (s == NULL || s->g->world->rank == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot follow: %s", s == NULL ? "scheduler is NULL" : "rank 0 leads");
     }
-    static const trm_serving_sampling greedy = {.base = TRM_SAMPLING_INIT, .typical_p = 1.0f};
     for (int32_t i = 0; i < s->g->max_rows; i++) { /* rank 0 says what comes of it */
-        s->choices[i] = (trm_sampling_row){.sampling = &greedy, .logprobs = -1};
+        s->choices[i] = (trm_sampling_row){.sampling = &trm_sampling_greedy, .logprobs = -1};
     }
     for (;;) {
         TRM_TRY(receive(s));

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/recorder.h"
 
 #define MOST_ISSUES  1000
@@ -543,10 +544,6 @@ void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const
 
 static trm_status check_options(const trm_onnx_options *options)
 {
-    if (options->size != sizeof(trm_onnx_options)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "options of %zu bytes, expected %zu: use TRM_ONNX_OPTIONS_INIT",
-                 options->size, sizeof(trm_onnx_options));
-    }
     bool lists =
         (options->n_values == 0 || options->values != NULL) && (options->n_dims == 0 || options->dims != NULL) &&
         (options->n_inputs == 0 || options->inputs != NULL) && (options->n_types == 0 || options->types != NULL);
@@ -598,11 +595,12 @@ static trm_status check_issues(const trm_onnx *model)
 TRM_CALL(NULL, trm_onnx_build_network, (trm_onnx *model, const trm_onnx_options *options, trm_network **network),
          (model, options, network))
 {
-    trm_onnx_options defaults = TRM_ONNX_OPTIONS_INIT;
+    trm_onnx_options own = TRM_ONNX_OPTIONS_INIT;
     if (model == NULL || network == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a network: model or network is NULL");
     }
-    options = options == NULL ? &defaults : options;
+    TRM_TRY(trm_options_read("onnx options", options, &own));
+    options = &own;
     TRM_TRY(check_options(options));
     trm_arena_fini(&model->issue_arena);
     model->n_issues = 0;

@@ -103,7 +103,7 @@ trm_status job_backend(const settings *all, trm_backend *backend)
 {
     const char *text = settings_text(all, SETTING_BACKEND);
     if (strcmp(text, "auto") == 0) {
-        *backend = trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+        *backend = trm_system_backend(TRM_BACKEND_AUTO);
     } else if (strcmp(text, "cuda") == 0) {
         *backend = TRM_BACKEND_CUDA;
     } else if (strcmp(text, "host") == 0) {

@@ -124,7 +124,7 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
 {
     const api_request *asked = &ch->owner->request;
     size_t resumed = ch->tokens.size - ch->n_prompt;
-    *request = (trm_serving_request)TRM_SERVING_REQUEST_INIT;
+    *request = TRM_SERVING_REQUEST_INIT;
     request->id = ch->id;
     request->prompt = ch->tokens.data;
     request->n_prompt = (int64_t)ch->tokens.size;
