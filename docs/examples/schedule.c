@@ -113,7 +113,6 @@ int main(int argc, char **argv)
         return 2;
     }
     trm_world_options where = TRM_WORLD_OPTIONS_INIT;
-    where.backend = trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_scheduler_options how = TRM_SCHEDULER_OPTIONS_INIT;
     trm_generator_limits limits;

@@ -18,6 +18,7 @@
 #include <trireme/generate.h>
 #include <trireme/grammar.h>
 #include <trireme/layers.h>
+#include <trireme/llm.h>
 #include <trireme/mesh.h>
 #include <trireme/model.h>
 #include <trireme/network.h>
