@@ -23,12 +23,11 @@ typedef struct trm_engine trm_engine;
 typedef struct trm_context trm_context;
 
 /*
- * What an input (or a state) may be like in the runs of one optimization profile. Runs take dims that lie in one of the
- * engine's profiles, whichever (but trm_context_set_optimization_profile); memory and kernels are planned for all of
- * them.
+ * The dims of an input (or a state) in one optimization profile. The dims of a run must lie in one of the engine's
+ * profiles (trm_context_set_optimization_profile says which); memory and kernels are planned for all of them.
  *
- * max is the largest dims; min and opt, of as many dimensions or none (n = 0: not said), the smallest and the usual
- * ones. Memory is planned from all that are said: some networks need most of it for smaller inputs.
+ * max is the largest dims; min and opt are the smallest and the usual ones, or have n = 0 if they are not known. Memory
+ * is planned from all that are given: some networks need most of it for smaller inputs.
  *
  * For an input whose elements decide dims (a value input, layers.h, or what one is computed from), *_values are its
  * elements in the input's type, as many as the dims of the same name have. Without max_values they are not known until
@@ -141,9 +140,9 @@ TRM_API trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing
 /* The most rows (tokens of a step) of layers that processors compute. */
 #define TRM_HOST_COMPUTE_ROWS 8
 
-/* Whether processors compute layers whose weights do not stay, on the weights where they lie in host memory, while the
- * link brings those of others. In runs with few rows alone (decode steps of few sequences), where reading weights is
- * what takes the time. Their sums are rounded in another order than the device's, so that last bits may differ. */
+/* Whether the CPU runs some of the layers whose weights are not on the device, from host memory, while the weights of
+ * others are copied. Only in runs with few rows (decode steps of few sequences), whose time is that of reading weights.
+ * Sums are added in another order than on the device, so last bits may differ. */
 typedef enum trm_host_compute {
     TRM_HOST_COMPUTE_OFF = 0,
     TRM_HOST_COMPUTE_AUTO,   /* the layers with which a run takes least, by rates that are measured: not always the
@@ -287,13 +286,13 @@ TRM_API trm_status trm_plan_for_weights(const trm_plan *plan, trm_weight_fn fn, 
 typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
 
 /*
- * Tactics: on CUDA, which of several implementations does each layer, and which of a library's algorithms, is found by
- * timing them on the dims that are set. What is found holds for every context of the process; a timing cache file
- * keeps it for the next. One line of text per problem; files are merged when they are written.
+ * Tactics: on CUDA several implementations of a layer, and several algorithms of a library, are timed on the dims that
+ * are set, and the fastest is used. The choice holds for every context of the process; a timing cache file keeps it for
+ * the next process, one line of text per problem. Files are merged when they are written.
  *
- * level 0 times nothing: the first that a library proposes is taken. 1 takes what the cache knows and times nothing
- * else; 2, 3 and 4 time ever more proposals, 5 all of them. Returning false from `progress`, called before each layer,
- * ends it with TRM_ERROR_CANCELLED; what was timed is kept, in the file, too.
+ * level 0 times nothing and takes a library's first proposal; 1 takes what the cache knows and times nothing else; 2, 3
+ * and 4 time more and more proposals, 5 all of them. `progress` is called before each layer; if it returns false, the
+ * call ends with TRM_ERROR_CANCELLED and keeps what was timed, in the file too.
  */
 typedef bool (*trm_tune_progress_fn)(void *user, int32_t done, int32_t total, double seconds_left);
 typedef struct trm_tune_options {
@@ -385,32 +384,30 @@ TRM_API trm_status trm_context_output(trm_context *context, const char *name, tr
 TRM_API trm_status trm_context_start(trm_context *context);
 TRM_API trm_status trm_context_finish(trm_context *context);
 /*
- * The backend's stream of a context, a cudaStream_t on CUDA, NULL on the host: to order runs with other work by events,
- * and to make a run part of a CUDA graph of the caller:
+ * The stream that a context runs on: a cudaStream_t on CUDA, NULL on the host. With it a caller orders runs with other
+ * work by events, or makes a run part of a CUDA graph of its own:
  *
  *     trm_context_run(context);                                  // once, with the same dims and the same memory bound
  *     cudaStreamBeginCapture(trm_context_stream(context), mode); // any mode; or the stream waits for an event of one
  *     trm_context_start(context);                                // that is captured; no trm_context_finish
  *     cudaStreamEndCapture(trm_context_stream(context), &graph);
  *
- * Each launch of the graph, on any stream, is one run: it reads what was set by trm_context_set_input until then (with
- * the same dims, and the same elements of an input that decides dims), reads and writes memory that is bound, goes on
- * with the context's state, and writes outputs that are not bound to the memory that trm_context_output gives. An
- * allocator of outputs is asked once, while the run is captured. The caller orders launches, other runs of the context
- * and the setting of inputs after each other, and waits for the launches; over several ranks all capture, and launch in
- * the same order, and a lost rank is not looked for. A graph must not be launched any more when the context has been
- * destroyed or has run with other dims or other memory bound, or when its engine got another weight budget. A refit of
- * the engine is seen by it.
+ * Each launch of the graph, on any stream, is one run with the dims of the capture. It reads the inputs that were set
+ * last and the memory that is bound, continues from the context's state, and writes outputs that are not bound to the
+ * memory that trm_context_output gives. An output allocator is asked once, during the capture.
  *
- * trm_context_start refuses what cannot be captured before it has enqueued anything, so that the capture stays valid,
- * and may be ended, or go on without the run. UNSUPPORTED: dims or layers depend on what a run computes; weights are
- * read from files or brought together by ranks in every run, or stream in a network with loops or branches; processors
- * compute layers; debug tensors.
- * INVALID_ARGUMENT: no run of the same dims, bound inputs and deciding elements came before, or one is not finished; an
- * output is bound to less memory than it has bytes, or is not bound any more and no run before gave it host memory.
- * Calls that wait (trm_context_run, finish, reset and tune) are INVALID_ARGUMENT while the stream is captured, and
- * leave the capture as it is, too. After any other error what was captured is part of a run, or not valid: end the
- * capture and drop it.
+ * The caller keeps launches, other runs of the context and the setting of inputs in order, and waits for the launches.
+ * Several ranks all capture, and launch in the same order; a lost rank is not noticed. A graph is of no more use when
+ * the context is destroyed or runs with other dims or other bound memory, or when the engine's weight budget changes.
+ * It follows a refit of the engine.
+ *
+ * trm_context_start refuses what cannot be captured before it enqueues anything, so the capture stays valid:
+ *   UNSUPPORTED       dims or layers depend on what a run computes; weights are read from files or shared by ranks in
+ *                     every run, or stream in a network with loops or branches; the CPU runs layers; debug tensors
+ *   INVALID_ARGUMENT  no finished run had the same dims, bound inputs and deciding elements; an output is bound to too
+ *                     little memory, or is bound no longer and has no host memory yet
+ * Calls that wait (trm_context_run, finish, reset, tune) are INVALID_ARGUMENT during a capture and leave it valid too.
+ * After any other error end the capture and drop it.
  */
 TRM_API void *trm_context_stream(trm_context *context);
 
@@ -492,9 +489,9 @@ typedef bool (*trm_debug_fn)(void *user, const trm_debug_tensor *tensor);
 TRM_API trm_status trm_context_set_debug(trm_context *context, trm_debug_fn fn, void *user);
 
 /*
- * Where the time of a run goes, on the device's clock but for enqueueing: copies of inputs (none where they were not
- * set anew and runs are captured), layers, copies of outputs, and how long the calling thread took to start it all. Off
- * at first: the events take some microseconds. Of the last run that has finished; INVALID_ARGUMENT if there is none.
+ * The times of the last finished run: copies of inputs, layers and copies of outputs on the device's clock, and how
+ * long the calling thread took to enqueue them. Captured runs copy only inputs that were set again. Off at first, as
+ * the events take some microseconds. INVALID_ARGUMENT if no run has finished.
  */
 typedef struct trm_run_times {
     double upload_milliseconds, compute_milliseconds, download_milliseconds, enqueue_milliseconds;
@@ -502,8 +499,8 @@ typedef struct trm_run_times {
 TRM_API trm_status trm_context_set_timing(trm_context *context, bool on);
 TRM_API trm_status trm_context_times(const trm_context *context, trm_run_times *times);
 
-/* Per-layer time of the runs since profiling was switched on: one call of `fn` per layer in order; none before a run. A
- * layer whose weights stream has one more before it, with the time that was waited for them and TRM_KERNEL_WAIT. */
+/* Times each layer of the runs from now on; trm_context_layer_times then calls `fn` once per layer, in order. A layer
+ * whose weights stream has one more call before it, with the time it waited for them and TRM_KERNEL_WAIT. */
 #define TRM_KERNEL_WAIT "weight_stream.wait"
 TRM_API trm_status trm_context_set_layer_timing(trm_context *context, bool on);
 /* Bytes of weights that the last run copied, those that are packed as they are on their way; of loops in every pass
