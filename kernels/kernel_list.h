@@ -58,6 +58,9 @@ extern "C" {
     CUDA(NORM_MATMUL,             "norm_matmul",             TUNED,     norm_matmul)             \
     HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
     CUDA(DEQUANT_MATMUL,          "dequant_matmul",          TUNED,     dequant_matmul)          \
+    EACH(ROUTER,                  "router",                  PLAIN,     router)                  \
+    HOST(EXPERTS,                 "experts",                 PLAIN,     experts)                 \
+    CUDA(EXPERTS,                 "experts",                 WORKSPACE, experts)                 \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \
     EACH(SOFTMAX,                 "softmax",                 PLAIN,     softmax)                 \
     EACH(REDUCE,                  "reduce",                  PLAIN,     reduce)                  \

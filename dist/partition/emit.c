@@ -124,20 +124,23 @@ static void localize(const trm_emitter *e, const trm_layer *layer, const trm_str
     if (kind->localize == NULL) {
         return;
     }
-    const trm_sharding *first = trm_emitter_form(e, layer->inputs[0], strategy->inputs[0]);
+    const trm_tensor *rows = layer->inputs[kind->rows_of];
+    const trm_sharding *form = trm_emitter_form(e, rows, strategy->inputs[kind->rows_of]);
     int64_t first_row = 0, length;
-    if (first->kind == TRM_SPLIT && first->axis == 0 && layer->inputs[0]->dims.d[0] >= 0) {
-        trm_emitter_part_range(e, layer->inputs[0], first, &first_row, &length);
+    if (form->kind == TRM_SPLIT && form->axis == 0 && rows->dims.d[0] >= 0) {
+        trm_emitter_part_range(e, rows, form, &first_row, &length);
     }
     kind->localize(layer, trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]), first_row, desc);
 }
 
-/* The bias of a product in summands, and what a convolution adds, is in the first of them. */
+/* The bias of a product in summands, and what a convolution adds, is in the first of them; a part of one is each rank's
+ * own. */
 static bool leaves_out(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
 {
     const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
     bool is_added = (trm_kind_of(layer)->added >> input & 1) != 0;
-    return is_added && out->kind == TRM_PARTIAL && trm_emitter_part(e, out) > 0;
+    return is_added && out->kind == TRM_PARTIAL && trm_emitter_part(e, out) > 0 &&
+           trm_emitter_form(e, layer->inputs[input], strategy->inputs[input])->kind == TRM_REPLICATED;
 }
 
 /* A slice of keys or values; of what a transpose makes it is cut out before that. */

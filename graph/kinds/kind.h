@@ -54,15 +54,16 @@ typedef struct trm_kind {
         uint32_t values;
     } linear_if;
     bool (*is_linear)(const trm_layer *layer, uint32_t set);
-    uint32_t added; /* inputs that are added to a result of summands: the first summand alone has them */
+    uint32_t added; /* inputs that are added to a result of summands: where they are whole, the first alone has them */
     /* Whether zeros behind the end of the inputs in `split` become zeros behind the end of the output (NULL: no). */
     bool (*keeps_zero)(const trm_layer *layer, uint32_t split);
     /* Ways to run over `parts` ranks besides those that links and linear inputs give; where ranks share the batch. */
     trm_status (*shard)(const trm_layer *layer, int32_t parts, trm_way_taker *taker);
     trm_status (*shard_batch)(const trm_layer *layer, int32_t parts, trm_way_taker *taker);
     const int8_t *batch_inputs, *batch_outputs; /* axes of the batch, -1: none; NULL: as the links say */
-    /* What of the parameters depends on how the output lies, and on the first row that a rank has of the first input.
+    /* What of the parameters depends on how the output lies, and on the first row that a rank has of input `rows_of`.
      */
+    int32_t rows_of;
     void (*localize)(const trm_layer *layer, const trm_sharding *out, int64_t first_row, trm_layer_desc *desc);
 
     /* Cost. */

@@ -143,9 +143,9 @@ trm_status trm_moe_experts_check(const trm_moe_experts *p)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts layer of %d experts of width %d, %d of them per token",
                  (int)p->experts, (int)p->width, (int)p->k);
     }
-    if ((p->type != TRM_F16 && p->type != TRM_BF16) || p->x == NULL || p->ids == NULL || p->weights == NULL ||
-        p->gate_up == NULL || p->down == NULL || p->y == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts layer lacks an input, or its type is neither f16 nor bf16");
+    if (!is_float(p->type) || p->x == NULL || p->ids == NULL || p->weights == NULL || p->gate_up == NULL ||
+        p->down == NULL || p->y == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts layer lacks an input, or its type is none of f32, f16 and bf16");
     }
     if (p->format != TRM_MOE_HALVES && (p->gate_up_scale == NULL || p->down_scale == NULL)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "quantized experts lack scales");
@@ -217,7 +217,9 @@ static void find_hidden(const trm_moe_experts *p, int64_t expert, float weight, 
                             ? 0.0f
                             : scale * dot(&m, expert, gate, x) + bias_at(p, p->gate_up_bias, first + gate);
         const float exact = trm_moe_gated(p, g, u);
-        h[i] = p->type == TRM_F16 ? trm_f16_to_f32(trm_f32_to_f16(exact)) : trm_bf16_to_f32(trm_f32_to_bf16(exact));
+        h[i] = p->type == TRM_F32   ? exact
+               : p->type == TRM_F16 ? trm_f16_to_f32(trm_f32_to_f16(exact))
+                                    : trm_bf16_to_f32(trm_f32_to_bf16(exact));
     }
 }
 

@@ -681,6 +681,59 @@ static bool make_gather_elements(gen *g, trm_tensor *x)
     return true;
 }
 
+/* A router and its experts. Corrections far apart decide the choice, which the last bits of logits must not. */
+static bool make_mixture(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 2 || x->dims.d[1] < 1) {
+        return false;
+    }
+    const int64_t experts = 1 + below(g, 8), hidden = x->dims.d[1], width = 1 + below(g, 8);
+    trm_layer_desc router = {.kind = TRM_LAYER_ROUTER,
+                             .router = {.k = 1 + (int32_t)below(g, experts),
+                                        .scoring = (trm_router_scoring)below(g, TRM_ROUTER_SCORING_COUNT),
+                                        .renormalize = below(g, 2) == 0,
+                                        .scale = 0.5f}};
+    trm_layer_desc mixture = {.kind = TRM_LAYER_EXPERTS,
+                              .experts = {.activation = (trm_expert_activation)below(g, TRM_EXPERT_ACTIVATION_COUNT),
+                                          .interleaved = below(g, 2) == 0,
+                                          .weighted_input = below(g, 4) == 0,
+                                          .limit = below(g, 2) == 0 ? 0.5f : 0.0f,
+                                          .alpha = 1.7f}};
+    const int64_t halves = mixture.experts.activation == TRM_EXPERT_RELU2 ? 1 : 2;
+    float *order = calloc((size_t)experts, sizeof(*order));
+    assert_non_null(order);
+    for (int64_t i = 0; i < experts; i++) {
+        order[i] = 10.0f * (float)((i * 5 + experts) % 11);
+    }
+    trm_tensor *correction, *chosen[2], *outputs[1];
+    assert_ok(
+        trm_network_add_constant(g->network, "correction", TRM_F32, (trm_dims){1, {experts}}, order, &correction));
+    free(order);
+    const bool biased = below(g, 2) == 0;
+    trm_tensor *router_inputs[TRM_ROUTER_INPUT_COUNT] = {
+        x, constant(g, trm_dims2(experts, hidden), 1.0f / (float)hidden), NULL, correction, NULL};
+    assert_ok(trm_network_add_layer(g->network, "router", &router, router_inputs, TRM_ROUTER_INPUT_COUNT, chosen));
+    trm_dims gate_up = {4, {experts, halves, width, hidden}}, bias = {3, {experts, halves, width}};
+    if (mixture.experts.interleaved) {
+        gate_up = (trm_dims){4, {experts, width, halves, hidden}};
+        bias = (trm_dims){3, {experts, width, halves}};
+    }
+    trm_tensor *inputs[TRM_EXPERTS_INPUT_COUNT] = {x,
+                                                   chosen[0],
+                                                   chosen[1],
+                                                   constant(g, gate_up, 2.0f / (float)hidden),
+                                                   constant(g, trm_dims3(experts, hidden, width), 2.0f / (float)width),
+                                                   NULL,
+                                                   NULL,
+                                                   biased ? constant(g, bias, 0.2f) : NULL,
+                                                   biased ? constant(g, trm_dims2(experts, hidden), 0.2f) : NULL};
+    assert_ok(trm_network_add_layer(g->network, "experts", &mixture, inputs, TRM_EXPERTS_INPUT_COUNT, outputs));
+    if (g->n_pool < MAX_POOL) {
+        g->pool[g->n_pool++] = outputs[0];
+    }
+    return true;
+}
+
 /* ---- the network ------------------------------------------------------------------------------- */
 
 typedef bool (*maker)(gen *g, trm_tensor *x);
@@ -727,6 +780,8 @@ static const maker makers[] = {
     make_pool,
     make_group_norm,
     make_gather_elements,
+    make_mixture,
+    make_mixture,
 };
 
 static void add_input(gen *g, const char *name, trm_dtype dtype, trm_dims dims, trm_tensor **tensor)

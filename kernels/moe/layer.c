@@ -1,0 +1,138 @@
+/* ROUTER and EXPERTS layers as calls of their kernels. */
+#include "kernels/moe/layer.h"
+
+#include <math.h>
+
+_Static_assert((int)TRM_MOE_SQRT_SOFTPLUS == (int)TRM_ROUTER_SQRT_SOFTPLUS &&
+                   (int)TRM_MOE_RELU2 == (int)TRM_EXPERT_RELU2,
+               "the kernels' enums are those of the layers");
+
+static const trm_view *view_of(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs ? &call->inputs[i] : NULL;
+}
+
+static const void *data_of(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs ? call->inputs[i].data : NULL;
+}
+
+static bool is_vector(const trm_view *view, int64_t size)
+{
+    return view == NULL || view->dims.n == 0 ||
+           (view->dtype == TRM_F32 && view->dims.n == 1 && view->dims.d[0] == size);
+}
+
+bool trm_moe_router_of(const trm_kernel_call *call, trm_moe_router *router)
+{
+    const trm_router_params *p = &call->layer->router;
+    const trm_view *x = &call->inputs[TRM_ROUTER_X], *weight = &call->inputs[TRM_ROUTER_WEIGHT];
+    if (call->n_inputs < 2 || call->n_outputs != 2 || x->dims.n != 2 || weight->dims.n != 2 ||
+        weight->dims.d[1] != x->dims.d[1] || weight->dims.d[0] > TRM_MOE_MOST_EXPERTS || p->k > TRM_MOE_MOST_CHOSEN ||
+        !is_vector(view_of(call, TRM_ROUTER_BIAS), weight->dims.d[0]) ||
+        !is_vector(view_of(call, TRM_ROUTER_CORRECTION), weight->dims.d[0]) ||
+        !is_vector(view_of(call, TRM_ROUTER_EXPERT_SCALE), weight->dims.d[0])) {
+        return false;
+    }
+    *router = (trm_moe_router){.tokens = x->dims.d[0],
+                               .hidden = (int32_t)x->dims.d[1],
+                               .experts = (int32_t)weight->dims.d[0],
+                               .k = p->k,
+                               .x_type = x->dtype,
+                               .weight_type = weight->dtype,
+                               .scoring = (trm_moe_scoring)p->scoring,
+                               .groups = p->groups,
+                               .top_groups = p->top_groups,
+                               .group_sum = p->group_sum,
+                               .renormalize = p->renormalize,
+                               .epsilon = p->epsilon,
+                               .scale = p->scale == 0.0f ? 1.0f : p->scale,
+                               .x = x->data,
+                               .weight = weight->data,
+                               .bias = data_of(call, TRM_ROUTER_BIAS),
+                               .correction = data_of(call, TRM_ROUTER_CORRECTION),
+                               .expert_scale = data_of(call, TRM_ROUTER_EXPERT_SCALE),
+                               .ids = call->outputs[0].data,
+                               .weights = call->outputs[1].data};
+    return true;
+}
+
+static bool format_of(const trm_kernel_call *call, trm_moe_format *format)
+{
+    const trm_view *down = &call->inputs[TRM_EXPERTS_DOWN], *scale = view_of(call, TRM_EXPERTS_DOWN_SCALE);
+    switch (down->dtype) {
+    case TRM_U8:
+        *format = TRM_MOE_MXFP4;
+        return true;
+    case TRM_F8E4M3:
+        *format = scale->dims.d[2] == 1 && down->dims.d[2] > 128 ? TRM_MOE_F8_ROWS : TRM_MOE_F8_BLOCKS;
+        return true;
+    default:
+        *format = TRM_MOE_HALVES;
+        return down->dtype == call->inputs[TRM_EXPERTS_X].dtype;
+    }
+}
+
+bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
+{
+    const trm_experts_params *p = &call->layer->experts;
+    const trm_view *x = &call->inputs[TRM_EXPERTS_X], *ids = &call->inputs[TRM_EXPERTS_IDS];
+    const trm_view *gate_up = &call->inputs[TRM_EXPERTS_GATE_UP], *down = &call->inputs[TRM_EXPERTS_DOWN];
+    trm_moe_format format;
+    if (call->n_inputs < 5 || call->n_outputs != 1 || x->dims.n != 2 || ids->dims.n != 2 || gate_up->dims.n != 4 ||
+        down->dims.n != 3 || ids->dims.d[1] > TRM_MOE_MOST_CHOSEN || !format_of(call, &format)) {
+        return false;
+    }
+    const uint32_t weights = 1u << TRM_EXPERTS_GATE_UP | 1u << TRM_EXPERTS_DOWN;
+    *experts = (trm_moe_experts){.tokens = x->dims.d[0],
+                                 .hidden = (int32_t)x->dims.d[1],
+                                 .width = (int32_t)(down->dims.d[2] * (format == TRM_MOE_MXFP4 ? 2 : 1)),
+                                 .experts = (int32_t)down->dims.d[0],
+                                 .first = (int32_t)p->first,
+                                 .k = (int32_t)ids->dims.d[1],
+                                 .type = x->dtype,
+                                 .format = format,
+                                 .activation = (trm_moe_activation)p->activation,
+                                 .limit = p->limit > 0.0f ? p->limit : INFINITY,
+                                 .alpha = p->alpha,
+                                 .interleaved = p->interleaved,
+                                 .weighted_input = p->weighted_input,
+                                 .constant_weights = (call->constants & weights) == weights,
+                                 .x = x->data,
+                                 .ids = ids->data,
+                                 .weights = call->inputs[TRM_EXPERTS_WEIGHTS].data,
+                                 .gate_up = gate_up->data,
+                                 .gate_up_scale = data_of(call, TRM_EXPERTS_GATE_UP_SCALE),
+                                 .gate_up_bias = data_of(call, TRM_EXPERTS_GATE_UP_BIAS),
+                                 .down = down->data,
+                                 .down_scale = data_of(call, TRM_EXPERTS_DOWN_SCALE),
+                                 .down_bias = data_of(call, TRM_EXPERTS_DOWN_BIAS),
+                                 .y = call->outputs[0].data};
+    return true;
+}
+
+/* ---- host ------------------------------------------------------------------------------------------- */
+
+bool trm_host_router_accepts(const trm_kernel_call *call)
+{
+    trm_moe_router router;
+    return trm_moe_router_of(call, &router);
+}
+
+trm_status trm_host_router_run(const trm_kernel_call *call)
+{
+    trm_moe_router router;
+    return trm_moe_router_of(call, &router) && router.tokens > 0 ? trm_moe_router_host(&router) : TRM_OK;
+}
+
+bool trm_host_experts_accepts(const trm_kernel_call *call)
+{
+    trm_moe_experts experts;
+    return trm_moe_experts_of(call, &experts);
+}
+
+trm_status trm_host_experts_run(const trm_kernel_call *call)
+{
+    trm_moe_experts experts;
+    return trm_moe_experts_of(call, &experts) && experts.tokens > 0 ? trm_moe_experts_host(&experts) : TRM_OK;
+}
