@@ -58,8 +58,14 @@ typedef struct trm_hf_names {
     const char *gate_up;   /* fused, gate first; then gate and up are NULL */
     const char *gate, *up; /* without a gate only `up` */
     const char *down;
-    const char *xielu; /* module of the parameters of xIELU, which is the activation then */
-    const char *attention_norm, *attention_post_norm; /* before attention; on its output */
+    const char *xielu;               /* module of the parameters of xIELU, which is the activation then */
+    const char *router, *correction; /* of a mixture of experts; the latter a whole name */
+    const char *experts;             /* followed by ".<e>.", or by the two below */
+    const char *expert_gate, *expert_up, *expert_down; /* of one expert */
+    const char *experts_gate_up, *experts_down;        /* of all experts, whole names: [E, 2I, H] and [E, H, I] */
+    const char *shared_gate, *shared_up, *shared_down; /* experts that every token has */
+    const char *shared_router;                         /* their weight: sigmoid of one logit */
+    const char *attention_norm, *attention_post_norm;  /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
     const char *final_norm; /* after the root */
     const char *heads[2];   /* whole name of the output projection; the first one found */
@@ -67,6 +73,20 @@ typedef struct trm_hf_names {
 } trm_hf_names;
 
 typedef struct trm_hf_family trm_hf_family;
+
+/* The mixture of experts of a model; experts 0: there is none. */
+typedef struct trm_hf_moe {
+    int64_t experts, width;   /* of the routed ones */
+    int64_t shared_width;     /* of the experts that every token has, as one MLP; 0: none */
+    bool *dense;              /* [layers] with an ordinary MLP; NULL: none */
+    trm_router_params router; /* k, scoring, ... */
+    bool router_f32;          /* its weight stays in f32 */
+    bool router_bias, correction;
+    trm_expert_activation activation;
+    bool expert_bias;
+    double limit, alpha; /* trm_experts_params */
+    bool weighted_input;
+} trm_hf_moe;
 
 #define TRM_HF_MAX_EOS 8
 
@@ -107,6 +127,8 @@ typedef struct trm_hf_config {
     trm_activation activation;
     bool squared;           /* what the activation gives is squared */
     bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
+
+    trm_hf_moe moe;
 
     trm_hf_quantization quantization; /* of linear layers */
 
@@ -174,6 +196,10 @@ trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config
 trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern);
 /* layer_types, which go before that; then checks that there is a window where a layer wants one. */
 trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *config);
+
+/* Layers with an ordinary MLP, of a mixture of experts: those that `is_dense` says. */
+trm_status trm_hf_set_dense_layers(const trm_hf_reader *reader, trm_hf_config *config,
+                                   bool (*is_dense)(int64_t layer, const void *user), const void *user);
 
 /* Refuses a key whose value is true: features this library does not have. */
 trm_status trm_hf_refuse(const trm_hf_reader *reader, const char *key);

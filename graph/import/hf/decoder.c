@@ -139,7 +139,7 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
         if (names->mlp_norm != NULL) {
             TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
         }
-        TRM_TRY(trm_hf_add_mlp(d, normed, &mixed));
+        TRM_TRY(trm_hf_add_mlp(d, layer, normed, &mixed));
         TRM_TRY(trm_hf_add_sum(d, "branches", mixed, attended, &mixed));
         return trm_hf_add_sum(d, "residual", x, mixed, output);
     }
@@ -148,7 +148,7 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     if (names->mlp_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
     }
-    TRM_TRY(trm_hf_add_mlp(d, normed, &mixed));
+    TRM_TRY(trm_hf_add_mlp(d, layer, normed, &mixed));
     if (names->mlp_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->mlp_post_norm, c->hidden, mixed, &mixed));
     }

@@ -36,3 +36,35 @@ trm_status trm_hf_read_attention_bias(const trm_hf_reader *reader, trm_hf_config
     config->o_bias = config->qkv_bias;
     return TRM_OK;
 }
+
+trm_status trm_hf_set_dense_layers(const trm_hf_reader *reader, trm_hf_config *config,
+                                   bool (*is_dense)(int64_t layer, const void *user), const void *user)
+{
+    config->moe.dense = trm_arena_array(reader->arena, (size_t)config->layers, sizeof(*config->moe.dense));
+    if (config->moe.dense == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for %lld layers", (long long)config->layers);
+    }
+    for (int64_t i = 0; i < config->layers; i++) {
+        config->moe.dense[i] = is_dense(i, user);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_hf_check_moe(const trm_hf_config *config)
+{
+    const trm_hf_moe *moe = &config->moe;
+    const trm_router_params *router = &moe->router;
+    if (router->k > moe->experts) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: a token takes %d of %lld experts, expected at most all of them",
+                 (int)router->k, (long long)moe->experts);
+    }
+    if (router->groups > 1 &&
+        (moe->experts % router->groups != 0 || router->top_groups < 1 || router->top_groups > router->groups ||
+         moe->experts / router->groups * router->top_groups < router->k)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: n_group is %d and topk_group %d, expected groups that divide %lld experts and have "
+                 "the %d of a token",
+                 (int)router->groups, (int)router->top_groups, (long long)moe->experts, (int)router->k);
+    }
+    return TRM_OK;
+}

@@ -35,7 +35,10 @@
     X(glm4)                                                                                                            \
     X(ernie4_5)                                                                                                        \
     X(apertus)                                                                                                         \
-    X(hunyuan_v1_dense)
+    X(hunyuan_v1_dense)                                                                                                \
+    X(mixtral)                                                                                                         \
+    X(qwen2_moe)                                                                                                       \
+    X(qwen3_moe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
@@ -54,12 +57,17 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
     .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj", .o = "self_attn.o_proj"
 #define TRM_HF_QK_NORM_NAMES .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
 #define TRM_HF_MLP_NAMES     .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
-#define TRM_HF_NORM_NAMES    .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
+#define TRM_HF_EXPERT_NAMES                                                                                            \
+    .router = "mlp.gate", .experts = "mlp.experts", .expert_gate = "gate_proj", .expert_up = "up_proj",                \
+    .expert_down = "down_proj", .experts_gate_up = "mlp.experts.gate_up_proj", .experts_down = "mlp.experts.down_proj"
+#define TRM_HF_NORM_NAMES .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
 #define TRM_HF_POST_NORM_NAMES                                                                                         \
     .attention_post_norm = "post_attention_layernorm", .mlp_post_norm = "post_feedforward_layernorm"
 
 /* What Llama and many others read: sizes, hidden_act (silu), rms_norm_eps, rope. */
 trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config);
+/* Refuses sizes of a mixture of experts that do not fit together. */
+trm_status trm_hf_check_moe(const trm_hf_config *config);
 /* attention_bias, for all four projections. */
 trm_status trm_hf_read_attention_bias(const trm_hf_reader *reader, trm_hf_config *config);
 

@@ -3,6 +3,8 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "kernels/kernel.h"
@@ -67,43 +69,74 @@ static trm_status add_xielu(trm_hf_decoder *d, trm_tensor *x, trm_tensor **outpu
     return trm_hf_add_sum(d, "mlp.activation", *output, linear, output);
 }
 
-static trm_status add_activation(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
+static trm_status add_activation(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
     if (d->names->xielu != NULL) {
         return add_xielu(d, x, output);
     }
     trm_layer_desc unary = {.kind = TRM_LAYER_UNARY, .unary = {TRM_UNARY_ACTIVATION, c->activation, 0.0f, 0.0f}};
-    TRM_TRY(trm_hf_add_layer(d, "mlp.activation", "", &unary, &x, 1, output));
+    TRM_TRY(trm_hf_add_layer(d, part, "", &unary, &x, 1, output));
     return c->squared ? trm_hf_add_product(d, "mlp.squared", *output, *output, output) : TRM_OK;
 }
 
-trm_status trm_hf_add_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
+/* What the activation makes of gate and up, or of up alone. `part` begins the names of its layers. */
+static trm_status add_inner(trm_hf_decoder *d, const char *part, trm_tensor *gate, trm_tensor *up, trm_tensor **inner)
+{
+    const trm_hf_config *c = d->config;
+    char text[64];
+    snprintf(text, sizeof(text), "%s.activation", part);
+    if (gate != NULL && !c->squared) {
+        trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {c->activation}};
+        return trm_hf_add_layer(d, text, "", &glu, (trm_tensor *[]){gate, up}, 2, inner);
+    }
+    TRM_TRY(add_activation(d, text, gate != NULL ? gate : up, inner));
+    snprintf(text, sizeof(text), "%s.gated", part);
+    return gate != NULL ? trm_hf_add_product(d, text, *inner, up, inner) : TRM_OK;
+}
+
+trm_status trm_hf_add_plain_mlp(trm_hf_decoder *d, const char *gate, const char *up, const char *down, int64_t width,
+                                trm_tensor *x, trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    char part[64];
+    snprintf(part, sizeof(part), "%.*s", (int)strcspn(down, "."), down); /* "mlp" */
+    if (strrchr(down, '.') != NULL) {
+        snprintf(part, sizeof(part), "%.*s", (int)(strrchr(down, '.') - down), down);
+    }
+    trm_tensor *gated = NULL, *raised, *inner;
+    if (gate != NULL) {
+        TRM_TRY(trm_hf_add_linear(d, gate, &trm_hf_whole, c->mlp_bias, width, c->hidden, x, &gated));
+    }
+    TRM_TRY(trm_hf_add_linear(d, up, &trm_hf_whole, c->mlp_bias, width, c->hidden, x, &raised));
+    TRM_TRY(add_inner(d, part, gated, raised, &inner));
+    return trm_hf_add_linear(d, down, &trm_hf_whole, c->mlp_bias, c->hidden, width, inner, output);
+}
+
+/* Gate and up in one weight, the gate first. */
+static trm_status add_joined_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
     const trm_hf_names *names = d->names;
-    trm_tensor *gate = NULL, *up, *inner;
-    if (names->gate_up != NULL) {
-        trm_hf_rows range = {.suffix = ".gate", .view = trm_dims1(2 * c->intermediate), .count = c->intermediate};
-        TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * c->intermediate, c->hidden, x, &gate));
-        range.suffix = ".up";
-        range.first = c->intermediate;
-        TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * c->intermediate, c->hidden, x, &up));
-    } else {
-        if (names->gate != NULL) {
-            TRM_TRY(
-                trm_hf_add_linear(d, names->gate, &trm_hf_whole, c->mlp_bias, c->intermediate, c->hidden, x, &gate));
-        }
-        TRM_TRY(trm_hf_add_linear(d, names->up, &trm_hf_whole, c->mlp_bias, c->intermediate, c->hidden, x, &up));
+    const int64_t width = c->intermediate;
+    trm_tensor *gate, *up, *inner;
+    trm_hf_rows range = {.suffix = ".gate", .view = trm_dims1(2 * width), .count = width};
+    TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * width, c->hidden, x, &gate));
+    range.suffix = ".up";
+    range.first = width;
+    TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * width, c->hidden, x, &up));
+    TRM_TRY(add_inner(d, "mlp", gate, up, &inner));
+    return trm_hf_add_linear(d, names->down, &trm_hf_whole, c->mlp_bias, c->hidden, width, inner, output);
+}
+
+trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    const trm_hf_names *names = d->names;
+    if (c->moe.experts > 0 && (c->moe.dense == NULL || !c->moe.dense[layer])) {
+        return trm_hf_add_moe(d, x, output);
     }
-    if (gate != NULL && !c->squared) {
-        trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {c->activation}};
-        TRM_TRY(trm_hf_add_layer(d, "mlp.activation", "", &glu, (trm_tensor *[]){gate, up}, 2, &inner));
-    } else {
-        TRM_TRY(add_activation(d, gate != NULL ? gate : up, &inner));
-        if (gate != NULL) {
-            TRM_TRY(trm_hf_add_product(d, "mlp.gated", inner, up, &inner));
-        }
-    }
-    return trm_hf_add_linear(d, names->down, &trm_hf_whole, c->mlp_bias, c->hidden, c->intermediate, inner, output);
+    return names->gate_up != NULL
+               ? add_joined_mlp(d, x, output)
+               : trm_hf_add_plain_mlp(d, names->gate, names->up, names->down, c->intermediate, x, output);
 }

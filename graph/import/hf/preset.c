@@ -26,6 +26,13 @@
     ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":" kv_heads ",\"vocab_size\":151936,"                   \
     "\"max_position_embeddings\":40960,\"rope_theta\":1000000.0,\"rms_norm_eps\":1e-06,"                               \
     "\"use_sliding_window\":false,\"tie_word_embeddings\":" tied "}"
+#define QWEN3_MOE(hidden, layers, heads, kv_heads, experts, width, dense)                                              \
+    "{\"architectures\":[\"Qwen3MoeForCausalLM\"],\"model_type\":\"qwen3_moe\",\"hidden_act\":\"silu\","               \
+    "\"head_dim\":128,\"hidden_size\":" hidden ",\"intermediate_size\":" dense ",\"num_hidden_layers\":" layers        \
+    ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":" kv_heads ",\"num_experts\":" experts                 \
+    ",\"num_experts_per_tok\":8,\"moe_intermediate_size\":" width ",\"norm_topk_prob\":true,"                          \
+    "\"vocab_size\":151936,\"max_position_embeddings\":40960,\"rope_theta\":1000000.0,"                                \
+    "\"rms_norm_eps\":1e-06,\"use_sliding_window\":false,\"tie_word_embeddings\":false}"
 #define GEMMA3(hidden, intermediate, layers, heads, kv_heads, vocab, context, window, rest)                            \
     "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\",\"head_dim\":256,"                      \
     "\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":" hidden ",\"intermediate_size\":" intermediate       \
@@ -57,6 +64,13 @@ static const trm_hf_preset presets[] = {
     {"qwen3-8b", QWEN3("4096", "12288", "36", "32", "8", "false")},
     {"qwen3-14b", QWEN3("5120", "17408", "40", "40", "8", "false")},
     {"qwen3-32b", QWEN3("5120", "25600", "64", "64", "8", "false")},
+    {"qwen3-30b-a3b", QWEN3_MOE("2048", "48", "32", "4", "128", "768", "6144")},
+    {"qwen3-235b-a22b", QWEN3_MOE("4096", "94", "64", "4", "128", "1536", "12288")},
+    {"mixtral-8x7b", "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_act\":\"silu\","
+                     "\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
+                     "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,"
+                     "\"num_experts_per_tok\":2,\"vocab_size\":32000,\"max_position_embeddings\":32768,"
+                     "\"rope_theta\":1000000.0,\"rms_norm_eps\":1e-05,\"sliding_window\":null}"},
     {"gemma-2-2b",
      "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"hidden_activation\":"
      "\"gelu_pytorch_tanh\",\"hidden_size\":2304,\"intermediate_size\":9216,\"num_hidden_layers\":26,"

@@ -43,6 +43,7 @@ BASE = dict(
     eos_token_id=2,
     pad_token_id=0,
 )
+MIXTURE = {**BASE, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 # Short, past every window below, past every original length below; not multiples of the KV block.
 LENGTHS = (5, 23, 41)
 
@@ -531,6 +532,14 @@ def goldens():
             {**BASE, "head_dim": 16, **rope(rope_type="dynamic", factor=1.0, alpha=50.0)},
             share="hunyuan",
         ),
+        Golden("mixtral", t.MixtralForCausalLM, t.MixtralConfig, {**BASE, "num_local_experts": 6, "num_experts_per_tok": 2}),
+        Golden(
+            "qwen2-moe",
+            t.Qwen2MoeForCausalLM,
+            t.Qwen2MoeConfig,
+            {**MIXTURE, "num_hidden_layers": 3, "shared_expert_intermediate_size": 40, "mlp_only_layers": [1]},
+        ),
+        Golden("qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "norm_topk_prob": True}),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),

@@ -1,4 +1,5 @@
-/* Mistral: Llama with a window; Ministral has it on some layers. Ministral 3 scales queries by their position. */
+/* Mistral: Llama with a window; Ministral has it on some layers. Ministral 3 scales queries by their position, Mixtral
+ * has a mixture of experts. */
 #include "graph/import/hf/families.h"
 
 #include "base/error.h"
@@ -63,4 +64,28 @@ const trm_hf_family trm_hf_ministral3 = {
     .details = "queries scaled by position",
     .read = read_ministral3,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES},
+};
+
+static trm_status read_mixtral(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    trm_hf_moe *moe = &config->moe;
+    int64_t k = 2;
+    TRM_TRY(read_mistral(reader, config));
+    moe->experts = 8;
+    TRM_TRY(trm_hf_read_size(reader, "num_local_experts", &moe->experts));
+    TRM_TRY(trm_hf_read_size(reader, "num_experts_per_tok", &k));
+    moe->width = config->intermediate;
+    moe->router = (trm_router_params){.k = (int32_t)k, .scoring = TRM_ROUTER_SOFTMAX_CHOSEN};
+    return trm_hf_check_moe(config);
+}
+
+const trm_hf_family trm_hf_mixtral = {
+    .architecture = "MixtralForCausalLM",
+    .model_type = "mixtral",
+    .models = "Mixtral 8x7B, 8x22B",
+    .details = "mixture of experts",
+    .read = read_mixtral,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_NORM_NAMES, .router = "block_sparse_moe.gate",
+              .experts = "block_sparse_moe.experts", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2",
+              .experts_gate_up = "mlp.experts.gate_up_proj", .experts_down = "mlp.experts.down_proj"},
 };

@@ -1,4 +1,5 @@
-/* Qwen2 (bias on q, k, v) and Qwen3 (norms on q and k); a window on the layers from max_window_layers on. */
+/* Qwen2 (bias on q, k, v) and Qwen3 (norms on q and k); a window on the layers from max_window_layers on; both also
+ * with a mixture of experts. */
 #include "graph/import/hf/families.h"
 
 #include "base/error.h"
@@ -57,4 +58,81 @@ const trm_hf_family trm_hf_qwen3 = {
     .details = "norms on q and k",
     .read = read_qwen3,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES},
+};
+
+/* ---- mixtures of experts -------------------------------------------------------------------------- */
+
+/* decoder_sparse_step and mlp_only_layers: which layers have an ordinary MLP. */
+typedef struct dense_layers {
+    int64_t step;
+    const trm_json *listed; /* may be NULL */
+} dense_layers;
+
+static bool is_dense(int64_t layer, const void *user)
+{
+    const dense_layers *dense = user;
+    bool listed = false;
+    for (const trm_json *item = trm_json_first(dense->listed); item != NULL && !listed; item = trm_json_next(item)) {
+        int64_t value;
+        listed = trm_json_integer(item, &value) && value == layer;
+    }
+    return listed || (layer + 1) % dense->step != 0;
+}
+
+/* The arguments are defaults. */
+static trm_status read_experts(const trm_hf_reader *reader, trm_hf_config *config, int64_t experts, int64_t k,
+                               int64_t width)
+{
+    trm_hf_moe *moe = &config->moe;
+    moe->experts = experts;
+    moe->width = width;
+    bool renormalize = false;
+    dense_layers dense = {.step = 1, .listed = trm_json_get(reader->object, "mlp_only_layers")};
+    TRM_TRY(trm_hf_read_size(reader, "num_local_experts", &moe->experts)); /* transformers 5 */
+    TRM_TRY(trm_hf_read_size(reader, "num_experts", &moe->experts));
+    TRM_TRY(trm_hf_read_size(reader, "num_experts_per_tok", &k));
+    TRM_TRY(trm_hf_read_size(reader, "moe_intermediate_size", &moe->width));
+    TRM_TRY(trm_hf_read_size(reader, "decoder_sparse_step", &dense.step));
+    TRM_TRY(trm_hf_read_bool(reader, "norm_topk_prob", &renormalize));
+    moe->router = (trm_router_params){.k = (int32_t)k, .scoring = TRM_ROUTER_SOFTMAX, .renormalize = renormalize};
+    TRM_TRY(trm_hf_set_dense_layers(reader, config, is_dense, &dense));
+    return trm_hf_check_moe(config);
+}
+
+static trm_status read_qwen2_moe(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    TRM_TRY(read_qwen2(reader, config));
+    TRM_TRY(trm_hf_read_bool(reader, "qkv_bias", &config->qkv_bias));
+    config->moe.shared_width = 5632;
+    TRM_TRY(trm_hf_read_size(reader, "shared_expert_intermediate_size", &config->moe.shared_width));
+    return read_experts(reader, config, 60, 4, 1408);
+}
+
+const trm_hf_family trm_hf_qwen2_moe = {
+    .architecture = "Qwen2MoeForCausalLM",
+    .model_type = "qwen2_moe",
+    .models = "Qwen1.5-MoE-A2.7B, Qwen2-57B-A14B",
+    .details = "mixture of experts, one shared",
+    .read = read_qwen2_moe,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES, TRM_HF_EXPERT_NAMES,
+              .shared_gate = "mlp.shared_expert.gate_proj", .shared_up = "mlp.shared_expert.up_proj",
+              .shared_down = "mlp.shared_expert.down_proj", .shared_router = "mlp.shared_expert_gate"},
+};
+
+static trm_status read_qwen3_moe(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    TRM_TRY(trm_hf_read_common(reader, config)); /* head_dim follows from the heads where absent */
+    TRM_TRY(trm_hf_read_attention_bias(reader, config));
+    TRM_TRY(read_windows(reader, config));
+    return read_experts(reader, config, 128, 8, 768);
+}
+
+const trm_hf_family trm_hf_qwen3_moe = {
+    .architecture = "Qwen3MoeForCausalLM",
+    .model_type = "qwen3_moe",
+    .models = "Qwen3-30B-A3B, 235B-A22B, Qwen3-Coder",
+    .details = "norms on q and k, mixture of experts",
+    .read = read_qwen3_moe,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES,
+              TRM_HF_EXPERT_NAMES},
 };
