@@ -346,9 +346,7 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
         }
         state = now;
         if (state == DISPATCHER_ENDED) {
-            char cause[512];
-            trm_status failure = dispatcher_failure(c->dispatcher, cause, sizeof(cause));
-            return failure == TRM_OK ? TRM_OK : trm_fail(failure, "%s", cause);
+            return dispatcher_failure(c->dispatcher);
         }
     }
 }

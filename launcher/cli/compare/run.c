@@ -118,13 +118,13 @@ static trm_status run(onnx_job *j, char folder[COMPARE_PATH_SIZE], bool *alike)
         *alike = false;
         status = run_and_keep(j, &writer);
     }
-    char cause[512];
-    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    trm_held_error ran;
+    trm_error_hold(status, &ran);
     trm_status closed = tensor_writer_close(&writer, status == TRM_OK);
     if (closed != TRM_OK) { /* nobody else cancels a run that a full disk ended */
         return closed;
     }
-    return status == TRM_OK ? trm_world_all_ok(j->job.world, TRM_OK) : trm_fail(status, "%s", cause);
+    return status == TRM_OK ? trm_world_all_ok(j->job.world, TRM_OK) : trm_error_give_back(&ran);
 }
 
 int compare_run(const settings *all, char folder[COMPARE_PATH_SIZE], bool *is_leader)

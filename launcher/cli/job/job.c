@@ -119,9 +119,7 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
 {
     trm_status status = trm_weight_budget_parse(settings_text(all, SETTING_WEIGHT_BUDGET), budget);
     if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_BUDGET]);
+        return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_WEIGHT_BUDGET]);
     }
     trm_weight_budget host;
     const char *text = settings_text(all, SETTING_HOST_MEMORY);
@@ -134,21 +132,15 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
     budget->host_bytes = host.bytes;
     status = trm_weight_compression_parse(settings_text(all, SETTING_WEIGHT_COMPRESSION), &budget->compression);
     if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_COMPRESSION]);
+        return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_WEIGHT_COMPRESSION]);
     }
     status = trm_weight_sharing_parse(settings_text(all, SETTING_WEIGHT_SHARING), &budget->sharing);
     if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_WEIGHT_SHARING]);
+        return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_WEIGHT_SHARING]);
     }
     status = trm_host_compute_parse(settings_text(all, SETTING_HOST_COMPUTE), budget);
     if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_HOST_COMPUTE]);
+        return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_HOST_COMPUTE]);
     }
     return TRM_OK;
 }
@@ -217,9 +209,7 @@ static trm_status job_speculation(const settings *all, trm_speculation *speculat
 {
     trm_status status = trm_speculation_parse(settings_text(all, SETTING_SPECULATE), speculation);
     if (status != TRM_OK) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(status, "%s (%s)", cause, all->origins[SETTING_SPECULATE]);
+        return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_SPECULATE]);
     }
     return TRM_OK;
 }
@@ -492,9 +482,8 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                              all->command == COMMAND_INSPECT || all->command == COMMAND_COMPARE;
     struct stat file;
     if (status == TRM_ERROR_IO && is_operand && takes_files && (stat(name, &file) != 0 || !S_ISDIR(file.st_mode))) {
-        char cause[512];
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        return trm_fail(TRM_ERROR_INVALID_MODEL, "%s (network files have names that end in .onnx or .plan)", cause);
+        return trm_fail(TRM_ERROR_INVALID_MODEL, "%s (network files have names that end in .onnx or .plan)",
+                        trm_last_error());
     }
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }

@@ -10,11 +10,8 @@ static void *open_tokenizer(void *user)
 {
     tokenizer_thread *t = user;
     double began = trm_clock_seconds();
-    t->status = trm_tokenizer_open(t->path, &t->tokenizer);
-    if (t->status != TRM_OK) { /* error texts are per thread */
-        snprintf(t->cause, sizeof(t->cause), "%s", trm_last_error());
-        t->status = t->status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : t->status;
-    }
+    const trm_status status = trm_tokenizer_open(t->path, &t->tokenizer);
+    trm_error_hold(status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status, &t->failure);
     t->seconds = trm_clock_seconds() - began;
     atomic_store(&t->is_done, true);
     return NULL;
@@ -27,9 +24,9 @@ void tokenizer_thread_start(tokenizer_thread *t, const char *path)
     }
     int length = snprintf(t->path, sizeof(t->path), "%s", path);
     if (length < 0 || (size_t)length >= sizeof(t->path)) {
-        snprintf(t->cause, sizeof(t->cause), "the path of the model has %d bytes, expected at most %zu", length,
-                 sizeof(t->path) - 1);
-        t->status = TRM_ERROR_INVALID_ARGUMENT;
+        trm_error_hold(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the path of the model has %d bytes, expected at most %zu",
+                                length, sizeof(t->path) - 1),
+                       &t->failure);
         atomic_store(&t->is_done, true);
         return;
     }
@@ -45,7 +42,7 @@ trm_status tokenizer_thread_wait(tokenizer_thread *t)
         pthread_join(t->thread, NULL);
         t->is_started = false;
     }
-    return t->status == TRM_OK ? TRM_OK : trm_fail(t->status, "%s", t->cause);
+    return trm_error_give_back(&t->failure);
 }
 
 void tokenizer_thread_fini(tokenizer_thread *t)

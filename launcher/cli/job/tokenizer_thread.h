@@ -9,14 +9,15 @@
 
 #include <trireme/tokenizer.h>
 
+#include "base/error.h"
+
 typedef struct tokenizer_thread {
     pthread_t thread;
     bool is_started;
     _Atomic bool is_done;
     char path[4096];
     trm_tokenizer *tokenizer;
-    trm_status status;
-    char cause[512];
+    trm_held_error failure;
     double seconds; /* to open it */
 } tokenizer_thread;
 

@@ -48,20 +48,18 @@ typedef struct stream_thread {
     int64_t n;
     int32_t stream;
     pthread_t thread;
-    trm_status status;
-    char cause[512];
+    trm_held_error failure;
 } stream_thread;
 
 static void *run_stream_thread(void *user)
 {
     stream_thread *l = user;
-    for (int64_t i = l->stream; l->status == TRM_OK && i < l->n; i += l->bench->n_streams) {
-        l->status = start_run(l->bench, l->stream, &l->runs[i]);
-        l->status = l->status == TRM_OK ? finish_run(l->bench, &l->runs[i]) : l->status;
+    trm_status status = TRM_OK;
+    for (int64_t i = l->stream; status == TRM_OK && i < l->n; i += l->bench->n_streams) {
+        status = start_run(l->bench, l->stream, &l->runs[i]);
+        status = status == TRM_OK ? finish_run(l->bench, &l->runs[i]) : status;
     }
-    if (l->status != TRM_OK) {
-        snprintf(l->cause, sizeof(l->cause), "%s", trm_last_error());
-    }
+    trm_error_hold(status, &l->failure);
     return NULL;
 }
 
@@ -80,9 +78,7 @@ static trm_status run_stream_threads(bench *b, bench_run *runs, int64_t n)
     }
     for (int32_t i = 0; i < n_begun; i++) {
         pthread_join(threads[i].thread, NULL);
-        if (threads[i].status != TRM_OK && status == TRM_OK) {
-            status = trm_fail(threads[i].status, "%s", threads[i].cause);
-        }
+        status = status == TRM_OK ? trm_error_give_back(&threads[i].failure) : status;
     }
     return status;
 }

@@ -198,8 +198,8 @@ static trm_status show(onnx_job *j)
     bool memory = settings_flag(j->all, SETTING_MEMORY_PLAN);
     trm_status status = onnx_build(j, stage == NULL && !memory);
     bool built = status == TRM_OK;
-    char cause[1024]; /* printing the model may overwrite it */
-    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    trm_held_error held; /* printing the model may overwrite it */
+    trm_error_hold(status, &held);
     if (!built && trm_onnx_issue_count(j->model) == 0) {
         return status;
     }
@@ -218,7 +218,7 @@ static trm_status show(onnx_job *j)
         print_model(j, built);
         planned = memory ? show_memory(j, NULL) : TRM_OK;
     }
-    return built ? planned : trm_fail(status, "%s", cause);
+    return built ? planned : trm_error_give_back(&held);
 }
 
 trm_status onnx_inspect(const settings *all, const char *path)

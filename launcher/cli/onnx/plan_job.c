@@ -168,15 +168,13 @@ static int32_t count_ranks(const settings *all)
 static bool can_tune(onnx_job *j)
 {
     const char *why = NULL;
-    char cause[512];
     if (j->backend != TRM_BACKEND_CUDA || settings_flag(j->all, SETTING_NO_TUNE)) {
         return false;
     }
     if (launched_rank() != NULL) {
         why = "build runs as one process, but was started by a launcher of ranks: start it directly";
     } else if (job_open_world(&j->job, j->all) != TRM_OK) {
-        snprintf(cause, sizeof(cause), "%s", trm_last_error());
-        why = cause;
+        why = trm_last_error();
     }
     if (why != NULL && !settings_flag(j->all, SETTING_QUIET)) {
         fprintf(stderr, "trireme: the plan has no tactics and is tuned when it runs: %s\n", why);

@@ -117,6 +117,13 @@ static trm_status count_pass(tensor_writer *w, const char *name, uint32_t *pass)
     return trm_map_set(&w->passes, name, strlen(name), ++*pass);
 }
 
+static void note_failure(tensor_writer *w, trm_status status)
+{
+    if (w->failure.status == TRM_OK) {
+        trm_error_hold(status, &w->failure);
+    }
+}
+
 /* A name in the list; NULL for none. */
 static void report_name(tensor_writer *w, const char *key, const char *name, uint32_t pass)
 {
@@ -127,7 +134,7 @@ static void report_name(tensor_writer *w, const char *key, const char *name, uin
     size_t size = strlen(name) + 32;
     char *text = malloc(size);
     if (text == NULL) {
-        w->status = w->status == TRM_OK ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a name") : w->status;
+        note_failure(w, trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a name"));
         return;
     }
     snprintf(text, size, "%s (pass %u)", name, (unsigned)pass);
@@ -142,10 +149,11 @@ bool tensor_writer_add(void *writer, const trm_debug_tensor *tensor)
     char name[32];
     uint32_t pass = 1;
     snprintf(name, sizeof(name), "%06d.npy", (int)w->n++);
-    if (w->status == TRM_OK) {
-        w->status = count_pass(w, tensor->name, &pass);
-        w->status = w->status == TRM_OK ? write_tensor(w, tensor, name) : w->status;
-        snprintf(w->cause, sizeof(w->cause), "%s", w->status == TRM_OK ? "" : trm_last_error());
+    if (w->failure.status == TRM_OK) {
+        note_failure(w, count_pass(w, tensor->name, &pass));
+    }
+    if (w->failure.status == TRM_OK) {
+        note_failure(w, write_tensor(w, tensor, name));
     }
     report_open(r, NULL, '{');
     report_name(w, "name", tensor->name, pass);
@@ -165,7 +173,7 @@ bool tensor_writer_add(void *writer, const trm_debug_tensor *tensor)
     report_integer(r, "parts", tensor->part.parts);
     report_integer(r, "whole", tensor->part.whole);
     report_close(r);
-    return w->status == TRM_OK;
+    return w->failure.status == TRM_OK;
 }
 
 /* Completes the list and gives it its final name. */
@@ -187,7 +195,7 @@ static trm_status finish_list(tensor_writer *w)
 
 trm_status tensor_writer_close(tensor_writer *w, bool finished)
 {
-    trm_status status = w->status == TRM_OK ? TRM_OK : trm_fail(w->status, "%s", w->cause);
+    trm_status status = trm_error_give_back(&w->failure);
     if (w->file != NULL && finished && status == TRM_OK) {
         status = finish_list(w);
     }

@@ -7,6 +7,7 @@
 
 #include <trireme/trireme.h>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "base/map.h"
 #include "launcher/cli/tensors/tensor_error.h"
@@ -18,9 +19,8 @@ typedef struct tensor_writer {
     FILE *file; /* tensors.json under its temporary name */
     report report;
     int32_t n;
-    trm_map passes;    /* names of tensors and how often they came: those in loops come in every pass */
-    trm_status status; /* of the first failure; nothing is written after it */
-    char cause[512];
+    trm_map passes;         /* names of tensors and how often they came: those in loops come in every pass */
+    trm_held_error failure; /* the first; nothing is written after it */
 } tensor_writer;
 
 typedef struct tensor_run {

@@ -493,8 +493,7 @@ void dispatcher_fail_all(dispatcher *d, const char *message)
 void dispatcher_end(dispatcher *d, trm_status failure)
 {
     pthread_mutex_lock(&d->lock);
-    d->failure = failure;
-    snprintf(d->cause, sizeof(d->cause), "%s", failure == TRM_OK ? "" : trm_last_error());
+    trm_error_hold(failure, &d->failure);
     pthread_mutex_unlock(&d->lock);
     dispatcher_fail_all(d, "the server has ended");
     dispatcher_set_state(d, DISPATCHER_ENDED);

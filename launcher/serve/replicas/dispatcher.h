@@ -49,7 +49,7 @@ dispatcher_state dispatcher_get_state(dispatcher *d);
 /* The common limits of the replicas, and the load time of the slowest; false before all were ready once. */
 bool dispatcher_get_ready(dispatcher *d, ipc_ready *ready);
 /* Why the dispatcher ended by itself; OK if it was told to. */
-trm_status dispatcher_failure(dispatcher *d, char *cause, size_t size);
+trm_status dispatcher_failure(dispatcher *d);
 
 /* Takes ownership of a request. A refusal comes as its reply. Any thread. */
 void dispatcher_submit(dispatcher *d, completion *c);

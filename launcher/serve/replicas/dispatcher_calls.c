@@ -37,11 +37,10 @@ bool dispatcher_get_ready(dispatcher *d, ipc_ready *ready)
     return was_ready;
 }
 
-trm_status dispatcher_failure(dispatcher *d, char *cause, size_t size)
+trm_status dispatcher_failure(dispatcher *d)
 {
     pthread_mutex_lock(&d->lock);
-    trm_status failure = d->failure;
-    snprintf(cause, size, "%s", d->cause);
+    const trm_status failure = trm_error_give_back(&d->failure);
     pthread_mutex_unlock(&d->lock);
     return failure;
 }

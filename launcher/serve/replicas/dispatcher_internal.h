@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 
+#include "base/error.h"
 #include "launcher/serve/replicas/dispatcher.h"
 
 #define DISPATCHER_NEVER 1e300
@@ -54,8 +55,7 @@ struct dispatcher {
     ipc_ready ready;
     metrics published;
     trm_bytes stalls; /* of the last profiled step of a job: ipc_stalls.layers without NUL */
-    trm_status failure;
-    char cause[512];
+    trm_held_error failure;
     /* Owned by the thread: */
     replica *replicas; /* [n_replicas] */
     int32_t n_replicas;

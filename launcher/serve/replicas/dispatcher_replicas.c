@@ -152,11 +152,12 @@ static void take_loss(dispatcher *d, replica *r, trm_status loss)
     if (d->ending || d->asleep || d->state == DISPATCHER_ENDED) {
         return;
     }
-    char name[32] = "the job", later[32] = "", cause[512];
-    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    char name[32] = "the job", later[32] = "";
+    trm_held_error held;
+    trm_error_hold(loss, &held);
     if (d->n_replicas > 1) {
         snprintf(name, sizeof(name), "replica %d", r->index);
-        (void)trm_fail(loss, "%s: %s", name, cause);
+        (void)trm_fail_in(loss, "%s", name);
     }
     r->given_up = r->failed_starts >= d->options.most_restarts;
     if (!d->was_ready || all_given_up(d)) {
@@ -167,7 +168,7 @@ static void take_loss(dispatcher *d, replica *r, trm_status loss)
     if (pause > 0) {
         snprintf(later, sizeof(later), " in %g s", pause);
     }
-    say(d, "%s is lost: %s; restarting it%s with %d live requests", name, cause, later, r->n_choices);
+    say(d, "%s is lost: %s; restarting it%s with %d live requests", name, held.cause, later, r->n_choices);
     r->lost_at = r->lost_at > 0 ? r->lost_at : now;
     r->next_start = now + pause;
     r->failed_starts++;

@@ -165,7 +165,7 @@ trm_status supervisor_start(supervisor *s, int32_t starting)
     s->child_pidfd = open_pidfd(pid);
     s->phase = JOB_LOADING;
     s->started = s->checked = supervisor_clock();
-    s->failure = (ipc_failure){TRM_OK, NULL};
+    s->failure.status = TRM_OK;
     return TRM_OK;
 }
 
@@ -274,8 +274,7 @@ static trm_status take_frame(supervisor *s, rank_link *link, const ipc_frame *fr
         ipc_failure failure;
         TRM_TRY(ipc_read_failure(frame, &failure));
         if (s->failure.status == TRM_OK && failure.status != TRM_OK) {
-            snprintf(s->failure_text, sizeof(s->failure_text), "%s", failure.cause);
-            s->failure = (ipc_failure){failure.status, s->failure_text};
+            trm_error_hold(trm_fail(failure.status, "%s", failure.cause), &s->failure);
         }
         return TRM_OK;
     }
@@ -302,7 +301,7 @@ static trm_status poll_link(supervisor *s, rank_link *link, supervisor_frame_fn 
     }
     if (closed) {
         if (s->failure.status != TRM_OK) {
-            return trm_fail(s->failure.status, "%s", s->failure_text);
+            return trm_error_give_back(&s->failure);
         }
         TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d exited", link->rank);
     }
@@ -423,7 +422,7 @@ static trm_status check_heartbeats(supervisor *s, int32_t *lost)
 static trm_status child_failure(const supervisor *s)
 {
     if (s->failure.status != TRM_OK) {
-        return trm_fail(s->failure.status, "%s", s->failure_text);
+        return trm_error_give_back(&s->failure);
     }
     if (WIFSIGNALED(s->exit_status)) {
         TRM_FAIL(TRM_ERROR_LOST_RANK, "signal %d ended the job", WTERMSIG(s->exit_status));
@@ -439,15 +438,14 @@ static trm_status child_failure(const supervisor *s)
 static trm_status better_cause(supervisor *s, trm_status status, int32_t lost, supervisor_frame_fn fn, void *user,
                                bool *became_ready, ipc_ready *ready)
 {
-    char cause[sizeof(s->failure_text)];
-    snprintf(cause, sizeof(cause), "%s", trm_last_error());
+    trm_held_error held;
+    trm_error_hold(status, &held);
     accept_links(s);
     for (int32_t i = 0; i < s->n_links && s->failure.status == TRM_OK; i++) {
         (void)poll_link(s, &s->links[i], fn, user, became_ready, ready);
     }
     bool follows = lost > 0 && status == TRM_ERROR_LOST_RANK && s->failure.status == TRM_ERROR_LOST_RANK;
-    return s->failure.status != TRM_OK && !follows ? trm_fail(s->failure.status, "%s", s->failure_text)
-                                                   : trm_fail(status, "%s", cause);
+    return s->failure.status != TRM_OK && !follows ? trm_error_give_back(&s->failure) : trm_error_give_back(&held);
 }
 
 /* Whether the child has exited. */

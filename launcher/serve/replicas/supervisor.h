@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include "base/error.h"
 #include "launcher/serve/ipc/channel.h"
 #include "launcher/serve/ipc/heartbeat.h"
 
@@ -56,9 +57,8 @@ typedef struct supervisor {
     channel *leader;       /* rank 0's; NULL: none */
     heartbeats heartbeats; /* the job's */
     double checked;
-    ipc_failure failure; /* what a rank reported before it left; failure_text has the cause */
-    char failure_text[512];
-    int exit_status; /* of the child, as from waitpid */
+    trm_held_error failure; /* what a rank reported before it left */
+    int exit_status;        /* of the child, as from waitpid */
 } supervisor;
 
 trm_status supervisor_init(supervisor *s, const supervisor_options *options);
