@@ -233,6 +233,10 @@ int32_t trm_cuda_moe_pairs_forms(void)
 
 void trm_cuda_moe_pairs_choose(const trm_moe_experts *p, trm_moe_plan *plan)
 {
+    if (p->format != TRM_MOE_HALVES) {
+        plan->up = plan->down = 0;
+        return;
+    }
     plan->up = p->tokens > 1 ? 2 : p->hidden <= 2048 ? 1 : 0;
     plan->down = p->tokens == 1 && p->width * p->k <= 8192 ? 3 : 1;
 }
@@ -257,34 +261,14 @@ template <typename T, typename F> static void launch_down(const pair_args *a, cu
     launch_kernel(a->p.constant_weights, pair_down<T, F>, grid, F::warps * 32, 0, stream, *a);
 }
 
-#define WITH_FORM(number, ...)                                                                                         \
-    switch (number) {                                                                                                  \
-    case 0: {                                                                                                          \
-        typedef form0 F;                                                                                               \
-        __VA_ARGS__;                                                                                                   \
-        break;                                                                                                         \
-    }                                                                                                                  \
-    case 1: {                                                                                                          \
-        typedef form1 F;                                                                                               \
-        __VA_ARGS__;                                                                                                   \
-        break;                                                                                                         \
-    }                                                                                                                  \
-    case 2: {                                                                                                          \
-        typedef form2 F;                                                                                               \
-        __VA_ARGS__;                                                                                                   \
-        break;                                                                                                         \
-    }                                                                                                                  \
-    default: {                                                                                                         \
-        typedef form3 F;                                                                                               \
-        __VA_ARGS__;                                                                                                   \
-        break;                                                                                                         \
-    }                                                                                                                  \
-    }
-
 template <typename T> static void launch(const pair_args *a, const trm_moe_plan *plan, cudaStream_t stream)
 {
-    WITH_FORM(plan->up, (launch_up<T, F>(a, stream)));
-    WITH_FORM(plan->down, (launch_down<T, F>(a, stream)));
+    static void (*const ups[FORMS])(const pair_args *, cudaStream_t) = {launch_up<T, form0>, launch_up<T, form1>,
+                                                                        launch_up<T, form2>, launch_up<T, form3>};
+    static void (*const downs[FORMS])(const pair_args *, cudaStream_t) = {launch_down<T, form0>, launch_down<T, form1>,
+                                                                          launch_down<T, form2>, launch_down<T, form3>};
+    ups[plan->up](a, stream);
+    downs[plan->down](a, stream);
 }
 
 trm_status trm_cuda_moe_pairs_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace,
