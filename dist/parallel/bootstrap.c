@@ -31,7 +31,7 @@ static trm_status start_mpi(bool *finalize)
     return TRM_OK;
 }
 
-static trm_status open_mpi(trm_bootstrap *b, trm_launch *launch, double deadline_seconds)
+static trm_status open_mpi(trm_bootstrap *b, trm_launcher *launch, double deadline_seconds)
 {
     TRM_TRY(start_mpi(&b->finalize));
     b->mpi = true;
@@ -46,7 +46,7 @@ static trm_status open_mpi(trm_bootstrap *b, trm_launch *launch, double deadline
     return TRM_OK;
 }
 
-static trm_status open_tcp(trm_bootstrap *b, const trm_launch *launch, double deadline_seconds)
+static trm_status open_tcp(trm_bootstrap *b, const trm_launcher *launch, double deadline_seconds)
 {
     const char *host = getenv("MASTER_ADDR"), *text = getenv("TRIREME_PORT"), *master = getenv("MASTER_PORT");
     const char *name = text != NULL ? "TRIREME_PORT" : "MASTER_PORT";
@@ -63,7 +63,7 @@ static trm_status open_tcp(trm_bootstrap *b, const trm_launch *launch, double de
                                     &b->transport);
 }
 
-trm_status trm_bootstrap_open(trm_launch *launch, double deadline_seconds, trm_bootstrap **bootstrap)
+trm_status trm_bootstrap_open(trm_launcher *launch, double deadline_seconds, trm_bootstrap **bootstrap)
 {
     trm_bootstrap *b = calloc(1, sizeof(*b));
     if (b == NULL) {

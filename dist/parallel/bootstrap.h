@@ -15,7 +15,7 @@ typedef struct trm_bootstrap {
 } trm_bootstrap;
 
 /* Joins the peers: over MPI, or under torchrun over TCP. Collective. Fills in launch->size where it was unknown. */
-trm_status trm_bootstrap_open(trm_launch *launch, double deadline_seconds, trm_bootstrap **bootstrap);
+trm_status trm_bootstrap_open(trm_launcher *launch, double deadline_seconds, trm_bootstrap **bootstrap);
 /* Collective when nothing failed. NULL is ignored. */
 void trm_bootstrap_close(trm_bootstrap *bootstrap);
 /* all [size of the world, size] from mine [size] of every rank. Collective. */

@@ -76,9 +76,9 @@ static bool slurm_is_outer(get_fn *get)
 
 /* launch->launcher stays NULL where the source is absent. size is 0 and local_rank and local_size are -1 where unknown.
  */
-static trm_status read_source(get_fn *get, const source *s, trm_launch *launch)
+static trm_status read_source(get_fn *get, const source *s, trm_launcher *launch)
 {
-    *launch = (trm_launch){NULL, 0, 0, -1, -1};
+    *launch = (trm_launcher){NULL, 0, 0, -1, -1};
     bool slurm = strcmp(s->launcher, "slurm") == 0, torchrun = strcmp(s->launcher, "torchrun") == 0;
     if (get(s->rank) == NULL || (slurm && slurm_is_outer(get)) || (torchrun && get(s->size) == NULL)) {
         return TRM_OK; /* RANK alone is too common a name to mean torchrun */
@@ -106,12 +106,12 @@ static trm_status read_source(get_fn *get, const source *s, trm_launch *launch)
     return TRM_OK;
 }
 
-trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *launch)
+trm_status trm_launcher_detect(const char *(*get)(const char *name), trm_launcher *launch)
 {
-    trm_launch found = {NULL, 0, 0, -1, -1};
+    trm_launcher found = {NULL, 0, 0, -1, -1};
     const source *first = NULL, *sized = NULL;
     for (size_t i = 0; i < N_SOURCES; i++) {
-        trm_launch read;
+        trm_launcher read;
         TRM_TRY(read_source(get, &sources[i], &read));
         if (read.launcher == NULL) {
             continue;
@@ -134,6 +134,6 @@ trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *l
         found.local_rank = found.local_rank < 0 ? read.local_rank : found.local_rank;
         found.local_size = found.local_size < 0 ? read.local_size : found.local_size;
     }
-    *launch = first != NULL ? found : (trm_launch){"none", 0, 1, 0, 1};
+    *launch = first != NULL ? found : (trm_launcher){"none", 0, 1, 0, 1};
     return TRM_OK;
 }

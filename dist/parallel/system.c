@@ -116,9 +116,9 @@ static void describe_machine(trm_system_fn fn, void *user)
             fn(user, "machine", "", line);
         }
     }
-    trm_launch launch;
+    trm_launcher launch;
     char value[256];
-    if (trm_launch_detect((const char *(*)(const char *))getenv, &launch) == TRM_OK) {
+    if (trm_launcher_detect((const char *(*)(const char *))getenv, &launch) == TRM_OK) {
         snprintf(value, sizeof(value), "%s, rank %d of %d", launch.launcher, launch.rank, launch.size);
         fn(user, "machine", "launcher", value);
     } else {

@@ -43,13 +43,13 @@ trm_mesh trm_mesh_resolve(const trm_mesh *wanted, int32_t n_ranks);
 int32_t trm_mesh_tensor_ranks(const trm_mesh *mesh);
 
 /* Rank and size as the environment tells them. */
-typedef struct trm_launch {
+typedef struct trm_launcher {
     const char *launcher;
     int32_t rank, size, local_rank, local_size;
-} trm_launch;
+} trm_launcher;
 /* Reads Open MPI, PMIx, PMI, Slurm and torchrun variables through `get` (getenv in production). Variables that
  * contradict each other are TRM_ERROR_INVALID_ARGUMENT naming both. */
-trm_status trm_launch_detect(const char *(*get)(const char *name), trm_launch *launch);
+trm_status trm_launcher_detect(const char *(*get)(const char *name), trm_launcher *launch);
 
 /* The smallest of all ranks' values, each by itself, on every rank. Collective. */
 trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n);

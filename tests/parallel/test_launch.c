@@ -26,11 +26,11 @@ static const char *get(const char *name)
         "SLURM_STEP_TASKS_PER_NODE=2(x2),3"
 #define TORCHRUN "RANK=2", "WORLD_SIZE=4", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=none"
 
-static void check(const char *const *lines, trm_launch expected)
+static void check(const char *const *lines, trm_launcher expected)
 {
-    trm_launch found;
+    trm_launcher found;
     environment = lines;
-    assert_ok(trm_launch_detect(get, &found));
+    assert_ok(trm_launcher_detect(get, &found));
     assert_string_equal(found.launcher, expected.launcher);
     assert_int_equal(found.rank, expected.rank);
     assert_int_equal(found.size, expected.size);
@@ -41,31 +41,31 @@ static void check(const char *const *lines, trm_launch expected)
 static void test_detected(void **state)
 {
     (void)state;
-    check(ENVIRONMENT("HOME=/"), (trm_launch){"none", 0, 1, 0, 1});
-    check(ENVIRONMENT(OPENMPI), (trm_launch){"openmpi", 3, 8, 1, 2});
-    check(ENVIRONMENT("PMIX_RANK=3"), (trm_launch){"pmix", 3, 0, -1, -1});
-    check(ENVIRONMENT("PMI_RANK=1", "PMI_SIZE=2"), (trm_launch){"pmi", 1, 2, -1, -1});
+    check(ENVIRONMENT("HOME=/"), (trm_launcher){"none", 0, 1, 0, 1});
+    check(ENVIRONMENT(OPENMPI), (trm_launcher){"openmpi", 3, 8, 1, 2});
+    check(ENVIRONMENT("PMIX_RANK=3"), (trm_launcher){"pmix", 3, 0, -1, -1});
+    check(ENVIRONMENT("PMI_RANK=1", "PMI_SIZE=2"), (trm_launcher){"pmi", 1, 2, -1, -1});
     check(ENVIRONMENT("PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1"),
-          (trm_launch){"pmi", 1, 2, 0, 1});
-    check(ENVIRONMENT(SLURM), (trm_launch){"slurm", 5, 7, 1, 3});
-    check(ENVIRONMENT("PMIX_RANK=5", SLURM), (trm_launch){"pmix", 5, 7, 1, 3});
-    check(ENVIRONMENT(TORCHRUN), (trm_launch){"torchrun", 2, 4, 0, 2});
-    check(ENVIRONMENT("RANK=2"), (trm_launch){"none", 0, 1, 0, 1});
+          (trm_launcher){"pmi", 1, 2, 0, 1});
+    check(ENVIRONMENT(SLURM), (trm_launcher){"slurm", 5, 7, 1, 3});
+    check(ENVIRONMENT("PMIX_RANK=5", SLURM), (trm_launcher){"pmix", 5, 7, 1, 3});
+    check(ENVIRONMENT(TORCHRUN), (trm_launcher){"torchrun", 2, 4, 0, 2});
+    check(ENVIRONMENT("RANK=2"), (trm_launcher){"none", 0, 1, 0, 1});
     /* Inside a batch script, but not started by srun. */
-    check(ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=8"), (trm_launch){"none", 0, 1, 0, 1});
+    check(ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=8"), (trm_launcher){"none", 0, 1, 0, 1});
     /* Slurm's variables of the daemon that started the rank. */
-    check(ENVIRONMENT(OPENMPI, SLURM), (trm_launch){"openmpi", 3, 8, 1, 2});
-    check(ENVIRONMENT(TORCHRUN, SLURM), (trm_launch){"torchrun", 2, 4, 0, 2});
-    check(ENVIRONMENT(SLURM, "RANK=5", "WORLD_SIZE=7"), (trm_launch){"slurm", 5, 7, 1, 3});
+    check(ENVIRONMENT(OPENMPI, SLURM), (trm_launcher){"openmpi", 3, 8, 1, 2});
+    check(ENVIRONMENT(TORCHRUN, SLURM), (trm_launcher){"torchrun", 2, 4, 0, 2});
+    check(ENVIRONMENT(SLURM, "RANK=5", "WORLD_SIZE=7"), (trm_launcher){"slurm", 5, 7, 1, 3});
     check(ENVIRONMENT("SLURM_STEP_ID=1", "SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_NUM_TASKS=2"),
-          (trm_launch){"slurm", 1, 2, -1, -1});
+          (trm_launcher){"slurm", 1, 2, -1, -1});
 }
 
 static void check_refused(const char *const *lines, const char *part)
 {
-    trm_launch found;
+    trm_launcher found;
     environment = lines;
-    assert_fails(trm_launch_detect(get, &found), TRM_ERROR_INVALID_ARGUMENT, part);
+    assert_fails(trm_launcher_detect(get, &found), TRM_ERROR_INVALID_ARGUMENT, part);
 }
 
 static void test_refused(void **state)
