@@ -1,6 +1,11 @@
 /* The table of attention kernels, of every backend. */
 #include "attention/attention_impl.h"
 
+TRM_KERNEL_OF_PARTS(static, host_qkv, TRM_BACKEND_HOST, trm_qkv_attention_parts)
+#if TRM_HAVE_CUDA
+TRM_KERNEL_OF_PARTS(static, cuda_qkv, TRM_BACKEND_CUDA, trm_qkv_attention_parts)
+#endif
+
 static const trm_kernel kernels[] = {
     {.name = "host.attention",
      .kind = TRM_LAYER_ATTENTION,
@@ -10,9 +15,9 @@ static const trm_kernel kernels[] = {
     {.name = "host.qkv_attention",
      .kind = TRM_LAYER_QKV_ATTENTION,
      .backend = TRM_BACKEND_HOST,
-     .accepts = trm_host_qkv_attention_accepts,
-     .workspace = trm_host_qkv_attention_workspace,
-     .run = trm_host_qkv_attention_run},
+     .accepts = host_qkv_accepts,
+     .workspace = host_qkv_workspace,
+     .prepare = host_qkv_prepare},
 #if TRM_HAVE_CUDA
     {.name = "cuda.qkv_attention",
      .kind = TRM_LAYER_QKV_ATTENTION,
@@ -23,9 +28,9 @@ static const trm_kernel kernels[] = {
     {.name = "cuda.qkv_attention.apart",
      .kind = TRM_LAYER_QKV_ATTENTION,
      .backend = TRM_BACKEND_CUDA,
-     .accepts = trm_cuda_qkv_attention_apart_accepts,
-     .workspace = trm_cuda_qkv_attention_apart_workspace,
-     .run = trm_cuda_qkv_attention_apart_run},
+     .accepts = cuda_qkv_accepts,
+     .workspace = cuda_qkv_workspace,
+     .prepare = cuda_qkv_prepare},
     {.name = "cuda.attention.hopper",
      .kind = TRM_LAYER_ATTENTION,
      .backend = TRM_BACKEND_CUDA,

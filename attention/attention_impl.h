@@ -4,7 +4,7 @@
 #ifndef TRM_ATTENTION_ATTENTION_IMPL_H
 #define TRM_ATTENTION_ATTENTION_IMPL_H
 
-#include "kernels/kernel.h"
+#include "kernels/parts.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -39,9 +39,8 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
 bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
                                 trm_attention_shape *shape);
 
-bool trm_host_qkv_attention_accepts(const trm_kernel_call *call);
-size_t trm_host_qkv_attention_workspace(const trm_kernel_call *call);
-trm_status trm_host_qkv_attention_run(const trm_kernel_call *call);
+/* QKV_ATTENTION as the layers it stands for. */
+bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *parts);
 
 bool trm_host_attention_accepts(const trm_kernel_call *call);
 trm_status trm_host_attention_run(const trm_kernel_call *call);
@@ -62,9 +61,6 @@ trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call);
 bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call);
-bool trm_cuda_qkv_attention_apart_accepts(const trm_kernel_call *call);
-size_t trm_cuda_qkv_attention_apart_workspace(const trm_kernel_call *call);
-trm_status trm_cuda_qkv_attention_apart_run(const trm_kernel_call *call);
 #endif
 
 #ifdef __cplusplus

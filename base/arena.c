@@ -20,6 +20,32 @@ struct trm_arena_chunk {
     alignas(max_align_t) unsigned char bytes[];
 };
 
+/* A chunk with `size` bytes left: one that was used before, or a new one twice as large as the last. */
+static trm_arena_chunk *add_chunk(trm_arena *arena, size_t size)
+{
+    size_t capacity = arena->chunks == NULL ? FIRST_CHUNK : arena->chunks->size * 2;
+    capacity = capacity > LARGEST_CHUNK ? LARGEST_CHUNK : capacity;
+    capacity = capacity < size ? size : capacity;
+    trm_arena_chunk **spare = &arena->spare, *chunk;
+    while (*spare != NULL && (*spare)->size < size) {
+        spare = &(*spare)->next;
+    }
+    chunk = *spare;
+    if (chunk != NULL) {
+        *spare = chunk->next;
+        capacity = chunk->size;
+    } else {
+        chunk = malloc(sizeof(*chunk) + capacity);
+    }
+    if (chunk == NULL) {
+        trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", capacity);
+        return NULL;
+    }
+    *chunk = (trm_arena_chunk){.next = arena->chunks, .size = capacity};
+    arena->chunks = chunk;
+    return chunk;
+}
+
 void *trm_arena_alloc(trm_arena *arena, size_t size)
 {
     if (size > SIZE_MAX / 2) {
@@ -29,16 +55,10 @@ void *trm_arena_alloc(trm_arena *arena, size_t size)
     size = trm_align_up(size == 0 ? 1 : size, alignof(max_align_t));
     trm_arena_chunk *chunk = arena->chunks;
     if (chunk == NULL || chunk->size - chunk->used < size) {
-        size_t capacity = chunk == NULL ? FIRST_CHUNK : chunk->size * 2;
-        capacity = capacity > LARGEST_CHUNK ? LARGEST_CHUNK : capacity;
-        capacity = capacity < size ? size : capacity;
-        chunk = malloc(sizeof(*chunk) + capacity);
+        chunk = add_chunk(arena, size);
         if (chunk == NULL) {
-            trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes of host memory", capacity);
             return NULL;
         }
-        *chunk = (trm_arena_chunk){.next = arena->chunks, .size = capacity};
-        arena->chunks = chunk;
     }
     void *memory = chunk->bytes + chunk->used;
     chunk->used += size;
@@ -77,9 +97,21 @@ char *trm_arena_printf(trm_arena *arena, const char *format, ...)
     return text;
 }
 
+void trm_arena_clear(trm_arena *arena)
+{
+    while (arena->chunks != NULL) {
+        trm_arena_chunk *chunk = arena->chunks;
+        arena->chunks = chunk->next;
+        chunk->next = arena->spare;
+        arena->spare = chunk;
+    }
+    arena->used = 0;
+}
+
 void trm_arena_fini(trm_arena *arena)
 {
-    for (trm_arena_chunk *chunk = arena->chunks; chunk != NULL;) {
+    trm_arena_clear(arena);
+    for (trm_arena_chunk *chunk = arena->spare; chunk != NULL;) {
         trm_arena_chunk *next = chunk->next;
         free(chunk);
         chunk = next;

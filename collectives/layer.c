@@ -9,6 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/program.h"
 #include "collectives/communicator.h"
 #include "collectives/pack.h"
 #include "collectives/choice.h"
@@ -280,30 +281,50 @@ static size_t norm_workspace(const trm_kernel_call *call)
     return (size_t)trm_dims_count(&call->inputs[0].dims) * trm_dtype_size(call->inputs[0].dtype);
 }
 
-static trm_status norm_run(const trm_kernel_call *call, trm_backend backend)
+/* What a launch of the layer needs: the norm is that of the sum in the workspace. */
+typedef struct norm_args {
+    trm_kernel_call call;
+    trm_layer_desc layer; /* of the norm */
+    trm_kernel_call norm;
+    const trm_kernel *kernel;
+} norm_args;
+
+/* The sum, then the norm. */
+static trm_status run_norm(void *user, trm_stream *stream)
 {
-    const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;
-    const trm_view *x = &call->inputs[0];
+    norm_args *args = user;
+    const trm_view *x = &args->call.inputs[0];
     trm_communicator *part;
-    TRM_TRY(find_part(call, &p->collective, &part));
-    size_t workspace = norm_workspace(call);
-    if (workspace > call->workspace_size) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "all_reduce_norm needs %zu bytes of workspace, has %zu", workspace,
-                 call->workspace_size);
-    }
-    if (workspace == 0) {
-        return TRM_OK;
-    }
+    args->call.stream = args->norm.stream = stream;
+    TRM_TRY(find_part(&args->call, &args->call.layer->all_reduce_norm.collective, &part));
     const trm_exchange sum = {.op = TRM_ALL_REDUCE,
                               .reduce = TRM_REDUCE_SUM,
                               .dtype = x->dtype,
                               .from = x->data,
-                              .to = call->workspace,
+                              .to = args->call.workspace,
                               .count = (size_t)trm_dims_count(&x->dims)};
-    trm_layer_desc desc;
-    trm_kernel_call norm;
-    TRM_TRY(exchange(call, part, &sum));
-    return find_norm(call, backend, call->workspace, &desc, &norm)->run(&norm);
+    if (sum.count == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(exchange(&args->call, part, &sum));
+    return args->kernel->run(&args->norm);
+}
+
+static trm_status prepare_norm(const trm_kernel_call *call, trm_backend backend, const char *name,
+                               trm_status (*enqueue)(void *, trm_stream *), trm_program *program)
+{
+    const size_t workspace = norm_workspace(call);
+    if (workspace > call->workspace_size) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "all_reduce_norm needs %zu bytes of workspace, has %zu", workspace,
+                 call->workspace_size);
+    }
+    norm_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    args->call = *call;
+    args->kernel = find_norm(call, backend, call->workspace, &args->layer, &args->norm);
+    return trm_program_append(program, name, enqueue, args);
 }
 
 trm_peer_norm trm_all_reduce_norm_describe(const trm_kernel_call *call)
@@ -329,9 +350,9 @@ static bool host_norm_accepts(const trm_kernel_call *call)
     return norm_accepts(call, TRM_BACKEND_HOST);
 }
 
-static trm_status host_norm_run(const trm_kernel_call *call)
+static trm_status host_norm_prepare(const trm_kernel_call *call, trm_program *program)
 {
-    return norm_run(call, TRM_BACKEND_HOST);
+    return prepare_norm(call, TRM_BACKEND_HOST, "host.all_reduce_norm", run_norm, program);
 }
 
 #if TRM_HAVE_CUDA
@@ -341,30 +362,52 @@ static bool cuda_norm_accepts(const trm_kernel_call *call)
 }
 
 /* What is few rows goes over peer memory, if the group has it, and is normalized as it arrives. */
-static trm_status cuda_norm_run(const trm_kernel_call *call)
+static trm_status run_cuda_norm(void *user, trm_stream *stream)
 {
-    const trm_all_reduce_norm_params *p = &call->layer->all_reduce_norm;
+    const norm_args *args = user;
+    const trm_all_reduce_norm_params *p = &args->call.layer->all_reduce_norm;
     bool done = false;
     trm_communicator *part;
-    TRM_TRY(find_part(call, &p->collective, &part));
-    const trm_peer_norm n = trm_all_reduce_norm_describe(call);
-    if (!call->batch_invariant) { /* how a row is added up depends on the number of rows */
-        TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, call->stream, &done));
+    TRM_TRY(find_part(&args->call, &p->collective, &part));
+    const trm_peer_norm n = trm_all_reduce_norm_describe(&args->call);
+    if (!args->call.batch_invariant) { /* how a row is added up depends on the number of rows */
+        TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, stream, &done));
     }
-    return done ? TRM_OK : norm_run(call, TRM_BACKEND_CUDA);
+    return done ? TRM_OK : run_norm(user, stream);
+}
+
+static trm_status cuda_norm_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    return prepare_norm(call, TRM_BACKEND_CUDA, "peer.all_reduce_norm", run_cuda_norm, program);
 }
 #endif
 
 static const trm_kernel kernels[] = {
-    {"host.all_reduce_norm", TRM_LAYER_ALL_REDUCE_NORM, TRM_BACKEND_HOST, host_norm_accepts, norm_workspace,
-     host_norm_run, NULL},
-    {"host.collective", TRM_LAYER_DIST_COLLECTIVE, TRM_BACKEND_HOST, collective_accepts, collective_workspace,
-     collective_run, NULL},
+    {.name = "host.all_reduce_norm",
+     .kind = TRM_LAYER_ALL_REDUCE_NORM,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = host_norm_accepts,
+     .workspace = norm_workspace,
+     .prepare = host_norm_prepare},
+    {.name = "host.collective",
+     .kind = TRM_LAYER_DIST_COLLECTIVE,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = collective_accepts,
+     .workspace = collective_workspace,
+     .run = collective_run},
 #if TRM_HAVE_CUDA
-    {"peer.all_reduce_norm", TRM_LAYER_ALL_REDUCE_NORM, TRM_BACKEND_CUDA, cuda_norm_accepts, norm_workspace,
-     cuda_norm_run, NULL},
-    {"nccl.collective", TRM_LAYER_DIST_COLLECTIVE, TRM_BACKEND_CUDA, collective_accepts, collective_workspace,
-     collective_run, NULL},
+    {.name = "peer.all_reduce_norm",
+     .kind = TRM_LAYER_ALL_REDUCE_NORM,
+     .backend = TRM_BACKEND_CUDA,
+     .accepts = cuda_norm_accepts,
+     .workspace = norm_workspace,
+     .prepare = cuda_norm_prepare},
+    {.name = "nccl.collective",
+     .kind = TRM_LAYER_DIST_COLLECTIVE,
+     .backend = TRM_BACKEND_CUDA,
+     .accepts = collective_accepts,
+     .workspace = collective_workspace,
+     .run = collective_run},
 #endif
 };
 const trm_kernel_table trm_collective_kernels = {kernels, sizeof(kernels) / sizeof(kernels[0])};

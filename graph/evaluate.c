@@ -2,6 +2,7 @@
 #include "graph/evaluate.h"
 
 #include "base/error.h"
+#include "kernels/program.h"
 
 void trm_evaluator_fini(trm_evaluator *self)
 {
@@ -45,7 +46,7 @@ trm_status trm_evaluator_run(trm_evaluator *self, trm_kernel_call *call, bool *r
     TRM_TRY(reserve_workspace(self, kernel->workspace == NULL ? 0 : kernel->workspace(call)));
     call->workspace = self->workspace;
     call->workspace_size = self->workspace_size;
-    TRM_TRY(kernel->run(call));
+    TRM_TRY(trm_kernel_run(kernel, call));
     TRM_TRY(trm_stream_synchronize(self->stream));
     *ran = true;
     return TRM_OK;

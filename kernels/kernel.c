@@ -6,6 +6,10 @@
 #define WORKSPACE(function) PLAIN(function), .workspace = function##_workspace
 #define TUNED(function)     WORKSPACE(function), .tune = function##_tune
 
+#define PREPARED(function)                                                                                             \
+    .accepts = function##_accepts, .workspace = function##_workspace, .prepare = function##_prepare
+#define PREPARED_TUNED(function) PREPARED(function), .tune = function##_tune
+
 #define HOST_ROW(layer, text, form, family)                                                                            \
     {.name = "host." text, .kind = TRM_LAYER_##layer, .backend = TRM_BACKEND_HOST, form(trm_host_##family)},
 #define CUDA_ROW(layer, text, form, family)                                                                            \

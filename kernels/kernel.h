@@ -32,6 +32,7 @@ static inline int64_t trm_dims_count(const trm_dims *dims)
 
 struct trm_communicator; /* collectives/communicator.h */
 struct trm_tuner;        /* kernels/tuner/tuner.h */
+struct trm_program;      /* kernels/program.h */
 
 typedef struct trm_kernel_call {
     const trm_layer_desc *layer;
@@ -54,11 +55,13 @@ typedef struct trm_kernel_call {
 } trm_kernel_call;
 
 /*
- * One implementation. Outputs never overlap inputs, except that a RESHAPE may be given the same
- * address. Empty tensors (a dimension of 0) are legal and do nothing.
+ * One implementation: `run`, which is one launch, or `prepare`, which makes several. Outputs never overlap inputs,
+ * except that a RESHAPE may be given the same address. Empty tensors (a dimension of 0) are legal and do nothing.
  * `accepts` looks at kinds, types and dims only (data may be NULL) and must hold for every call made.
  * `workspace` does not fall when dims grow, whichever kernel is chosen for them: plans ask with the largest dims.
  * `run` enqueues on call->stream: no allocation, no synchronization, capturable on CUDA.
+ * `prepare` decides how a call with real addresses is done, whenever these or the dims are new, and appends launches
+ * that enqueue as `run` does. The call is gone when they run.
  */
 typedef struct trm_kernel {
     const char *name; /* "host.matmul", "cublaslt.matmul" */
@@ -67,6 +70,7 @@ typedef struct trm_kernel {
     bool (*accepts)(const trm_kernel_call *call);
     size_t (*workspace)(const trm_kernel_call *call); /* NULL: none */
     trm_status (*run)(const trm_kernel_call *call);
+    trm_status (*prepare)(const trm_kernel_call *call, struct trm_program *program);
     /* Chooses among this kernel's own variants for these dims: as the tuner knows from before, else by timing them,
      * which the tuner (may be NULL) is then told. NULL: nothing to choose.
      * Called outside capture, with real addresses; may overwrite outputs and workspace. */

@@ -14,7 +14,8 @@ extern "C" {
 /*
  * EACH(kind, name, form, family): a kernel of both backends, "host.<name>" and "cuda.<name>"; HOST and CUDA: of one.
  * The entry points are trm_<backend>_<family>_{accepts,run}. A WORKSPACE kernel has trm_<backend>_<family>_workspace,
- * too, a TUNED one that and trm_<backend>_<family>_tune.
+ * too, a TUNED one that and trm_<backend>_<family>_tune. A PREPARED kernel has trm_<backend>_<family>_prepare instead
+ * of `run`, and a workspace; a PREPARED_TUNED one can be tuned, too.
  */
 /* clang-format off */
 #define TRM_KERNELS(EACH, HOST, CUDA)                                                            \
@@ -52,10 +53,10 @@ extern "C" {
     EACH(UNARY,                   "unary",                   PLAIN,     unary)                   \
     EACH(FUSED_ELEMENTWISE,       "fused",                   PLAIN,     fused)                   \
     EACH(GLU,                     "glu",                     PLAIN,     glu)                     \
-    HOST(MATMUL_GLU,              "matmul_glu",              WORKSPACE, matmul_glu)              \
-    CUDA(MATMUL_GLU,              "matmul_glu",              TUNED,     matmul_glu)              \
-    HOST(NORM_MATMUL,             "norm_matmul",             WORKSPACE, norm_matmul)             \
-    CUDA(NORM_MATMUL,             "norm_matmul",             TUNED,     norm_matmul)             \
+    HOST(MATMUL_GLU,              "matmul_glu",              PREPARED,  matmul_glu)              \
+    CUDA(MATMUL_GLU,              "matmul_glu",              PREPARED_TUNED, matmul_glu)         \
+    HOST(NORM_MATMUL,             "norm_matmul",             PREPARED,  norm_matmul)             \
+    CUDA(NORM_MATMUL,             "norm_matmul",             PREPARED_TUNED, norm_matmul)        \
     HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
     CUDA(DEQUANT_MATMUL,          "dequant_matmul",          TUNED,     dequant_matmul)          \
     EACH(ROUTER,                  "router",                  PLAIN,     router)                  \
@@ -110,6 +111,13 @@ extern "C" {
 #define TRM_DECLARE_TUNED(function)                                                                                    \
     TRM_DECLARE_WORKSPACE(function)                                                                                    \
     trm_status function##_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
+#define TRM_DECLARE_PREPARED(function)                                                                                 \
+    bool function##_accepts(const trm_kernel_call *call);                                                              \
+    size_t function##_workspace(const trm_kernel_call *call);                                                          \
+    trm_status function##_prepare(const trm_kernel_call *call, struct trm_program *program);
+#define TRM_DECLARE_PREPARED_TUNED(function)                                                                           \
+    TRM_DECLARE_PREPARED(function)                                                                                     \
+    trm_status function##_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 #define TRM_DECLARE_HOST(kind, name, form, family) TRM_DECLARE_##form(trm_host_##family)
 #define TRM_DECLARE_CUDA(kind, name, form, family) TRM_DECLARE_##form(trm_cuda_##family)
 #define TRM_DECLARE_EACH(kind, name, form, family)                                                                     \
@@ -120,6 +128,8 @@ TRM_KERNELS(TRM_DECLARE_EACH, TRM_DECLARE_HOST, TRM_DECLARE_CUDA)
 #undef TRM_DECLARE_PLAIN
 #undef TRM_DECLARE_WORKSPACE
 #undef TRM_DECLARE_TUNED
+#undef TRM_DECLARE_PREPARED
+#undef TRM_DECLARE_PREPARED_TUNED
 #undef TRM_DECLARE_HOST
 #undef TRM_DECLARE_CUDA
 #undef TRM_DECLARE_EACH

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the program does between two tokens that it decodes on the host: calls, functions, files and rooms of the main thread, and
-# searches for kernels. Inner arithmetic is left out: kernels/element, base/half.h, functions without a name (clones for other
+# searches for kernels. Inner arithmetic is left out: kernels/element, base/half.h, checks that only sanitized builds make, functions without a name (clones for other
 # processors), and of the host kernels all but their entry points.
 #   tools/trace_token.sh [BUILD_DIR]    with --calls: every call, too, with how often it was made
 set -euo pipefail
@@ -22,7 +22,7 @@ addr2line -f -e "$build/trireme" <"$build/addresses" | sed "s|:[0-9?]*\( .*\)\?$
 
 awk -v calls="$calls" '
 function is_inner(name, file) {
-    return file == "??" || file ~ /^kernels\/element\/|^base\/half\.h/ ||
+    return file == "??" || file ~ /^kernels\/element\/|^base\/(half|range_check)\.h/ ||
            (file ~ /^(kernels|attention)\/(.*\/)?host(\/|\.c|_)/ && name !~ /_run$/)
 }
 function enter_file(file) {

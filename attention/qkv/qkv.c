@@ -4,8 +4,6 @@
  */
 #include "attention/attention_impl.h"
 
-#include "base/error.h"
-
 static bool has(const trm_kernel_call *call, int32_t i)
 {
     return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
@@ -42,157 +40,82 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
     return trm_attention_describe(attention, shape);
 }
 
-/* ---- the layers, and what each needs ------------------------------------------------------------ */
+/* ---- the layers ---------------------------------------------------------------------------------- */
 
-enum { SLICES = 0, NORMS = 3, ROPES = 5, ATTENTION = 7, PARTS = 8 };
+enum { QUERIES, KEYS, VALUES, BRANCHES };
 
-typedef struct parts {
-    trm_layer_desc desc[PARTS];
-    trm_kernel_call calls[PARTS];
-    const trm_kernel *kernels[PARTS]; /* NULL: nothing to do */
-    size_t room;                      /* for q, k and v, twice at the beginning of the workspace */
-    size_t workspace;                 /* of the layer that needs most, behind it */
-} parts;
-
-#define ROOM_ALIGNMENT ((size_t)256)
-
-static size_t room_of(const trm_view *view)
+static trm_kernel_call *add(const trm_kernel_call *call, trm_kernel_parts *parts, trm_layer_kind kind, trm_view x,
+                            trm_view y)
 {
-    size_t bytes = (size_t)trm_dims_count(&view->dims) * trm_dtype_size(view->dtype);
-    return (bytes + ROOM_ALIGNMENT - 1) / ROOM_ALIGNMENT * ROOM_ALIGNMENT;
+    trm_kernel_call *part = trm_kernel_parts_add(parts, call, kind);
+    part->allow_tf32 = false;
+    part->inputs[part->n_inputs++] = x;
+    part->outputs[0] = y;
+    return part;
 }
 
-static trm_kernel_call call_of(const trm_kernel_call *call, const trm_layer_desc *desc, trm_view x, trm_view y)
+/* Slices of q, k and v. */
+static void add_slices(const trm_kernel_call *call, trm_kernel_parts *parts, const trm_view *vectors)
 {
-    return (trm_kernel_call){.layer = desc,
-                             .n_inputs = 1,
-                             .n_outputs = 1,
-                             .inputs = {x},
-                             .outputs = {y},
-                             .stream = call->stream,
-                             .communicator = call->communicator,
-                             .batch_invariant = call->batch_invariant};
-}
-
-/* Calls in their order. A vector goes back and forth between the two rooms. */
-static void add_branch(const trm_kernel_call *call, parts *made, int32_t i, int64_t start, trm_view vector, char *rooms)
-{
-    const trm_qkv_attention_params *p = &call->layer->qkv_attention;
-    const int64_t width = vector.dims.d[1] * vector.dims.d[2];
-    const bool normed = i < 2 && has(call, TRM_QKV_ATTENTION_Q_NORM);
-    trm_view next = vector;
-    vector.data = rooms;
-    next.data = rooms == NULL ? NULL : rooms + made->room;
-    trm_view flat = {vector.data, vector.dtype, {2, {vector.dims.d[0], width}}};
-    made->desc[SLICES + i] = (trm_layer_desc){.kind = TRM_LAYER_SLICE,
-                                              .slice = {.axis = 1, .start = start, .end = start + width, .step = 1}};
-    made->calls[SLICES + i] = call_of(call, &made->desc[SLICES + i], call->inputs[TRM_QKV_ATTENTION_QKV], flat);
-    if (normed) {
-        made->desc[NORMS + i] =
-            (trm_layer_desc){.kind = TRM_LAYER_NORM, .norm = {.eps = p->eps, .weight_offset = p->weight_offset}};
-        trm_kernel_call *norm = &made->calls[NORMS + i];
-        *norm = call_of(call, &made->desc[NORMS + i], vector, next);
-        norm->inputs[norm->n_inputs++] = call->inputs[TRM_QKV_ATTENTION_Q_NORM + i];
+    for (int64_t i = 0, start = 0; i < BRANCHES; i++) {
+        const int64_t width = vectors[i].dims.d[1] * vectors[i].dims.d[2];
+        const trm_view flat = {vectors[i].data, vectors[i].dtype, {2, {vectors[i].dims.d[0], width}}};
+        add(call, parts, TRM_LAYER_SLICE, call->inputs[TRM_QKV_ATTENTION_QKV], flat);
+        parts->layers[parts->n - 1].slice =
+            (trm_slice_params){.axis = 1, .start = start, .end = start + width, .step = 1};
+        start += width;
     }
-    if (i < 2) {
-        made->desc[ROPES + i] = (trm_layer_desc){.kind = TRM_LAYER_ROPE, .rope = p->rope};
-        trm_kernel_call *rope = &made->calls[ROPES + i];
-        *rope = call_of(call, &made->desc[ROPES + i], normed ? next : vector, normed ? vector : next);
+}
+
+/* A vector goes back and forth between two rooms. */
+static void swap(trm_view *vector, trm_view *other)
+{
+    const trm_view from = *vector;
+    *vector = *other;
+    *other = from;
+}
+
+bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
+{
+    static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels, &trm_attention_kernels};
+    const trm_qkv_attention_params *p = &call->layer->qkv_attention;
+    trm_attention_shape shape;
+    trm_layer_desc layer;
+    trm_kernel_call attention;
+    trm_view vectors[BRANCHES], others[BRANCHES];
+    if (!trm_qkv_attention_describe(call, &layer, &attention, &shape)) {
+        return false;
+    }
+    parts->tables = tables;
+    parts->n_tables = 3;
+    char *rooms = call->workspace;
+    for (int32_t i = 0; i < 2 * BRANCHES; i++) {
+        trm_view *vector = i < BRANCHES ? &vectors[i] : &others[i - BRANCHES];
+        *vector = attention.inputs[TRM_ATTENTION_Q + i % BRANCHES];
+        vector->data = rooms == NULL ? NULL : rooms + parts->between;
+        parts->between += trm_kernel_parts_room(vector);
+    }
+    add_slices(call, parts, vectors);
+    for (int32_t i = QUERIES; i <= KEYS && has(call, TRM_QKV_ATTENTION_Q_NORM); i++) {
+        trm_kernel_call *norm = add(call, parts, TRM_LAYER_NORM, vectors[i], others[i]);
+        parts->layers[parts->n - 1].norm = (trm_norm_params){.eps = p->eps, .weight_offset = p->weight_offset};
+        norm->inputs[norm->n_inputs++] = call->inputs[TRM_QKV_ATTENTION_Q_NORM + i];
+        swap(&vectors[i], &others[i]);
+    }
+    for (int32_t i = QUERIES; i <= KEYS; i++) {
+        trm_kernel_call *rope = add(call, parts, TRM_LAYER_ROPE, vectors[i], others[i]);
+        parts->layers[parts->n - 1].rope = p->rope;
         for (int32_t k = 0; k < (p->rope.scaling == TRM_ROPE_PLAIN ? 2 : 3); k++) {
             rope->inputs[rope->n_inputs++] = call->inputs[TRM_QKV_ATTENTION_POSITIONS + k];
         }
-        vector = rope->outputs[0];
+        swap(&vectors[i], &others[i]);
     }
-    made->calls[ATTENTION].inputs[TRM_ATTENTION_Q + i].data = vector.data;
-}
-
-/* False if the call does not fit, or a layer has no kernel. */
-static bool take_apart(const trm_kernel_call *call, trm_backend backend, parts *made)
-{
-    static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels, &trm_attention_kernels};
-    trm_attention_shape shape;
-    *made = (parts){0};
-    trm_kernel_call *attention = &made->calls[ATTENTION];
-    if (!trm_qkv_attention_describe(call, &made->desc[ATTENTION], attention, &shape)) {
-        return false;
-    }
-    for (int32_t i = 0; i < 3; i++) {
-        made->room += room_of(&attention->inputs[TRM_ATTENTION_Q + i]);
-    }
-    int64_t start = 0;
-    size_t at = 0;
-    for (int32_t i = 0; i < 3; i++) {
-        const trm_view *vector = &attention->inputs[TRM_ATTENTION_Q + i];
-        add_branch(call, made, i, start, *vector, call->workspace == NULL ? NULL : (char *)call->workspace + at);
-        start += vector->dims.d[1] * vector->dims.d[2];
-        at += room_of(vector);
-    }
-    for (int32_t i = 0; i < PARTS; i++) {
-        if (made->calls[i].layer == NULL) {
-            continue;
-        }
-        made->kernels[i] = trm_kernel_find(tables, 3, backend, &made->calls[i]);
-        if (made->kernels[i] == NULL) {
-            return false;
-        }
-        size_t needed = made->kernels[i]->workspace == NULL ? 0 : made->kernels[i]->workspace(&made->calls[i]);
-        made->workspace = needed > made->workspace ? needed : made->workspace;
+    trm_kernel_call *part = trm_kernel_parts_add(parts, call, TRM_LAYER_ATTENTION);
+    parts->layers[parts->n - 1] = layer;
+    attention.layer = part->layer;
+    *part = attention;
+    for (int32_t i = 0; i < BRANCHES; i++) {
+        part->inputs[TRM_ATTENTION_Q + i] = vectors[i];
     }
     return true;
 }
-
-static size_t workspace_of(const trm_kernel_call *call, trm_backend backend)
-{
-    parts made;
-    return take_apart(call, backend, &made) ? 2 * made.room + made.workspace : 0;
-}
-
-static trm_status run_apart(const trm_kernel_call *call, trm_backend backend)
-{
-    parts made;
-    if (!take_apart(call, backend, &made) || 2 * made.room + made.workspace > call->workspace_size) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a qkv_attention call does not fit the layer it was accepted for");
-    }
-    for (int32_t i = 0; i < PARTS; i++) {
-        if (made.kernels[i] != NULL) {
-            made.calls[i].workspace = (char *)call->workspace + 2 * made.room;
-            made.calls[i].workspace_size = call->workspace_size - 2 * made.room;
-            TRM_TRY(made.kernels[i]->run(&made.calls[i]));
-        }
-    }
-    return TRM_OK;
-}
-
-bool trm_host_qkv_attention_accepts(const trm_kernel_call *call)
-{
-    parts made;
-    return take_apart(call, TRM_BACKEND_HOST, &made);
-}
-
-size_t trm_host_qkv_attention_workspace(const trm_kernel_call *call)
-{
-    return workspace_of(call, TRM_BACKEND_HOST);
-}
-
-trm_status trm_host_qkv_attention_run(const trm_kernel_call *call)
-{
-    return run_apart(call, TRM_BACKEND_HOST);
-}
-
-#if TRM_HAVE_CUDA
-bool trm_cuda_qkv_attention_apart_accepts(const trm_kernel_call *call)
-{
-    parts made;
-    return take_apart(call, TRM_BACKEND_CUDA, &made);
-}
-
-size_t trm_cuda_qkv_attention_apart_workspace(const trm_kernel_call *call)
-{
-    return workspace_of(call, TRM_BACKEND_CUDA);
-}
-
-trm_status trm_cuda_qkv_attention_apart_run(const trm_kernel_call *call)
-{
-    return run_apart(call, TRM_BACKEND_CUDA);
-}
-#endif

@@ -52,6 +52,9 @@ void trm_microbatches_destroy(trm_microbatches *microbatches)
     trm_stream_destroy(microbatches->second);
     trm_context_destroy(microbatches->contexts[1]);
     trm_microbatch_sums_fini(microbatches);
+    for (int32_t i = 0; i < TRM_MICROBATCHES; i++) {
+        trm_program_fini(&microbatches->programs[i]);
+    }
     free(microbatches->layers);
     free(microbatches);
 }
@@ -75,34 +78,45 @@ static trm_stream *stream_of(const trm_microbatches *microbatches, int32_t micro
     return microbatch == 0 ? microbatches->contexts[0]->stream : microbatches->second;
 }
 
-static trm_status run_on(trm_context *context, int32_t layer, trm_stream *stream)
-{
-    trm_context_step *step = &context->steps[layer];
-    step->call.stream = stream;
-    trm_status status = trm_context_run_layer(context, layer);
-    step->call.stream = context->stream;
-    return status;
-}
-
 /* An exchange of a microbatch, on the third stream, when what it reads is there. */
 static trm_status exchange(trm_microbatches *microbatches, int32_t microbatch, int32_t layer)
 {
     TRM_TRY(trm_event_record(microbatches->computed[microbatch], stream_of(microbatches, microbatch)));
     TRM_TRY(trm_stream_wait_event(microbatches->exchange, microbatches->computed[microbatch]));
-    TRM_TRY(run_on(microbatches->contexts[microbatch], layer, microbatches->exchange));
+    TRM_TRY(trm_context_run_layer(microbatches->contexts[microbatch], layer, microbatches->exchange));
     return trm_event_record(microbatches->exchanged[microbatch], microbatches->exchange);
 }
 
-/* A product that reads what was gathered where it lies. */
-static trm_status run_on_gathered(trm_microbatches *microbatches, int32_t microbatch, int32_t layer, trm_stream *stream)
+/* Products that read what was gathered where it lies. */
+static trm_status prepare_gathered(trm_microbatches *microbatches, int32_t microbatch)
 {
-    trm_context *context = microbatches->contexts[microbatch];
-    trm_view *read = &context->steps[layer].call.inputs[0];
-    void *planned = read->data;
-    read->data = microbatches->gathered[microbatch];
-    trm_status status = run_on(context, layer, stream);
-    read->data = planned;
-    return status;
+    const trm_context *context = microbatches->contexts[microbatch];
+    trm_program *program = &microbatches->programs[microbatch];
+    trm_program_clear(program);
+    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
+        trm_microbatch_layer *own = &microbatches->layers[i];
+        own->first[microbatch] = program->n;
+        if (own->reads_gathered) {
+            trm_kernel_call call = context->steps[i].call;
+            call.inputs[0].data = microbatches->gathered[microbatch];
+            TRM_TRY(trm_kernel_prepare(context->steps[i].kernel, &call, program));
+        }
+        own->end[microbatch] = program->n;
+    }
+    return TRM_OK;
+}
+
+static trm_status run_on_gathered(const trm_microbatches *microbatches, int32_t microbatch, int32_t index,
+                                  trm_stream *stream)
+{
+    const trm_microbatch_layer *own = &microbatches->layers[index];
+    const trm_layer *layer = microbatches->contexts[microbatch]->engine->plan->network->layers[index];
+    int32_t at;
+    const trm_status status = trm_program_run_on(&microbatches->programs[microbatch], own->first[microbatch],
+                                                 own->end[microbatch], stream, &at);
+    return status == TRM_OK ? TRM_OK
+                            : trm_fail_in(status, "layer %s (%s)", layer->name,
+                                          microbatches->programs[microbatch].launches[at].name);
 }
 
 /* A layer of a microbatch that computes. The first microbatch is ahead in what is enqueued, up to its next exchange, so
@@ -117,7 +131,7 @@ static trm_status compute(trm_microbatches *microbatches, int32_t microbatch, bo
     }
     TRM_TRY(copies && microbatches->layers[index].reads_gathered
                 ? run_on_gathered(microbatches, microbatch, index, stream)
-                : run_on(context, index, stream));
+                : trm_context_run_layer(context, index, stream));
     return state && microbatch == 0 ? trm_event_record(microbatches->stored, stream) : TRM_OK;
 }
 
@@ -150,6 +164,9 @@ trm_status trm_microbatches_enqueue(trm_microbatches *microbatches)
         TRM_TRY(trm_context_begin_layers(microbatches->contexts[i]));
     }
     const bool copies = trm_microbatch_sums_can_copy(microbatches);
+    for (int32_t i = 0; copies && i < TRM_MICROBATCHES; i++) {
+        TRM_TRY(prepare_gathered(microbatches, i));
+    }
     microbatches->steps++;
     TRM_TRY(trm_event_record(microbatches->begun, stream));
     TRM_TRY(trm_stream_wait_event(microbatches->second, microbatches->begun));

@@ -18,6 +18,7 @@ typedef struct trm_microbatch_layer {
     bool whole_sum;      /* all of what it adds up to is read, not each rank's own rows alone */
     bool in_place;       /* its result is read where it was gathered */
     bool reads_gathered; /* its first input is such a result */
+    int32_t first[TRM_MICROBATCHES], end[TRM_MICROBATCHES]; /* its launches that read it where it was gathered */
 } trm_microbatch_layer;
 
 typedef struct trm_microbatches {
@@ -31,6 +32,7 @@ typedef struct trm_microbatches {
     trm_peer_lane *places[TRM_MICROBATCHES]; /* for sums that travel by copies; NULL: none does */
     void *gathered[TRM_MICROBATCHES];        /* where their results are */
     trm_microbatch_layer *layers;            /* [n_layers] */
+    trm_program programs[TRM_MICROBATCHES];  /* of layers that read what was gathered */
     int64_t steps;                           /* that were enqueued */
     int64_t copied_sums;                     /* of both microbatches of those, that travel by copies */
 } trm_microbatches;

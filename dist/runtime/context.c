@@ -76,6 +76,7 @@ static trm_status create(trm_engine *engine, trm_context *beside, void *memory, 
     TRM_TRY_GOTO(status, trm_context_open_streams(made), destroy);
     TRM_TRY_GOTO(status, allocate_memory(made, memory), destroy);
     TRM_TRY_GOTO(status, trm_context_follow_weights(made), destroy);
+    TRM_TRY_GOTO(status, trm_context_reserve_program(made), destroy);
     if (beside == NULL) {
         TRM_TRY_GOTO(status, trm_context_reset(made), destroy);
     }

@@ -10,6 +10,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *con
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot look at debug tensors: context is NULL");
     }
+    context->shaped = context->shaped && (fn == NULL) == (context->debug == NULL); /* all outputs are then written */
     context->debug = fn;
     context->debug_user = user;
     return TRM_OK;

@@ -5,7 +5,6 @@
  */
 #include "dist/runtime/engine.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -13,40 +12,41 @@
 #include "dist/runtime/load.h"
 #include "kernels/prepare.h"
 
-typedef struct preparing {
-    const trm_context *context;
-    int32_t *layers; /* [n] those that have something to plan */
+typedef struct planning {
+    const trm_program *program;
+    int32_t *launches; /* [n] those that have something to plan */
     int32_t n;
     pthread_mutex_t mutex;
-    int32_t failed; /* the first layer that did, or the number of layers */
+    int32_t failed; /* the first launch that did, or the number of launches */
     trm_held_error failure;
-} preparing;
+} planning;
 
-static void prepare_range(void *user, int64_t begin, int64_t end)
+static void plan_range(void *user, int64_t begin, int64_t end)
 {
-    preparing *p = user;
+    planning *p = user;
     for (int64_t i = begin; i < end; i++) {
-        const trm_context_step *step = &p->context->steps[p->layers[i]];
-        trm_status status = trm_preparation_find(step->kernel)->prepare(&step->call);
+        const trm_kernel_call *call;
+        const trm_kernel *kernel = trm_launch_kernel(&p->program->launches[p->launches[i]], &call);
+        trm_status status = trm_preparation_find(kernel)->prepare(call);
         if (status == TRM_OK) {
             continue;
         }
         pthread_mutex_lock(&p->mutex);
-        if (p->layers[i] < p->failed) { /* the same whichever thread is first */
-            p->failed = p->layers[i];
+        if (p->launches[i] < p->failed) { /* the same whichever thread is first */
+            p->failed = p->launches[i];
             trm_error_hold(status, &p->failure);
         }
         pthread_mutex_unlock(&p->mutex);
     }
 }
 
-/* Whether the kernel of a layer is one that this context's next run would have plan something. */
-static bool has_to_plan(const trm_context *context, int32_t layer)
+/* Whether a launch is of a kernel that this context's next run would have plan something. */
+static bool has_to_plan(const trm_program *program, int32_t launch)
 {
-    const trm_context_step *step = &context->steps[layer];
-    const trm_preparation *preparation =
-        step->kernel == NULL || step->is_offloaded ? NULL : trm_preparation_find(step->kernel);
-    return preparation != NULL && !preparation->is_done(&step->call);
+    const trm_kernel_call *call;
+    const trm_kernel *kernel = trm_launch_kernel(&program->launches[launch], &call);
+    const trm_preparation *preparation = kernel == NULL ? NULL : trm_preparation_find(kernel);
+    return preparation != NULL && !preparation->is_done(call);
 }
 
 /* The engine's threads, made when first wanted; NULL if there are none to be had: one thread then does it. */
@@ -62,33 +62,42 @@ static trm_pool *find_planners(trm_engine *engine)
     return planners;
 }
 
-trm_status trm_context_prepare_steps(trm_context *context, int32_t begin, int32_t end)
+static trm_status reserve(trm_context *context, int32_t n)
 {
-    preparing p = {.context = context, .mutex = PTHREAD_MUTEX_INITIALIZER, .failed = end};
-    int32_t first = begin;
-    while (first < end && !has_to_plan(context, first)) {
+    if (n > context->to_plan_capacity) {
+        int32_t *larger = realloc(context->to_plan, (size_t)n * sizeof(*larger));
+        if (larger == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d launches", n);
+        }
+        context->to_plan = larger;
+        context->to_plan_capacity = n;
+    }
+    return TRM_OK;
+}
+
+trm_status trm_context_plan_ahead(trm_context *context)
+{
+    const trm_program *program = &context->program;
+    planning p = {.program = program, .mutex = PTHREAD_MUTEX_INITIALIZER, .failed = program->n};
+    int32_t first = 0;
+    while (first < program->n && !has_to_plan(program, first)) {
         first++;
     }
-    if (first == end || context->tuning != NULL) { /* tuning times what it then runs */
+    if (first == program->n || context->tuning != NULL) { /* tuning times what it then runs */
         return TRM_OK;
     }
-    if (context->to_prepare == NULL) {
-        const size_t n = (size_t)context->engine->plan->network->n_layers;
-        context->to_prepare = calloc(n, sizeof(*context->to_prepare));
-        if (context->to_prepare == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %zu layers", n);
+    TRM_TRY(reserve(context, program->n));
+    p.launches = context->to_plan;
+    for (int32_t i = first; i < program->n; i++) {
+        if (i == first || has_to_plan(program, i)) {
+            p.launches[p.n++] = i;
         }
     }
-    p.layers = context->to_prepare;
-    for (int32_t i = first; i < end; i++) {
-        if (i == first || has_to_plan(context, i)) {
-            p.layers[p.n++] = i;
-        }
-    }
-    trm_pool_for(p.n > 1 ? find_planners(context->engine) : NULL, p.n, 1, prepare_range, &p);
+    trm_pool_for(p.n > 1 ? find_planners(context->engine) : NULL, p.n, 1, plan_range, &p);
     if (p.failure.status == TRM_OK) {
         return TRM_OK;
     }
-    return trm_fail(p.failure.status, "layer %s (%s): %s", context->engine->plan->network->layers[p.failed]->name,
-                    context->steps[p.failed].kernel->name, p.failure.cause);
+    const trm_launch *failed = &program->launches[p.failed];
+    return trm_fail(p.failure.status, "layer %s (%s): %s", context->engine->plan->network->layers[failed->layer]->name,
+                    failed->name, p.failure.cause);
 }

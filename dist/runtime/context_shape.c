@@ -1,10 +1,9 @@
 /*
- * The dims of a context's runs: inferring them with the values that decide them, where tensors then lie, which kernels
- * run, and enqueueing them.
+ * The dims of a context's runs: inferring them with the values that decide them, where tensors then lie, and enqueueing
+ * runs.
  *
  * Most networks are shaped once for the dims of their inputs, and enqueued as often as wanted. Where a walk of
- * inference stops (a data-dependent layer, or values that are made on the device), a run goes in parts: the layers so
- * far are enqueued, what was asked for is read back, and the walk goes on.
+ * inference stops (a data-dependent layer, or values that are made on the device), a run goes in parts (walk.c).
  */
 #include "dist/runtime/engine.h"
 
@@ -64,14 +63,15 @@ void trm_context_drop_shapes(trm_context *context)
     free(context->extra);
     free(context->own_offsets);
     free(context->sizes);
-    free(context->to_prepare);
+    free(context->to_plan);
+    trm_program_fini(&context->program);
 }
 
 /* ---- where tensors lie ------------------------------------------------------------------------- */
 
 /* Views are looked through: what a RESHAPE or the like gives, and what a SLICE gives where the dims of the run allow
  * it, lies in what they read. */
-static void *tensor_address(trm_context *context, const trm_tensor *tensor)
+void *trm_context_address(trm_context *context, const trm_tensor *tensor)
 {
     const trm_plan *plan = context->engine->plan;
     tensor = trm_tensor_storage(tensor);
@@ -80,7 +80,7 @@ static void *tensor_address(trm_context *context, const trm_tensor *tensor)
         return context->memory + plan->input_offsets[tensor->index];
     }
     if (tensor->role == TRM_TENSOR_ACTIVATION && trm_layer_is_view(tensor->producer, context->dims, &offset)) {
-        unsigned char *from = tensor_address(context, tensor->producer->inputs[0]);
+        unsigned char *from = trm_context_address(context, tensor->producer->inputs[0]);
         return from + (size_t)offset * trm_dtype_size(tensor->dtype);
     }
     switch (tensor->role) {
@@ -104,10 +104,10 @@ static void *tensor_address(trm_context *context, const trm_tensor *tensor)
 
 trm_view trm_context_view(trm_context *context, const trm_tensor *tensor)
 {
-    return (trm_view){tensor_address(context, tensor), tensor->dtype, context->dims[tensor->index]};
+    return (trm_view){trm_context_address(context, tensor), tensor->dtype, context->dims[tensor->index]};
 }
 
-static trm_status grow(trm_context *context, trm_context_extra *extra, size_t size)
+trm_status trm_context_grow(trm_context *context, trm_context_extra *extra, size_t size)
 {
     if (size > extra->capacity || extra->memory == NULL) {
         if (trm_stream_is_capturing(context->stream)) {
@@ -165,7 +165,7 @@ static trm_status place_anew(trm_context *context, const trm_tensor *larger)
 }
 
 /* Makes sure that the outputs of layers begin .. end - 1 have room. */
-static trm_status make_room(trm_context *context, int32_t begin, int32_t end)
+trm_status trm_context_make_room(trm_context *context, int32_t begin, int32_t end)
 {
     const trm_plan *plan = context->engine->plan;
     for (int32_t i = begin; i < end; i++) {
@@ -179,7 +179,7 @@ static trm_status make_room(trm_context *context, int32_t begin, int32_t end)
             if (!may_grow(context)) {
                 return place_anew(context, tensor);
             }
-            TRM_TRY(grow(context, &context->extra[tensor->index], bytes));
+            TRM_TRY(trm_context_grow(context, &context->extra[tensor->index], bytes));
         }
     }
     return TRM_OK;
@@ -200,7 +200,7 @@ static bool values_changed(const trm_context *context)
 }
 
 /* Puts what was computed for layers begin .. end - 1 where the device's copy of it comes from. */
-static trm_status stage_values(trm_context *context, int32_t begin, int32_t end, bool upload)
+trm_status trm_context_stage_values(trm_context *context, int32_t begin, int32_t end, bool upload)
 {
     const trm_plan *plan = context->engine->plan;
     for (int32_t i = begin; i < end; i++) {
@@ -227,134 +227,6 @@ static trm_status stage_values(trm_context *context, int32_t begin, int32_t end,
         }
     }
     return TRM_OK;
-}
-
-/* ---- kernels ----------------------------------------------------------------------------------- */
-
-/* Whether nothing runs: the output is where the input is, or was computed on the host. */
-static bool is_skipped(const trm_context *context, const trm_layer *layer)
-{
-    int64_t offset;
-    return trm_layer_hands_on(layer) || trm_layer_is_view(layer, context->dims, &offset) ||
-           trm_plan_layer_is_on_host(context->engine->plan, layer);
-}
-
-/* Where a weight that can be streamed is when layer `index` runs. */
-static void *weight_address(const trm_context *context, int32_t index, int32_t weight, bool *is_constant)
-{
-    const trm_streaming_plan *streaming = context->engine->plan->streaming;
-    const trm_residency *residency = trm_streaming_copy_schedule(streaming, context->schedule);
-    const trm_weight_residency *places = &context->engine->places;
-    *is_constant = true;
-    for (int32_t i = streaming->first_use[index]; i < streaming->first_use[index + 1]; i++) {
-        int32_t fetch = residency->use_fetch[i];
-        if (streaming->uses[i].weight == weight && fetch >= 0) {
-            *is_constant = false; /* it arrives while the step runs */
-            return trm_ring_slot(context->ring, context->schedule, fetch);
-        }
-    }
-    return places->resident[weight] != NULL ? places->resident[weight] : places->stored[weight].memory;
-}
-
-/* Addresses of a layer's inputs, and elements that it wants on the host. */
-static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel_call *call)
-{
-    uint32_t value_inputs = trm_layer_value_inputs(&layer->desc);
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
-        const trm_tensor *input = layer->inputs[i];
-        int32_t weight = input == NULL ? -1 : trm_streaming_weight(context->engine->plan, input);
-        bool is_constant = true;
-        if (weight >= 0) {
-            call->inputs[i].data = weight_address(context, layer->index, weight, &is_constant);
-            call->constants &= is_constant ? ~0u : ~(1u << i);
-        } else {
-            call->inputs[i].data = input == NULL ? NULL : tensor_address(context, input);
-        }
-        if (input != NULL && input->role == TRM_TENSOR_INPUT && context->bound_inputs[input->index] == NULL) {
-            call->constants |= 1u << i; /* uploaded before a run's first kernel starts */
-        }
-        if (input != NULL && (value_inputs >> i & 1) != 0) {
-            call->values[i] = trm_inference_values(context->inference, input);
-        }
-    }
-}
-
-/* The sums of a norm with a residual that no layer and nobody outside reads. */
-static uint32_t find_unread(const trm_network *network, const trm_layer *layer)
-{
-    if (layer->desc.kind != TRM_LAYER_NORM || !layer->desc.norm.residual || layer->outputs[1]->is_output) {
-        return 0;
-    }
-    for (int32_t i = layer->index + 1; i < network->n_layers; i++) {
-        for (int32_t k = 0; k < network->layers[i]->n_inputs; k++) {
-            if (network->layers[i]->inputs[k] == layer->outputs[1]) {
-                return 0;
-            }
-        }
-    }
-    return 1u << 1;
-}
-
-/* Fills in a step but for its workspace; raises *workspace to what it needs. */
-static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step, size_t *workspace)
-{
-    const trm_plan *plan = context->engine->plan;
-    trm_kernel_call *call = &step->call;
-    trm_plan_describe_call(layer, context->dims, call);
-    find_inputs(context, layer, call);
-    for (int32_t i = 0; i < layer->n_outputs; i++) {
-        call->outputs[i].data = tensor_address(context, layer->outputs[i]);
-    }
-    call->stream = context->stream;
-    call->allow_tf32 = plan->allow_tf32;
-    call->batch_invariant = plan->batch_invariant;
-    call->unread = find_unread(plan->network, layer);
-    call->communicator = context->engine->world->communicator;
-    step->kernel = context->schedule == TRM_COPY_SCHEDULE_SMALL
-                       ? trm_cpu_offload_kernel(context->offload, layer->index, context->dims)
-                       : NULL;
-    step->is_offloaded = step->kernel != NULL;
-    if (step->is_offloaded) {
-        return TRM_OK;
-    }
-    step->kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
-    if (step->kernel == NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s (%s) has no %s kernel for these dims", layer->name,
-                 trm_layer_kind_name(layer->desc.kind), trm_backend_name(plan->backend));
-    }
-    size_t needed = trm_plan_kernel_workspace(plan, step->kernel, call);
-    if (needed > plan->workspace_bytes && !may_grow(context)) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s needs %zu bytes of workspace, the plan has %zu", layer->name, needed,
-                 plan->workspace_bytes);
-    }
-    *workspace = needed > *workspace ? needed : *workspace;
-    return TRM_OK;
-}
-
-static trm_status choose_kernels(trm_context *context, int32_t begin, int32_t end)
-{
-    const trm_plan *plan = context->engine->plan;
-    unsigned char *workspace = context->workspace;
-    size_t size = plan->workspace_bytes, needed = 0;
-    for (int32_t i = begin; i < end; i++) {
-        const trm_layer *layer = plan->network->layers[i];
-        context->steps[i].kernel = NULL;
-        context->steps[i].is_offloaded = false;
-        if (!trm_plan_layer_is_on_host(plan, layer)) {
-            TRM_TRY(choose_kernel(context, layer, &context->steps[i], &needed));
-        }
-    }
-    if (needed > size) {
-        TRM_TRY(grow(context, &context->workspace2, needed));
-        workspace = context->workspace2.memory;
-        size = context->workspace2.capacity;
-    }
-    for (int32_t i = begin; i < end; i++) {
-        int32_t stream = plan->streams.n > 0 && plan->streams.of[i] > 0 ? plan->streams.of[i] : 0;
-        context->steps[i].call.workspace = workspace + (size_t)stream * size;
-        context->steps[i].call.workspace_size = size;
-    }
-    return trm_context_prepare_steps(context, begin, end);
 }
 
 /* ---- shaping ----------------------------------------------------------------------------------- */
@@ -428,7 +300,7 @@ static trm_status check_profiles(trm_context *context)
              plan->n_profiles > 1 ? ", and the dims of all inputs do not fit the other profiles either" : "");
 }
 
-static trm_status begin_walk(trm_context *context)
+trm_status trm_context_begin_walk(trm_context *context)
 {
     TRM_TRY(trm_context_follow_weights(context));
     TRM_TRY(check_profiles(context));
@@ -453,16 +325,16 @@ trm_status trm_context_shape(trm_context *context)
     }
     trm_inference_stop stop;
     int32_t n = context->engine->plan->network->n_layers;
-    TRM_TRY(begin_walk(context));
+    TRM_TRY(trm_context_begin_walk(context));
     TRM_TRY(trm_inference_run(context->inference, &stop));
     if (stop.state != TRM_INFERENCE_DONE) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "dims of layer %s are known in a run only", stop.layer->name);
     }
-    TRM_TRY(make_room(context, 0, n));
+    TRM_TRY(trm_context_make_room(context, 0, n));
     context->schedule =
         trm_cpu_offload_suits(context->offload, context->dims) ? TRM_COPY_SCHEDULE_SMALL : TRM_COPY_SCHEDULE_LARGE;
-    TRM_TRY(choose_kernels(context, 0, n));
-    TRM_TRY(stage_values(context, 0, n, false));
+    TRM_TRY(trm_context_prepare_program(context, 0, n, true));
+    TRM_TRY(trm_context_stage_values(context, 0, n, false));
     context->shaped = true;
     return TRM_OK;
 }
@@ -496,7 +368,7 @@ static size_t used_input_bytes(const trm_context *context)
                : plan->input_offsets[last] + trm_dims_bytes(&context->dims[last], plan->network->tensors[last]->dtype);
 }
 
-static trm_status upload_inputs(trm_context *context)
+trm_status trm_context_upload(trm_context *context)
 {
     if (context->n_bound_inputs > 0) {
         TRM_TRY(upload_unbound(context));
@@ -504,201 +376,6 @@ static trm_status upload_inputs(trm_context *context)
         TRM_TRY(trm_stream_upload(context->stream, context->memory, context->input_staging, used_input_bytes(context)));
     }
     return trm_context_note(context, TRM_CLOCK_UPLOADED);
-}
-
-trm_status trm_context_run_layer(trm_context *context, int32_t index)
-{
-    const trm_context_step *step = &context->steps[index];
-    const trm_layer *layer = context->engine->plan->network->layers[index];
-    if (is_skipped(context, layer)) {
-        return TRM_OK;
-    }
-    trm_status status;
-    if (step->is_offloaded) {
-        status = trm_cpu_offload_run(context->offload, index, &step->call, context->dims);
-    } else if (context->debug != NULL && step->call.unread != 0) { /* what nothing else reads is shown */
-        trm_kernel_call whole = step->call;
-        whole.unread = 0;
-        status = step->kernel->run(&whole);
-    } else {
-        status = step->kernel->run(&step->call);
-    }
-    return status == TRM_OK ? TRM_OK : trm_fail_in(status, "layer %s (%s)", layer->name, step->kernel->name);
-}
-
-/* What a layer needs of the weights that stream. */
-static trm_status await_weights(trm_context *context, int32_t layer, bool marked)
-{
-    bool waits;
-    if (context->ring == NULL) {
-        return TRM_OK;
-    }
-    TRM_TRY(trm_ring_before(context->ring, layer, context->stream, &waits));
-    if (marked && context->arrivals != NULL) {
-        context->waited[layer] = waits;
-        return waits ? trm_event_record(context->arrivals[layer], context->stream) : TRM_OK;
-    }
-    return TRM_OK;
-}
-
-/* Behind the last layer. */
-static trm_status end_steps(trm_context *context, int32_t end, bool marked)
-{
-    bool waits;
-    TRM_TRY(marked ? trm_event_record(context->marks[end], context->stream) : TRM_OK);
-    if (context->ring == NULL) {
-        return TRM_OK;
-    }
-    TRM_TRY(trm_ring_end(context->ring, context->stream, &waits));
-    if (marked && context->arrivals != NULL) {
-        context->waited[end] = waits;
-        return waits ? trm_event_record(context->arrivals[end], context->stream) : TRM_OK;
-    }
-    return TRM_OK;
-}
-
-/* `last`: nothing runs behind them. `uncounted`: a layer whose number of entries is not known yet, or -1. */
-static trm_status run_steps(trm_context *context, int32_t begin, int32_t end, bool last, int32_t uncounted)
-{
-    bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
-    bool beside = trm_context_runs_beside(context);
-    TRM_TRY(beside ? trm_context_fork(context) : TRM_OK);
-    if (context->ring != NULL && begin == 0) {
-        context->ran_schedule = context->schedule;
-        TRM_TRY(trm_ring_begin(context->ring, context->schedule, context->stream));
-    }
-    for (int32_t i = begin; i < end; i++) {
-        if (marked) {
-            TRM_TRY(trm_event_record(context->marks[i], context->stream));
-        }
-        TRM_TRY(await_weights(context, i, marked));
-        if (context->tuning != NULL && !context->steps[i].is_offloaded) {
-            TRM_TRY(trm_context_tune_step(context, i));
-        }
-        context->steps[i].call.stream = context->stream;
-        TRM_TRY(beside ? trm_context_before_layer(context, i) : TRM_OK);
-        TRM_TRY(trm_context_run_layer(context, i));
-        TRM_TRY(beside ? trm_context_after_layer(context, i) : TRM_OK);
-        if (context->debug != NULL && i != uncounted) {
-            TRM_TRY(trm_context_show_layer(context, i));
-        }
-        if (context->ring != NULL) {
-            TRM_TRY(trm_ring_after(context->ring, i, context->stream));
-        }
-    }
-    TRM_TRY(beside ? trm_context_join(context) : TRM_OK);
-    return last ? end_steps(context, end, marked) : TRM_OK;
-}
-
-/* Reads what the walk stopped at back from the device; ranks that hold the same tensors must see the same. */
-static trm_status answer_stop(trm_context *context, const trm_inference_stop *stop)
-{
-    trm_world *world = context->engine->world;
-    const trm_plan *plan = context->engine->plan;
-    trm_view view = trm_context_view(context, stop->tensor);
-    size_t bytes = trm_dims_bytes(&view.dims, view.dtype);
-    if (bytes > TRM_LARGEST_VALUE) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s decides dims of layer %s with %zu bytes of values, expected at most %zu",
-                 stop->tensor->name, stop->layer->name, bytes, TRM_LARGEST_VALUE);
-    }
-    TRM_TRY(trm_stream_download(context->stream, context->read, view.data, bytes));
-    TRM_TRY(trm_context_wait(context));
-    bool same_on_all = trm_mesh_tensor_ranks(&plan->mesh) == world->size && !plan->partition.as_written;
-    if (world->size > 1 && same_on_all && world->bootstrap != NULL) {
-        TRM_TRY(trm_world_agree(world, stop->tensor->name, context->read, bytes));
-    }
-    if (stop->state == TRM_INFERENCE_VALUES) {
-        return trm_inference_give(context->inference, stop->tensor, &view.dims, context->read);
-    }
-    int64_t count;
-    memcpy(&count, context->read, sizeof(count));
-    if (count < 0) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s counted %lld entries", stop->layer->name, (long long)count);
-    }
-    return trm_inference_give_count(context->inference, count);
-}
-
-/* Copies what the passes of a loop made to where the next one reads it. Dims are those of the next pass already. */
-static trm_status carry_on(trm_context *context, int32_t begin, int32_t end)
-{
-    const trm_plan *plan = context->engine->plan;
-    const trm_regions *regions = trm_inference_regions(context->inference);
-    for (int32_t i = begin + 1; i < end; i++) {
-        const trm_layer *layer = plan->network->layers[i];
-        if (layer->desc.kind != TRM_LAYER_NEXT || regions->inside[i] != begin) {
-            continue;
-        }
-        const trm_tensor *carried = layer->inputs[1];
-        TRM_TRY(make_room(context, carried->producer->index, carried->producer->index + 1));
-        trm_view to = trm_context_view(context, carried), from = trm_context_view(context, layer->outputs[0]);
-        size_t bytes = trm_dims_bytes(&to.dims, to.dtype);
-        TRM_TRY(bytes == 0 ? TRM_OK : trm_stream_copy(context->stream, to.data, from.data, bytes));
-    }
-    return TRM_OK;
-}
-
-/* Behind the layer of a JUMP: *next is the layer at which the run goes on. */
-static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *next)
-{
-    TRM_TRY(trm_inference_jump(context->inference, next));
-    if (layer->desc.kind == TRM_LAYER_END_LOOP) {
-        TRM_TRY(carry_on(context, trm_inference_regions(context->inference)->other[layer->index], layer->index));
-    }
-    for (int32_t i = layer->index + 1; context->profiling && i < *next; i++) { /* what is left out takes no time */
-        TRM_TRY(trm_event_record(context->marks[i], context->stream));
-        if (context->arrivals != NULL) {
-            context->waited[i] = false;
-        }
-    }
-    if (context->ring != NULL && *next <= layer->index) {
-        return trm_ring_repeat(context->ring, *next, layer->index + 1, context->stream);
-    }
-    return context->ring == NULL ? TRM_OK : trm_ring_skip(context->ring, layer->index + 1, *next, context->stream);
-}
-
-/* A run in parts, as far as dims are known each, and from condition to condition. One that asks the device for nothing
- * leaves the context shaped: it is the same run again for the same dims and values. */
-static trm_status run_in_parts(trm_context *context, bool uploads)
-{
-    int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
-    bool is_first = true;
-    trm_inference_stop stop;
-    context->walked = 0;
-    context->asking = NULL;
-    TRM_TRY(begin_walk(context));
-    do {
-        TRM_TRY(trm_inference_run(context->inference, &stop));
-        bool counts = stop.state == TRM_INFERENCE_COUNT, jumps = stop.state == TRM_INFERENCE_JUMP;
-        const bool asks = counts || stop.state == TRM_INFERENCE_VALUES;
-        context->asking = asks && context->asking == NULL ? stop.layer : context->asking;
-        if (context->asking != NULL && trm_stream_is_capturing(context->stream)) {
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                     "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
-                     "captured",
-                     context->asking->name);
-        }
-        end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (counts || jumps ? 1 : 0);
-        TRM_TRY(make_room(context, begin, end));
-        TRM_TRY(choose_kernels(context, begin, end));
-        TRM_TRY(stage_values(context, begin, end, !is_first));
-        if (is_first) {
-            TRM_TRY(uploads ? upload_inputs(context) : TRM_OK);
-            is_first = false;
-        }
-        TRM_TRY(run_steps(context, begin, end, stop.state == TRM_INFERENCE_DONE, counts ? end - 1 : -1));
-        context->walked += end - begin;
-        begin = end;
-        if (jumps) {
-            TRM_TRY(jump(context, stop.layer, &begin));
-        } else if (stop.state != TRM_INFERENCE_DONE) {
-            TRM_TRY(answer_stop(context, &stop));
-        }
-        if (counts && context->debug != NULL) {
-            TRM_TRY(trm_context_show_layer(context, end - 1));
-        }
-    } while (stop.state != TRM_INFERENCE_DONE);
-    context->shaped = context->asking == NULL;
-    return TRM_OK;
 }
 
 bool trm_context_is_known(const trm_context *context)
@@ -709,25 +386,25 @@ bool trm_context_is_known(const trm_context *context)
 trm_status trm_context_begin_layers(trm_context *context)
 {
     TRM_TRY(trm_context_shape(context));
-    return upload_inputs(context);
+    return trm_context_upload(context);
 }
 
 static trm_status run_at_once(trm_context *context)
 {
     TRM_TRY(trm_context_begin_layers(context));
-    return run_steps(context, 0, context->engine->plan->network->n_layers, true, -1);
+    return trm_context_run_program(context, 0, context->engine->plan->network->n_layers, true, -1);
 }
 
 trm_status trm_context_enqueue(trm_context *context)
 {
-    return may_stop(context) ? run_in_parts(context, true) : run_at_once(context);
+    return may_stop(context) ? trm_context_walk(context, true) : run_at_once(context);
 }
 
 trm_status trm_context_enqueue_again(trm_context *context)
 {
     if (may_stop(context)) {
-        return run_in_parts(context, false);
+        return trm_context_walk(context, false);
     }
     TRM_TRY(trm_context_shape(context));
-    return run_steps(context, 0, context->engine->plan->network->n_layers, true, -1);
+    return trm_context_run_program(context, 0, context->engine->plan->network->n_layers, true, -1);
 }

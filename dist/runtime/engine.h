@@ -12,6 +12,7 @@
 #include "weight_stream/offload/streaming.h"
 #include "dist/parallel/world.h"
 #include "graph/inference.h"
+#include "kernels/program.h"
 #include "kernels/tuner/tuner.h"
 #include "weight_stream/ring.h"
 
@@ -38,8 +39,9 @@ trm_recorder *trm_context_recorder(const trm_context *context);
 /* One layer of the rank's network as it runs for the dims in force. */
 typedef struct trm_context_step {
     const trm_kernel *kernel;
-    trm_kernel_call call; /* on the device, also of a offloaded layer */
+    trm_kernel_call call; /* on the device, also of an offloaded layer */
     bool is_offloaded;
+    int32_t first, n; /* its launches */
 } trm_context_step;
 
 /* Memory of a context that no plan could know of. */
@@ -94,12 +96,14 @@ struct trm_context {
     const trm_layer *asking; /* which asked for what the last run in parts computed; NULL: none */
     int64_t walked;          /* layers of the last run in parts, those of loops in every pass */
     trm_context_step *steps; /* [n_layers] */
+    trm_program program;     /* of the dims in force, or of the part of a walk that ran last */
     trm_inference *inference;
     const trm_tensor **value_inputs; /* [n_value_inputs] whose elements decide dims */
     int32_t n_value_inputs;
-    const size_t *offsets;          /* [n_tensors] of activations: the plan's, or for dims it did not foresee */
-    size_t *own_offsets, *sizes;    /* those; allocated at first need */
-    int32_t *to_prepare;            /* [n_layers] layers whose kernels plan ahead, of the last time; likewise */
+    const size_t *offsets;       /* [n_tensors] of activations: the plan's, or for dims it did not foresee */
+    size_t *own_offsets, *sizes; /* those; allocated at first need */
+    int32_t *to_plan;            /* launches that plan ahead, of the last time; likewise */
+    int32_t to_plan_capacity;
     trm_context_extra *extra;       /* [n_tensors], NULL unless the plan grows or the walk may stop */
     trm_context_extra workspace2;   /* larger than the plan's */
     unsigned char *read;            /* host [TRM_LARGEST_VALUE], for what a walk stops at */
@@ -152,9 +156,28 @@ void *trm_context_staging(trm_context *context, const trm_tensor *input);
 /* Infers all dims and chooses the kernels, if an input's dims, or values that decide dims, have changed. Of a network
  * that must be asked on the way (trm_inference_may_stop), only a run can tell: TRM_ERROR_UNSUPPORTED. */
 trm_status trm_context_shape(trm_context *context);
-/* Plans ahead what the steps of layers begin .. end - 1 have not planned for their dims, on all processors of the rank.
+/* Plans ahead what kernels of the program have not planned for their dims, on all processors of the rank.
  * context_prepare.c */
-trm_status trm_context_prepare_steps(trm_context *context, int32_t begin, int32_t end);
+trm_status trm_context_plan_ahead(trm_context *context);
+/* Chooses kernels for layers begin .. end - 1 and makes the program that runs them; `last`: nothing runs behind them.
+ * program.c */
+trm_status trm_context_prepare_program(trm_context *context, int32_t begin, int32_t end, bool last);
+/* Takes the memory of the program for the largest dims, so that steps, which prepare others, allocate none. */
+trm_status trm_context_reserve_program(trm_context *context);
+/* Runs it. `uncounted`: a layer whose number of entries is not known yet, or -1. */
+trm_status trm_context_run_program(trm_context *context, int32_t begin, int32_t end, bool last, int32_t uncounted);
+/* Runs the launches of a layer alone. */
+trm_status trm_context_run_layer(const trm_context *context, int32_t index, trm_stream *stream);
+/* A run in parts. One that asks the device for nothing leaves the context shaped: it is the same run again for the same
+ * dims and values. walk.c */
+trm_status trm_context_walk(trm_context *context, bool uploads);
+/* What a run needs before its layers, and a walk before each part. context_shape.c */
+trm_status trm_context_begin_walk(trm_context *context);
+trm_status trm_context_make_room(trm_context *context, int32_t begin, int32_t end);
+trm_status trm_context_stage_values(trm_context *context, int32_t begin, int32_t end, bool upload);
+trm_status trm_context_upload(trm_context *context);
+trm_status trm_context_grow(trm_context *context, trm_context_extra *extra, size_t size);
+void *trm_context_address(trm_context *context, const trm_tensor *tensor);
 /* trm_context_tune without the exchanges between ranks: for steps of a generator, which has chosen those before its
  * context was made. context_tune.c */
 trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options);
@@ -184,10 +207,9 @@ trm_status trm_context_check_bound(const trm_context *context, int32_t i, size_t
 trm_status trm_context_refuse_captured(const trm_context *context, const char *what);
 /* Launches a captured run of all layers, which was captured with this schedule of the ring. */
 trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t schedule);
-/* The parts of enqueueing, for those who order the layers themselves: dims, kernels and the copy of the inputs (not of
- * a network that must be asked on the way), then one layer, on the stream of its call. */
+/* The dims, kernels and the copy of the inputs, for those who order the layers themselves (not of a network that must
+ * be asked on the way). */
 trm_status trm_context_begin_layers(trm_context *context);
-trm_status trm_context_run_layer(trm_context *context, int32_t index);
 /* All layers on the inputs as they lie on the device, with the dims of the run before; can be captured. What has
  * written them must have ended before a kernel behind it can start, as kernels read inputs before they wait. */
 trm_status trm_context_enqueue_again(trm_context *context);
@@ -208,13 +230,6 @@ void trm_context_end_sample(trm_context *context);
 /* Streams beside the context's own, where the plan has some. context_streams.c */
 trm_status trm_context_open_streams(trm_context *context);
 void trm_context_close_streams(trm_context *context);
-/* Whether layers run on several streams now: not while they are timed or shown one by one, or weights stream. */
-bool trm_context_runs_beside(const trm_context *context);
-/* Around all layers, and around each: sets the stream that its call is on. */
-trm_status trm_context_fork(trm_context *context);
-trm_status trm_context_before_layer(trm_context *context, int32_t index);
-trm_status trm_context_after_layer(trm_context *context, int32_t index);
-trm_status trm_context_join(trm_context *context);
 
 /* What contexts have for shapes: made and dropped. context_shape.c */
 trm_status trm_context_prepare_shapes(trm_context *context);

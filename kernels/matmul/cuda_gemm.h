@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,6 +37,10 @@ typedef struct trm_gemm {
 /* Calls `run(user)` a few times on the stream, each time with a cold cache, and gives the shortest time of one call.
  * Takes 128 MiB of device memory meanwhile. */
 trm_status trm_cuda_time(cudaStream_t stream, trm_status (*run)(void *user), void *user, float *milliseconds);
+
+/* cuda_gemm.c: one launch that runs a product. */
+trm_status trm_cuda_gemm_append(trm_program *program, const char *name,
+                                trm_status (*run)(const trm_gemm *gemm, cudaStream_t stream), const trm_gemm *gemm);
 
 /* cuda_gemv.cu: m up to 8 rows against b transposed, 16-bit floats; bound by reading b once. */
 bool trm_cuda_gemv_accepts(const trm_gemm *gemm);

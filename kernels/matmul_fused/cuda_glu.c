@@ -60,60 +60,63 @@ static trm_choice_key key_of(const trm_gemm *gemm)
         {TRM_LAYER_MATMUL_GLU, gemm->m, gemm->n, gemm->k, (int64_t)gemm->in, (int64_t)gemm->activation}};
 }
 
-static trm_status run_way(way w, const trm_kernel_call *call, const trm_gemm *gemm)
-{
-    return w == WAY_ONE ? trm_cuda_glu_product_run(gemm, trm_cuda_stream(call->stream))
-                        : trm_matmul_glu_run(call, TRM_BACKEND_CUDA);
-}
-
 bool trm_cuda_matmul_glu_accepts(const trm_kernel_call *call)
 {
-    return trm_matmul_glu_accepts(call, TRM_BACKEND_CUDA);
+    return trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts);
 }
 
 size_t trm_cuda_matmul_glu_workspace(const trm_kernel_call *call)
 {
-    return trm_matmul_glu_workspace(call, TRM_BACKEND_CUDA);
+    return trm_kernel_parts_workspace(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts);
 }
 
-trm_status trm_cuda_matmul_glu_run(const trm_kernel_call *call)
+static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_gemm *gemm, trm_program *program)
 {
-    trm_gemm gemm = gemm_of(call);
+    return w == WAY_ONE ? trm_cuda_gemm_append(program, "cuda.glu_product", trm_cuda_glu_product_run, gemm)
+                        : trm_kernel_parts_prepare(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts, program);
+}
+
+trm_status trm_cuda_matmul_glu_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    const trm_gemm gemm = gemm_of(call);
     if (gemm.m == 0 || gemm.n == 0) {
         return TRM_OK;
     }
     if (takes_one_kernel(call, &gemm)) {
-        return trm_cuda_gemv_glu_run(&gemm, trm_cuda_stream(call->stream));
+        return trm_cuda_gemm_append(program, "cuda.gemv_glu", trm_cuda_gemv_glu_run, &gemm);
     }
     int32_t w = gemm.m <= MOST_USUAL ? WAY_ONE : WAY_TWO;
     const trm_choice_key key = key_of(&gemm);
     (void)trm_choice_recall(&key, &w);
-    return run_way(may_be_one(call, &gemm) ? (way)w : WAY_TWO, call, &gemm);
+    return prepare_way(may_be_one(call, &gemm) ? (way)w : WAY_TWO, call, &gemm, program);
 }
 
 /* ---- tactics ---- */
 
-typedef struct product {
-    const trm_kernel_call *call;
-    const trm_gemm *gemm;
-} product;
-
+/* A program for each way. */
 static trm_status enqueue(void *user, int32_t w)
 {
-    const product *p = user;
-    return run_way((way)w, p->call, p->gemm);
+    const trm_program *programs = user;
+    int32_t at;
+    return trm_program_run(&programs[w], 0, programs[w].n, &at);
 }
 
 static trm_status choose_way(const trm_kernel_call *call, const trm_gemm *gemm, struct trm_tuner *tuner)
 {
     char problem[TRM_PROBLEM_TEXT_SIZE];
-    product p = {call, gemm};
+    trm_program programs[WAY_COUNT] = {{.stream = call->stream}, {.stream = call->stream}};
     const uint32_t all = (1u << WAY_COUNT) - 1;
-    const trm_choice_ways ways = {way_names, WAY_COUNT, all, all, enqueue, &p};
+    const trm_choice_ways ways = {way_names, WAY_COUNT, all, all, enqueue, programs};
     const trm_choice_key key = key_of(gemm);
     snprintf(problem, sizeof(problem), "matmul_glu m=%lld n=%lld k=%lld %s activation=%d", (long long)gemm->m,
              (long long)gemm->n, (long long)gemm->k, trm_dtype_name(gemm->in), (int)gemm->activation);
-    return trm_choice_tune(&key, problem, &ways, trm_cuda_stream(call->stream), tuner);
+    trm_status status = prepare_way(WAY_ONE, call, gemm, &programs[WAY_ONE]);
+    status = status == TRM_OK ? prepare_way(WAY_TWO, call, gemm, &programs[WAY_TWO]) : status;
+    status = status == TRM_OK ? trm_choice_tune(&key, problem, &ways, trm_cuda_stream(call->stream), tuner) : status;
+    for (int32_t i = 0; i < WAY_COUNT; i++) {
+        trm_program_fini(&programs[i]);
+    }
+    return status;
 }
 
 trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
@@ -122,6 +125,6 @@ trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tune
     if (gemm.m == 0 || gemm.n == 0 || takes_one_kernel(call, &gemm)) {
         return TRM_OK;
     }
-    TRM_TRY(trm_matmul_glu_tune(call, TRM_BACKEND_CUDA, tuner));
+    TRM_TRY(trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts, tuner));
     return may_be_one(call, &gemm) ? choose_way(call, &gemm, tuner) : TRM_OK;
 }

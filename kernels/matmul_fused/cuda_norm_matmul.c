@@ -57,26 +57,28 @@ static bool takes_one_kernel(const trm_kernel_call *call, const trm_gemm *gemm)
 
 bool trm_cuda_norm_matmul_accepts(const trm_kernel_call *call)
 {
-    return trm_norm_matmul_accepts(call, TRM_BACKEND_CUDA);
+    return trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, trm_norm_matmul_parts);
 }
 
 size_t trm_cuda_norm_matmul_workspace(const trm_kernel_call *call)
 {
-    return trm_norm_matmul_workspace(call, TRM_BACKEND_CUDA);
+    return trm_kernel_parts_workspace(call, TRM_BACKEND_CUDA, trm_norm_matmul_parts);
 }
 
-trm_status trm_cuda_norm_matmul_run(const trm_kernel_call *call)
+trm_status trm_cuda_norm_matmul_prepare(const trm_kernel_call *call, trm_program *program)
 {
-    trm_gemm gemm = gemm_of(call);
+    const trm_gemm gemm = gemm_of(call);
     if (!takes_one_kernel(call, &gemm)) {
-        return trm_norm_matmul_run(call, TRM_BACKEND_CUDA);
+        return trm_kernel_parts_prepare(call, TRM_BACKEND_CUDA, trm_norm_matmul_parts, program);
     }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    return call->layer->norm_matmul.gated ? trm_cuda_gemv_glu_run(&gemm, stream) : trm_cuda_gemv_run(&gemm, stream);
+    return call->layer->norm_matmul.gated
+               ? trm_cuda_gemm_append(program, "cuda.gemv_glu norm", trm_cuda_gemv_glu_run, &gemm)
+               : trm_cuda_gemm_append(program, "cuda.gemv norm", trm_cuda_gemv_run, &gemm);
 }
 
 trm_status trm_cuda_norm_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
-    trm_gemm gemm = gemm_of(call);
-    return takes_one_kernel(call, &gemm) ? TRM_OK : trm_norm_matmul_tune(call, TRM_BACKEND_CUDA, tuner);
+    const trm_gemm gemm = gemm_of(call);
+    return takes_one_kernel(call, &gemm) ? TRM_OK
+                                         : trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, trm_norm_matmul_parts, tuner);
 }

@@ -1,70 +1,49 @@
-/*
- * NORM_MATMUL as a norm into the workspace and a product, with its GLU or without: the host's reference, and CUDA's way
- * for many rows.
- */
 #include "kernels/matmul_fused/norm_matmul.h"
 
-#include "kernels/matmul_fused/pair.h"
+static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels};
 
 static bool has(const trm_kernel_call *call, int32_t input)
 {
     return input < call->n_inputs && call->inputs[input].dtype != TRM_DTYPE_NONE;
 }
 
-static void add_input(trm_kernel_call *part, const trm_kernel_call *call, int32_t input)
-{
-    part->constants |= (call->constants >> input & 1) << part->n_inputs;
-    part->inputs[part->n_inputs++] = call->inputs[input];
-}
-
-static void make_norm(const trm_kernel_call *call, trm_kernel_pair *pair, trm_view between)
+static void add_norm(const trm_kernel_call *call, trm_kernel_parts *parts, trm_view between)
 {
     const trm_norm_matmul_params *p = &call->layer->norm_matmul;
-    trm_kernel_call *norm = &pair->calls[0];
-    pair->descs[0] = (trm_layer_desc){
-        .kind = TRM_LAYER_NORM,
-        .norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset},
-    };
-    *norm = *call;
-    norm->layer = &pair->descs[0];
-    norm->n_inputs = 0;
-    norm->constants = 0;
-    add_input(norm, call, TRM_NORM_MATMUL_X);
+    trm_kernel_call *norm = trm_kernel_parts_add(parts, call, TRM_LAYER_NORM);
+    parts->layers[0].norm =
+        (trm_norm_params){.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset};
+    trm_kernel_parts_pass(norm, call, TRM_NORM_MATMUL_X);
     if (p->residual) {
-        add_input(norm, call, TRM_NORM_MATMUL_RESIDUAL);
+        trm_kernel_parts_pass(norm, call, TRM_NORM_MATMUL_RESIDUAL);
     }
     if (has(call, TRM_NORM_MATMUL_NORM_WEIGHT)) {
-        add_input(norm, call, TRM_NORM_MATMUL_NORM_WEIGHT);
+        trm_kernel_parts_pass(norm, call, TRM_NORM_MATMUL_NORM_WEIGHT);
     }
+    norm->n_outputs = call->n_outputs;
     norm->outputs[0] = between;
-    norm->unread &= ~1u; /* the sum keeps its place, behind what is normalized */
+    norm->outputs[1] = call->outputs[1];
+    norm->unread = call->unread & ~1u; /* the sum keeps its place, behind what is normalized */
 }
 
-static void make_product(const trm_kernel_call *call, trm_kernel_pair *pair, trm_view between)
+static void add_product(const trm_kernel_call *call, trm_kernel_parts *parts, trm_view between)
 {
     const trm_norm_matmul_params *p = &call->layer->norm_matmul;
-    trm_kernel_call *product = &pair->calls[1];
+    trm_kernel_call *product = trm_kernel_parts_add(parts, call, p->gated ? TRM_LAYER_MATMUL_GLU : TRM_LAYER_MATMUL);
     if (p->gated) {
-        pair->descs[1] = (trm_layer_desc){.kind = TRM_LAYER_MATMUL_GLU, .glu = {p->activation}};
+        parts->layers[1].glu = (trm_glu_params){p->activation};
     } else {
-        pair->descs[1] = (trm_layer_desc){
-            .kind = TRM_LAYER_MATMUL,
-            .matmul = {.transpose_b = true, .activation = p->activation, .out = p->out},
-        };
+        parts->layers[1].matmul = (trm_matmul_params){.transpose_b = true, .activation = p->activation, .out = p->out};
     }
-    *product = *call;
-    product->layer = &pair->descs[1];
-    product->n_inputs = 1;
-    product->n_outputs = 1;
-    product->constants = product->unread = 0;
-    product->inputs[0] = between;
-    add_input(product, call, TRM_NORM_MATMUL_WEIGHT);
+    product->inputs[product->n_inputs++] = between;
+    trm_kernel_parts_pass(product, call, TRM_NORM_MATMUL_WEIGHT);
     if (has(call, TRM_NORM_MATMUL_BIAS)) {
-        add_input(product, call, TRM_NORM_MATMUL_BIAS);
+        trm_kernel_parts_pass(product, call, TRM_NORM_MATMUL_BIAS);
     }
+    product->outputs[0] = call->outputs[0];
 }
 
-static bool take_apart(const trm_kernel_call *call, trm_kernel_pair *pair)
+bool trm_norm_matmul_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
 {
     const trm_view *x = &call->inputs[TRM_NORM_MATMUL_X];
     if (call->n_inputs < 2 || call->inputs[TRM_NORM_MATMUL_WEIGHT].dims.n != 2 || x->dims.n < 2 ||
@@ -72,27 +51,10 @@ static bool take_apart(const trm_kernel_call *call, trm_kernel_pair *pair)
         return false;
     }
     const trm_view between = {call->workspace, x->dtype, x->dims};
-    make_norm(call, pair, between);
-    make_product(call, pair, between);
+    parts->tables = tables;
+    parts->n_tables = 2;
+    parts->between = trm_kernel_parts_room(&between);
+    add_norm(call, parts, between);
+    add_product(call, parts, between);
     return true;
-}
-
-bool trm_norm_matmul_accepts(const trm_kernel_call *call, trm_backend backend)
-{
-    return trm_kernel_pair_accepts(call, backend, take_apart);
-}
-
-size_t trm_norm_matmul_workspace(const trm_kernel_call *call, trm_backend backend)
-{
-    return trm_kernel_pair_workspace(call, backend, take_apart);
-}
-
-trm_status trm_norm_matmul_run(const trm_kernel_call *call, trm_backend backend)
-{
-    return trm_kernel_pair_run(call, backend, take_apart);
-}
-
-trm_status trm_norm_matmul_tune(const trm_kernel_call *call, trm_backend backend, struct trm_tuner *tuner)
-{
-    return trm_kernel_pair_tune(call, backend, take_apart, tuner);
 }

@@ -9,7 +9,7 @@
 #include "support/support.h"
 
 #include "base/half.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 
 /* A narrow table and a wide one, which is another kernel's. */
 enum { SEQUENCES = 3, TOKENS = 3, HQ = 8, HKV = 2, D = 64, BLOCK = 16, NARROW = 40, WIDE = 300 };
@@ -193,11 +193,11 @@ static void follow_the_lengths(const form *f)
     }
     give(&host, f->table, table);
     give(&gpu, f->table, table);
-    assert_ok(gpu.kernel->run(&gpu.call)); /* loads code, which capturing may not do; no sequence has a query yet */
+    assert_ok(trm_kernel_run(gpu.kernel, &gpu.call)); /* loads code, which capturing may not do; no sequence has a query yet */
     assert_ok(trm_stream_synchronize(gpu.stream));
     assert_ok(trm_stream_begin_capture(gpu.stream));
     assert_true(trm_stream_is_capturing(gpu.stream));
-    assert_ok(gpu.kernel->run(&gpu.call));
+    assert_ok(trm_kernel_run(gpu.kernel, &gpu.call));
     trm_graph_exec *exec = NULL;
     assert_ok(trm_stream_end_capture(gpu.stream, &exec));
     assert_false(trm_stream_is_capturing(gpu.stream));
@@ -213,7 +213,7 @@ static void follow_the_lengths(const form *f)
             lengths[s] += queries[s];
         }
         next_step(sides, f, &random, starts, lengths);
-        assert_ok(host.kernel->run(&host.call));
+        assert_ok(trm_kernel_run(host.kernel, &host.call));
         assert_ok(trm_graph_exec_launch(exec, gpu.stream));
         compare_rows(sides, exec, starts[SEQUENCES], step);
     }

@@ -9,7 +9,7 @@
 #include "support/support.h"
 
 #include "base/half.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 
 enum { KEYS = 700, BLOCK = 16, USED = (KEYS + BLOCK - 1) / BLOCK, BLOCKS = 2 * USED };
 
@@ -164,7 +164,7 @@ static void run_step(const pair *p, const step *s, unsigned char *const *out)
     assert_non_null(kernel);
     call.workspace_size = kernel->workspace != NULL ? kernel->workspace(&call) : 0;
     assert_ok(trm_device_alloc(test_device, call.workspace_size, &call.workspace));
-    assert_ok(kernel->run(&call));
+    assert_ok(trm_kernel_run(kernel, &call));
     const char *from = call.outputs[0].data;
     for (int i = 0; i < 2; i++) {
         const size_t bytes = (size_t)s->count[i] * row_bytes(p, 0);

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "bench/common.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 #include "kernels/sampling/random.h"
 
 #define ROOF_TFLOPS 800.0
@@ -122,7 +122,7 @@ static trm_status enqueue(void *user, int32_t i)
 {
     const kernel_run *run = user;
     (void)i;
-    return run->kernel->run(run->call);
+    return trm_kernel_run(run->kernel, run->call);
 }
 
 static trm_status run_kernel(bench *b, const shape *s, const problem *p, const trm_kernel *kernel)

@@ -17,7 +17,7 @@
 
 #include "base/error.h"
 #include "bench/common.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 #include "kernels/sampling/random.h"
 #include "kernels/sampling/sample.h"
 
@@ -78,7 +78,7 @@ static trm_status enqueue(void *user, int32_t i)
                 (char *)call.inputs[k].data + bench_bytes_of(&call.inputs[k]) * (size_t)(i % p->copies);
         }
     }
-    return p->kernel->run(&call);
+    return trm_kernel_run(p->kernel, &call);
 }
 
 static void report(bench *b, const problem *p, float milliseconds)

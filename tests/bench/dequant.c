@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "bench/common.h"
+#include "kernels/program.h"
 
 #define ROOF_GBS   4550.0
 #define COLD_BYTES ((size_t)320 << 20)
@@ -37,7 +38,7 @@ static trm_status enqueue(void *user, int32_t i)
     trm_kernel_call call = p->call;
     trm_view *weight = &call.inputs[TRM_DEQUANT_MATMUL_WEIGHT];
     weight->data = (char *)weight->data + bench_bytes_of(weight) * (size_t)(i % p->copies);
-    return p->kernel->run(&call);
+    return trm_kernel_run(p->kernel, &call);
 }
 
 /* `copies` times `dims` of a type of one byte, of any bits. */

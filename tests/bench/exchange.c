@@ -18,7 +18,7 @@
 #include "collectives/communicator.h"
 #include "collectives/peer.h"
 #include "dist/parallel/world.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 
 #define CHAIN     64
 #define LAUNCHES  20
@@ -88,7 +88,7 @@ static trm_status run_kernel(bench *b, trm_kernel_call *call)
     const trm_kernel_table *tables[] = {&trm_cuda_kernels, &trm_collective_kernels};
     call->stream = b->stream;
     const trm_kernel *kernel = trm_kernel_find(tables, 2, TRM_BACKEND_CUDA, call);
-    return kernel == NULL ? trm_fail(TRM_ERROR_UNSUPPORTED, "no kernel") : kernel->run(call);
+    return kernel == NULL ? trm_fail(TRM_ERROR_UNSUPPORTED, "no kernel") : trm_kernel_run(kernel, call);
 }
 
 /* A kernel that reads and writes as much. */

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "dist/plan/plan.h"
 #include "graph/network.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 #include "kernels/sampling/random.h"
 
 #define ROOF_BYTES 4.55e12 /* per second, an H200's memory */
@@ -125,7 +125,7 @@ static void runner_fini(const bench *b, runner *r)
 static trm_status runner_run(const runner *r)
 {
     for (int32_t i = 0; i < r->network->n_layers; i++) {
-        TRM_TRY(r->kernels[i]->run(&r->calls[i]));
+        TRM_TRY(trm_kernel_run(r->kernels[i], &r->calls[i]));
     }
     return TRM_OK;
 }

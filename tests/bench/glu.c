@@ -25,6 +25,11 @@
 
 enum { TWO, ONE, WAYS };
 
+TRM_KERNEL_OF_PARTS(static, two_kernels, TRM_BACKEND_CUDA, trm_matmul_glu_parts)
+
+static const trm_kernel two_kernels = {
+    .accepts = two_kernels_accepts, .workspace = two_kernels_workspace, .prepare = two_kernels_prepare};
+
 typedef struct product {
     trm_layer_desc layer;
     trm_kernel_call call;
@@ -40,7 +45,7 @@ static trm_status enqueue(void *user, int32_t i)
     trm_gemm gemm = p->gemm;
     call.inputs[1].data = (char *)call.inputs[1].data + bench_bytes_of(&call.inputs[1]) * (size_t)(i % p->copies);
     gemm.b = call.inputs[1].data;
-    return p->way == TWO ? trm_matmul_glu_run(&call, TRM_BACKEND_CUDA)
+    return p->way == TWO ? trm_kernel_run(&two_kernels, &call)
                          : trm_cuda_glu_product_run(&gemm, trm_cuda_stream(call.stream));
 }
 
@@ -53,7 +58,7 @@ static trm_status make_product(const bench *b, int64_t m, int64_t n, int64_t k, 
     TRM_TRY(bench_add_floats(b, &call->inputs[0], TRM_BF16, (trm_dims){2, {m, k}}, 1, 1));
     TRM_TRY(bench_add_floats(b, &call->inputs[1], TRM_BF16, (trm_dims){2, {2 * n, k}}, p->copies, 2));
     TRM_TRY(bench_add_floats(b, &call->outputs[0], TRM_BF16, (trm_dims){2, {m, n}}, 1, 3));
-    call->workspace_size = trm_matmul_glu_workspace(call, TRM_BACKEND_CUDA);
+    call->workspace_size = two_kernels.workspace(call);
     TRM_TRY(trm_device_alloc(b->device, call->workspace_size, &call->workspace));
     p->gemm = (trm_gemm){.m = m,
                          .n = n,
@@ -71,7 +76,7 @@ static trm_status make_product(const bench *b, int64_t m, int64_t n, int64_t k, 
     if (!trm_cuda_glu_product_accepts(&p->gemm)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the kernel does not take the product");
     }
-    return trm_matmul_glu_tune(call, TRM_BACKEND_CUDA, NULL);
+    return trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts, NULL);
 }
 
 /* What a way makes of the first copy of the weight, as bf16; the caller frees it. */

@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "base/pool.h"
 #include "kernels/host/host.h"
+#include "kernels/program.h"
 
 #define MAX_CALLS    512
 #define MAX_LIST     16
@@ -122,7 +123,7 @@ static int32_t weight_input(const trm_kernel_call *call)
 static void product_job(bench *b, size_t offset)
 {
     b->call.inputs[weight_input(&b->call)].data = b->weights + offset;
-    bench_check(b->kernel->run(&b->call), "product");
+    bench_check(trm_kernel_run(b->kernel, &b->call), "product");
 }
 
 static int compare(const void *a, const void *b)

@@ -14,6 +14,7 @@
 #include "bench/common.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
+#include "kernels/program.h"
 
 #define COLD_BYTES ((size_t)512 << 20)
 
@@ -30,7 +31,7 @@ static trm_status enqueue(void *user, int32_t i)
     trm_kernel_call call = p->call;
     call.inputs[1].data = (char *)call.inputs[1].data + bench_bytes_of(&call.inputs[1]) * (size_t)(i % p->copies);
     if (p->splits == 0) {
-        return p->kernel->run(&call);
+        return trm_kernel_run(p->kernel, &call);
     }
     const trm_view *x = &call.inputs[0], *weight = &call.inputs[1];
     trm_gemm gemm = {.m = x->dims.d[0],

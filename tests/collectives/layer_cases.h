@@ -3,6 +3,7 @@
 #define TESTS_COLLECTIVES_LAYER_CASES_H
 
 #include "cases.h"
+#include "kernels/program.h"
 
 /* The groups a case runs in: whole, halves, odd and even, all reversed. */
 typedef enum layer_groups {
@@ -134,7 +135,7 @@ static inline trm_status layer_call(trm_communicator *c, trm_stream *stream, con
     TRM_TRY_GOTO(status, trm_device_alloc(device, out_size + 1, &call.outputs[0].data), done);
     TRM_TRY_GOTO(status, trm_device_alloc(device, call.workspace_size + 1, &call.workspace), done);
     TRM_TRY_GOTO(status, trm_stream_upload(stream, call.inputs[0].data, input, in_size), done);
-    TRM_TRY_GOTO(status, kernel->run(&call), done);
+    TRM_TRY_GOTO(status, trm_kernel_run(kernel, &call), done);
     TRM_TRY_GOTO(status, trm_stream_download(stream, output, call.outputs[0].data, out_size), done);
     status = trm_stream_synchronize(stream);
 done:

@@ -156,7 +156,7 @@ static inline trm_status norm_call(const norm_case *n, trm_communicator *c, trm_
     call.workspace_size = kernel->workspace(&call);
     TRM_TRY_GOTO(status, trm_device_alloc(device, call.workspace_size + 1, &memory[NORM_BUFFERS]), done);
     call.workspace = memory[NORM_BUFFERS];
-    TRM_TRY_GOTO(status, kernel->run(&call), done);
+    TRM_TRY_GOTO(status, trm_kernel_run(kernel, &call), done);
     TRM_TRY_GOTO(status, trm_stream_download(stream, y, data[NORM_Y], bytes), done);
     TRM_TRY_GOTO(status, trm_stream_download(stream, sum, data[NORM_SUM], bytes), done);
     const trm_collective_params *p = &desc.all_reduce_norm.collective;

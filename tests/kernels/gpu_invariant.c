@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 #include "kernels/sampling/random.h"
 
 /* Under a sanitizer fewer rows and smaller products, which the same forms of the kernels compute. */
@@ -70,7 +70,7 @@ static void run_rows(const problem *p, int64_t first, int64_t count, void *const
     assert_non_null(kernel);
     call.workspace_size = kernel->workspace != NULL ? kernel->workspace(&call) : 0;
     assert_ok(trm_device_alloc(test_device, call.workspace_size, &call.workspace));
-    assert_ok(kernel->run(&call));
+    assert_ok(trm_kernel_run(kernel, &call));
     for (int32_t i = 0; i < p->n_outputs; i++) {
         assert_ok(trm_stream_download(test_stream, host[i], call.outputs[i].data, bytes_of(&call.outputs[i])));
     }

@@ -54,7 +54,13 @@ static trm_status tune(const trm_kernel_call *call, trm_tuner *tuner)
 }
 
 static const trm_kernel slow_kernels[] = {
-    {"host.slow", TRM_LAYER_MATMUL, TRM_BACKEND_HOST, accepts, workspace, run, tune},
+    {.name = "host.slow",
+     .kind = TRM_LAYER_MATMUL,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = accepts,
+     .workspace = workspace,
+     .run = run,
+     .tune = tune},
 };
 static const trm_kernel_table slow = {slow_kernels, 1};
 

@@ -19,19 +19,20 @@ typedef struct transcript {
     trm_generator *sabotage, *step_in_return; /* NULL: no */
 } transcript;
 
-static trm_status fail_to_run(const trm_kernel_call *call)
+static trm_status fail_to_run(void *args, trm_stream *stream)
 {
-    (void)call;
+    (void)args;
+    (void)stream;
     TRM_FAIL(TRM_ERROR_INTERNAL, "the kernel was sabotaged");
 }
 
 static bool take(void *user, int32_t request, int32_t token)
 {
-    static const trm_kernel broken = {.name = "broken", .run = fail_to_run};
     transcript *t = user;
     t->tokens[request][t->count[request]++] = token;
     if (t->sabotage != NULL && t->count[request] == 3) {
-        t->sabotage->context->steps[t->sabotage->engine->plan->network->n_layers / 2].kernel = &broken;
+        const trm_program *program = &t->sabotage->context->program;
+        program->launches[program->n / 2].enqueue = fail_to_run;
     }
     return t->stop_after[request] == 0 || t->count[request] < t->stop_after[request];
 }

@@ -5,6 +5,7 @@
 
 #include "graph/infer.h"
 #include "support/support.h"
+#include "kernels/program.h"
 
 #define INTERPRETER_VALUES 64 /* elements of a value input */
 
@@ -256,7 +257,7 @@ static trm_status run_layer(test_interpreter *self, const trm_layer *layer)
     }
     call.workspace = self->workspace;
     call.workspace_size = self->workspace_size;
-    trm_status status = kernel->run(&call);
+    trm_status status = trm_kernel_run(kernel, &call);
     if (status == TRM_OK && trm_layer_is_data_dependent(&layer->desc)) {
         status = take_count(self, layer);
     }

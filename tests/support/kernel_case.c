@@ -8,6 +8,7 @@
 #include "graph/network.h"
 #include "support/device.h"
 #include "support/support.h"
+#include "kernels/program.h"
 
 #define GUARD 256 /* poisoned bytes behind each piece of memory */
 
@@ -447,7 +448,7 @@ static bool run_once(run_state *run, trm_kernel_call *call, piece *workspace, in
     upload(run, workspace, poison);
     trm_status status = tune && run->kernel->tune != NULL ? run->kernel->tune(call, NULL) : TRM_OK;
     if (status == TRM_OK) {
-        status = run->kernel->run(call);
+        status = trm_kernel_run(run->kernel, call);
     }
     if (status == TRM_OK) {
         download(run, workspace);

@@ -23,6 +23,7 @@ typedef struct offloaded_call {
     const trm_layer *layer;
     const trm_kernel *kernel;
     trm_kernel_call call; /* weights where they lie, all else in the shadows */
+    int32_t first, end;   /* launches that run it */
 } offloaded_call;
 
 struct trm_cpu_offload {
@@ -31,6 +32,7 @@ struct trm_cpu_offload {
     int32_t n;
     const trm_layer **layers; /* [n] */
     offloaded_call *calls;    /* [n, TRM_HOST_COMPUTE_ROWS] */
+    trm_program program;      /* the launches of all of them */
     unsigned char *memory;    /* pinned: shadows of what a layer reads and writes, then the workspace; layers run one by
                                  one */
     size_t shadow_bytes, workspace_bytes;
@@ -143,18 +145,24 @@ static trm_status describe_calls(const trm_offload_site *site, trm_cpu_offload *
     return TRM_OK;
 }
 
-static void place_calls(const trm_offload_site *site, trm_cpu_offload *offload)
+static trm_status prepare_calls(const trm_offload_site *site, trm_cpu_offload *offload)
 {
+    offload->program.stream = site->device->stream;
     for (int32_t i = 0; i < offload->n; i++) {
         const trm_kernel_call *largest = &call_of(offload, i, TRM_HOST_COMPUTE_ROWS)->call;
         for (int64_t rows = 1; rows <= TRM_HOST_COMPUTE_ROWS; rows++) {
-            trm_kernel_call *call = &call_of(offload, i, rows)->call;
+            offloaded_call *h = call_of(offload, i, rows);
+            trm_kernel_call *call = &h->call;
             (void)place(site, offload->layers[i], largest, offload->memory, call);
             call->stream = site->device->stream;
             call->workspace = offload->memory + offload->shadow_bytes;
             call->workspace_size = offload->workspace_bytes;
+            h->first = offload->program.n;
+            TRM_TRY(trm_kernel_prepare(h->kernel, call, &offload->program));
+            h->end = offload->program.n;
         }
     }
+    return TRM_OK;
 }
 
 static trm_status fill(const trm_offload_site *site, trm_cpu_offload *made)
@@ -175,8 +183,7 @@ static trm_status fill(const trm_offload_site *site, trm_cpu_offload *made)
     TRM_TRY(describe_calls(site, made));
     TRM_TRY(trm_device_alloc_host(site->world->device, made->shadow_bytes + made->workspace_bytes, &memory));
     made->memory = memory;
-    place_calls(site, made);
-    return TRM_OK;
+    return prepare_calls(site, made);
 }
 
 trm_status trm_cpu_offload_create(const trm_offload_site *site, trm_cpu_offload **made)
@@ -210,6 +217,7 @@ void trm_cpu_offload_destroy(trm_cpu_offload *offload, trm_device *device)
 {
     if (offload != NULL) {
         trm_device_free_host(device, offload->memory);
+        trm_program_fini(&offload->program);
         free(offload->calls);
         free(offload->layers);
         free(offload->of);
@@ -243,34 +251,55 @@ static void run_call(void *user)
     if (atomic_load(&offload->status) != TRM_OK) {
         return; /* the step has failed */
     }
-    trm_status status = h->kernel->run(&h->call);
+    int32_t at;
+    trm_status status = trm_program_run(&offload->program, h->first, h->end, &at);
     if (status != TRM_OK) {
         trm_error_hold(trm_fail_in(status, "layer %s (%s)", h->layer->name, h->kernel->name), &offload->failure);
         atomic_store(&offload->status, (int)status);
     }
 }
 
-trm_status trm_cpu_offload_run(trm_cpu_offload *offload, int32_t layer, const trm_kernel_call *call,
-                               const trm_dims *dims)
+typedef struct copy_args {
+    int32_t n;
+    trm_small_copy copies[TRM_MAX_SMALL_COPIES];
+} copy_args;
+
+static trm_status run_copies(void *user, trm_stream *stream)
 {
-    int32_t i = offload->of[layer], n_in = 0, n_out = 0;
-    offloaded_call *h = call_of(offload, i, trm_cpu_offload_rows(offload->layers[i], dims));
-    trm_small_copy in[TRM_MAX_SMALL_COPIES], out[TRM_MAX_SMALL_COPIES];
+    const copy_args *args = user;
+    return trm_stream_copy_small(stream, args->copies, args->n);
+}
+
+static trm_status run_task(void *user, trm_stream *stream)
+{
+    return trm_stream_host_task(stream, run_call, user);
+}
+
+trm_status trm_cpu_offload_prepare(trm_cpu_offload *offload, int32_t layer, const trm_kernel_call *call,
+                                   const trm_dims *dims, trm_program *program)
+{
+    offloaded_call *h =
+        call_of(offload, offload->of[layer], trm_cpu_offload_rows(offload->layers[offload->of[layer]], dims));
+    copy_args *args = trm_program_alloc(program, 2 * sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    copy_args *in = &args[0], *out = &args[1];
     for (int32_t k = 0; k < h->call.n_inputs; k++) {
         const trm_view *to = &h->call.inputs[k];
         if (to->data != NULL && to->data != call->inputs[k].data) {
-            in[n_in++] = (trm_small_copy){to->data, call->inputs[k].data, view_bytes(to)};
+            in->copies[in->n++] = (trm_small_copy){to->data, call->inputs[k].data, view_bytes(to)};
         }
     }
     for (int32_t k = 0; k < h->call.n_outputs; k++) {
         const trm_view *from = &h->call.outputs[k];
         if ((call->unread >> k & 1) == 0) {
-            out[n_out++] = (trm_small_copy){call->outputs[k].data, from->data, view_bytes(from)};
+            out->copies[out->n++] = (trm_small_copy){call->outputs[k].data, from->data, view_bytes(from)};
         }
     }
-    TRM_TRY(trm_stream_copy_small(call->stream, in, n_in));
-    TRM_TRY(trm_stream_host_task(call->stream, run_call, h));
-    return trm_stream_copy_small(call->stream, out, n_out);
+    TRM_TRY(trm_program_append(program, "copy to processors", run_copies, in));
+    TRM_TRY(trm_program_append(program, h->kernel->name, run_task, h));
+    return trm_program_append(program, "copy from processors", run_copies, out);
 }
 
 trm_status trm_cpu_offload_status(trm_cpu_offload *offload)

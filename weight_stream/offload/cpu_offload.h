@@ -12,7 +12,7 @@
 #include "dist/parallel/world.h"
 #include "dist/plan/plan.h"
 #include "dist/plan/streaming_plan.h"
-#include "kernels/device/device.h"
+#include "kernels/program.h"
 
 /* Rows of a product's output, for the dims of its tensors [n_tensors]. */
 int64_t trm_cpu_offload_rows(const trm_layer *layer, const trm_dims *dims);
@@ -65,9 +65,10 @@ void trm_cpu_offload_destroy(trm_cpu_offload *offload, trm_device *device);
 bool trm_cpu_offload_suits(const trm_cpu_offload *offload, const trm_dims *dims);
 /* The kernel that runs a layer for these dims, NULL where it is not offloaded. */
 const trm_kernel *trm_cpu_offload_kernel(const trm_cpu_offload *offload, int32_t layer, const trm_dims *dims);
-/* Enqueues a offloaded layer: `call` is its call on the device, whose weights are in host memory. */
-trm_status trm_cpu_offload_run(trm_cpu_offload *offload, int32_t layer, const trm_kernel_call *call,
-                               const trm_dims *dims);
+/* Appends what runs an offloaded layer: copies to memory that processors see, their task, and copies back. `call` is
+ * its call on the device, whose weights are in host memory. */
+trm_status trm_cpu_offload_prepare(trm_cpu_offload *offload, int32_t layer, const trm_kernel_call *call,
+                                   const trm_dims *dims, trm_program *program);
 /* The first failure of a offloaded layer since this was last asked; to be asked when a step has ended. NULL is OK. */
 trm_status trm_cpu_offload_status(trm_cpu_offload *offload);
 

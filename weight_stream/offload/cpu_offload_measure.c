@@ -18,6 +18,7 @@
 #include "base/pool.h"
 #include "graph/memory_plan.h"
 #include "weight_stream/offload/cpu_offload.h"
+#include "kernels/program.h"
 
 /* The most bytes of weights that are read, many times what caches hold, and once; of free memory one part in so many.
  * They are touched before, and the last quarter is read before all of it, so that nothing is cached or waits to be
@@ -113,7 +114,7 @@ typedef struct run {
 static void run_layer(void *user)
 {
     run *r = user;
-    r->status = r->kernel == NULL ? TRM_OK : r->kernel->run(&r->call);
+    r->status = r->kernel == NULL ? TRM_OK : trm_kernel_run(r->kernel, &r->call);
 }
 
 /* Seconds of runs that are handed over one behind the other. */
