@@ -43,24 +43,24 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
 bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *parts);
 
 bool trm_host_attention_accepts(const trm_kernel_call *call);
-trm_status trm_host_attention_run(const trm_kernel_call *call);
+trm_status trm_host_attention_prepare(const trm_kernel_call *call, trm_program *program);
 
 #if TRM_HAVE_CUDA
 bool trm_cuda_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call);
-trm_status trm_cuda_attention_run(const trm_kernel_call *call);
+trm_status trm_cuda_attention_prepare(const trm_kernel_call *call, trm_program *program);
 /* The padded form by two products of the library with the scores in the workspace, where tensor cores do not take it.
  */
 bool trm_cuda_attention_products_accepts(const trm_kernel_call *call);
 size_t trm_cuda_attention_products_workspace(const trm_kernel_call *call);
-trm_status trm_cuda_attention_products_run(const trm_kernel_call *call);
+trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_program *program);
 trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 /* The first with prefill by Hopper's products, where the device is one. */
 bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call);
-trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call);
+trm_status trm_cuda_attention_hopper_prepare(const trm_kernel_call *call, trm_program *program);
 bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call);
-trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call);
+trm_status trm_cuda_qkv_attention_prepare(const trm_kernel_call *call, trm_program *program);
 #endif
 
 #ifdef __cplusplus

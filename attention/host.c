@@ -379,23 +379,42 @@ static void run_tasks(void *user, int64_t begin, int64_t end)
     }
 }
 
-trm_status trm_host_attention_run(const trm_kernel_call *call)
+typedef struct launch_args {
+    attention at;
+    trm_kernel_call call;
+} launch_args;
+
+static trm_status attention_run(void *user, trm_stream *stream)
 {
-    attention at = {.call = call};
-    if (!trm_attention_describe(call, &at.shape) || trm_dims_count(&call->outputs[0].dims) == 0) {
-        return TRM_OK;
-    }
-    at.group = at.shape.query_heads / at.shape.kv_heads;
-    if (at.shape.cached) {
-        trm_pool_for(trm_host_pool(call), at.shape.sequences, 1, store_sequences, &at);
+    launch_args *args = user;
+    attention *at = &args->at;
+    args->call.stream = stream;
+    trm_pool *pool = trm_host_pool(&args->call);
+    if (at->shape.cached) {
+        trm_pool_for(pool, at->shape.sequences, 1, store_sequences, at);
     }
     int64_t longest = 0;
-    for (int64_t i = 0; i < at.shape.sequences; i++) {
+    for (int64_t i = 0; i < at->shape.sequences; i++) {
         int64_t first, queries, keys;
-        sequence_extent(&at, i, &first, &queries, &keys);
+        sequence_extent(at, i, &first, &queries, &keys);
         longest = queries > longest ? queries : longest;
     }
-    at.chunks = (longest * at.group + ROWS - 1) / ROWS;
-    trm_pool_for(trm_host_pool(call), at.shape.sequences * at.shape.kv_heads * at.chunks, 1, run_tasks, &at);
+    at->chunks = (longest * at->group + ROWS - 1) / ROWS;
+    trm_pool_for(pool, at->shape.sequences * at->shape.kv_heads * at->chunks, 1, run_tasks, at);
     return TRM_OK;
+}
+
+trm_status trm_host_attention_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    trm_attention_shape shape;
+    if (!trm_attention_describe(call, &shape) || trm_dims_count(&call->outputs[0].dims) == 0) {
+        return TRM_OK;
+    }
+    launch_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    args->call = *call;
+    args->at = (attention){.call = &args->call, .shape = shape, .group = shape.query_heads / shape.kv_heads};
+    return trm_program_append(program, "host.attention", attention_run, args);
 }

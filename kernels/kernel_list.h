@@ -58,7 +58,7 @@ extern "C" {
     HOST(NORM_MATMUL,             "norm_matmul",             PREPARED,  norm_matmul)             \
     CUDA(NORM_MATMUL,             "norm_matmul",             PREPARED_TUNED, norm_matmul)        \
     HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
-    CUDA(DEQUANT_MATMUL,          "dequant_matmul",          TUNED,     dequant_matmul)          \
+    CUDA(DEQUANT_MATMUL,          "dequant_matmul",          PREPARED_TUNED, dequant_matmul)     \
     EACH(ROUTER,                  "router",                  PLAIN,     router)                  \
     HOST(EXPERTS,                 "experts",                 PLAIN,     experts)                 \
     CUDA(EXPERTS,                 "experts",                 WORKSPACE, experts)                 \

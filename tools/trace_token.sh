@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the program does between two tokens that it decodes on the host: calls, functions, files and rooms of the main thread, and
-# searches for kernels. Inner arithmetic is left out: kernels/element, base/half.h, checks that only sanitized builds make, functions without a name (clones for other
+# searches for kernels. Inner arithmetic is left out: headers of kernels, base/half.h, checks that only sanitized builds make, functions without a name (clones for other
 # processors), and of the host kernels all but their entry points.
 #   tools/trace_token.sh [BUILD_DIR]    with --calls: every call, too, with how often it was made
 set -euo pipefail
@@ -10,7 +10,7 @@ cd "$(dirname "$0")/.."
 build=${1-build/trace}
 cmake -G Ninja -S . -B "$build" -DTRM_CUDA=OFF -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=None \
     -DCMAKE_C_FLAGS="-O0 -g1 -finstrument-functions" >"$build.log"
-cmake --build "$build" --target trireme_program >>"$build.log"
+cmake --build "$build" --target trireme >>"$build.log"
 cc -O2 -shared -fPIC -o "$build/trace_token.so" tools/trace_token.c
 OMPI_MCA_btl=self TRACE_TOKEN=$build/events LD_PRELOAD=$PWD/$build/trace_token.so \
     "$build/trireme" run configs/models/kjv-7m -p "In the beginning" -n 12 --threads 1 >/dev/null 2>&1
@@ -22,7 +22,7 @@ addr2line -f -e "$build/trireme" <"$build/addresses" | sed "s|:[0-9?]*\( .*\)\?$
 
 awk -v calls="$calls" '
 function is_inner(name, file) {
-    return file == "??" || file ~ /^kernels\/element\/|^base\/(half|range_check)\.h/ ||
+    return file == "??" || file ~ /^kernels\/.*\.h$|^base\/(half|range_check)\.h/ ||
            (file ~ /^(kernels|attention)\/(.*\/)?host(\/|\.c|_)/ && name !~ /_run$/)
 }
 function enter_file(file) {
@@ -32,7 +32,10 @@ function enter_file(file) {
         here = file
     }
 }
-function room_of(file) { sub(/\/[^\/]*$/, "", file); return file }
+function room_of(file, part) {
+    split(file, part, "/")
+    return part[1] ~ /^(dist|launcher)$/ ? part[1] "/" part[2] : part[1]
+}
 FNR == NR { name[$1] = $2; file[$1] = $3; next }
 $1 == "+" && name[$2] == "take_token" && file[$2] == "launcher/cli/run.c" { if (++token == 8) exit; here = file[$2]; next }
 token != 7 || is_inner(name[$2], file[$2]) { next }

@@ -1,7 +1,8 @@
 /*
  * The attention layer on CUDA: stores the step's keys and values, then gives sequences of one query to the decode
- * kernel and the rest to a prefill kernel, or everything to the plain kernel. What is launched depends on dims and
- * types alone, so that a captured step stays right as lengths grow.
+ * kernel and the rest to a prefill kernel, or everything to one of the others. choose() says which, for what the layer
+ * asks for, its workspace and its launches. They depend on dims, types and alignment alone, so that a captured step
+ * stays right as lengths grow.
  */
 #include "attention/cuda/attention.h"
 
@@ -105,38 +106,66 @@ static bool invariant_partial(const trm_attention_shape *s, size_t *bytes)
     return fits;
 }
 
-/* `hopper`: long sequences by Hopper's kernel, where that is allowed. */
-static trm_status run_invariant(const trm_kernel_call *call, const trm_attention_shape *s, trm_cuda_attention *a,
-                                bool hopper)
+/* Few sequences can have several queries: most often there is nothing to do, which the smaller kernel finds sooner. */
+static bool is_sparse(const trm_attention_shape *s)
 {
-    size_t bytes;
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    a->splits = invariant_partial(s, &bytes) ? (int32_t)trm_cuda_attention_invariant_splits(s) : 1;
-    a->partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
-    if (!hopper) {
-        return trm_cuda_attention_invariant(a, stream);
+    return has_decode(s) && s->tokens <= s->sequences;
+}
+
+/* Who computes a call. */
+typedef enum trm_attention_kernel {
+    TRM_ATTENTION_PLAIN,            /* any form, type and size: plain.cu */
+    TRM_ATTENTION_F32,              /* f32.cu */
+    TRM_ATTENTION_TF32,             /* tf32.cu */
+    TRM_ATTENTION_SHORT,            /* short.cu */
+    TRM_ATTENTION_TENSOR,           /* one query by decode.cu, several by prefill.cu */
+    TRM_ATTENTION_HOPPER,           /* one query by decode.cu, several by hopper.cu */
+    TRM_ATTENTION_INVARIANT,        /* whatever else is in the step, and what reads an e4m3 cache: invariant.cu */
+    TRM_ATTENTION_INVARIANT_HOPPER, /* few queries by that, more by hopper.cu */
+} trm_attention_kernel;
+
+/* `aligned`: addresses are as tensor cores take them; `hopper`: Hopper's kernel may do what it can. */
+static trm_attention_kernel choose(const trm_kernel_call *call, const trm_attention_shape *s, bool aligned, bool hopper)
+{
+    const trm_cuda_attention a = trm_cuda_attention_of(call, s);
+    const bool fast = trm_cuda_attention_is_fast(s, a.dtype) && aligned, invariant = is_invariant(call, s);
+    hopper = hopper && !invariant && fast && has_prefill(s) && !is_sparse(s) && trm_cuda_attention_hopper_ready();
+    if (invariant || a.cache_f8) {
+        return !fast ? TRM_ATTENTION_PLAIN : hopper ? TRM_ATTENTION_INVARIANT_HOPPER : TRM_ATTENTION_INVARIANT;
     }
-    if (s->sequences > 1 || s->tokens <= TRM_ATTENTION_FEW_QUERIES) {
-        TRM_TRY(trm_cuda_attention_few(a, stream));
-        a->skipped = TRM_ATTENTION_FEW_QUERIES;
+    if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && aligned) {
+        return TRM_ATTENTION_TF32;
     }
-    return s->tokens > a->skipped ? trm_cuda_attention_hopper(a, stream) : TRM_OK;
+    if (!fast) {
+        return has_f32_tiles(s, a.dtype) && aligned ? TRM_ATTENTION_F32 : TRM_ATTENTION_PLAIN;
+    }
+    return hopper ? TRM_ATTENTION_HOPPER : trm_cuda_attention_is_short(&a) ? TRM_ATTENTION_SHORT : TRM_ATTENTION_TENSOR;
 }
 
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
 {
     trm_attention_shape s;
-    if (!trm_attention_describe(call, &s) || !trm_cuda_attention_is_fast(&s, call->inputs[0].dtype)) {
+    size_t bytes = 0;
+    if (!trm_attention_describe(call, &s)) {
         return 0;
     }
-    if (is_invariant(call, &s) || is_f8(&s)) {
-        size_t bytes;
+    switch (choose(call, &s, true, false)) {
+    case TRM_ATTENTION_INVARIANT:
+    case TRM_ATTENTION_INVARIANT_HOPPER:
         (void)invariant_partial(&s, &bytes);
         return TRM_CUDA_COUNTER_BYTES + bytes;
+    case TRM_ATTENTION_SHORT:
+    case TRM_ATTENTION_TENSOR:
+    case TRM_ATTENTION_HOPPER:
+        bytes = has_decode(&s) ? (size_t)trm_cuda_attention_splits(&s) : 0;
+        return TRM_CUDA_COUNTER_BYTES +
+               bytes * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) * sizeof(float);
+    case TRM_ATTENTION_PLAIN:
+    case TRM_ATTENTION_F32:
+    case TRM_ATTENTION_TF32:
+        break;
     }
-    size_t splits = has_decode(&s) ? (size_t)trm_cuda_attention_splits(&s) : 0;
-    return TRM_CUDA_COUNTER_BYTES +
-           splits * (size_t)(s.sequences * s.query_heads) * (size_t)(s.value_dim + 2) * sizeof(float);
+    return 0;
 }
 
 static const void *input(const trm_kernel_call *call, int32_t i)
@@ -199,60 +228,105 @@ static bool is_aligned(const trm_cuda_attention *a)
            trm_aligned16(a->key_cache) && trm_aligned16(a->value_cache);
 }
 
-/* Few sequences can have several queries: most often there is nothing to do, which the smaller kernel finds sooner. */
-static bool is_sparse(const trm_attention_shape *s)
+/* ---- launches ---------------------------------------------------------------------------------- */
+
+typedef struct attention_args {
+    trm_status (*run)(const trm_cuda_attention *attention, cudaStream_t stream);
+    trm_cuda_attention attention;
+} attention_args;
+
+static trm_status enqueue(void *user, trm_stream *stream)
 {
-    return has_decode(s) && s->tokens <= s->sequences;
+    const attention_args *args = user;
+    return args->run(&args->attention, trm_cuda_stream(stream));
+}
+
+static trm_status append(trm_program *program, const char *name,
+                         trm_status (*run)(const trm_cuda_attention *attention, cudaStream_t stream),
+                         const trm_cuda_attention *attention)
+{
+    attention_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *args = (attention_args){run, *attention};
+    return trm_program_append(program, name, enqueue, args);
+}
+
+/* Few queries, then those of more by Hopper's kernel where that may be. */
+static trm_status append_invariant(const trm_kernel_call *call, const trm_attention_shape *s, trm_cuda_attention *a,
+                                   bool hopper, trm_program *program)
+{
+    size_t bytes;
+    a->splits = invariant_partial(s, &bytes) ? (int32_t)trm_cuda_attention_invariant_splits(s) : 1;
+    a->partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
+    if (!hopper) {
+        return append(program, "cuda.attention.invariant", trm_cuda_attention_invariant, a);
+    }
+    if (s->sequences > 1 || s->tokens <= TRM_ATTENTION_FEW_QUERIES) {
+        TRM_TRY(append(program, "cuda.attention.few", trm_cuda_attention_few, a));
+        a->skipped = TRM_ATTENTION_FEW_QUERIES;
+    }
+    return s->tokens > a->skipped ? append(program, "cuda.attention.hopper", trm_cuda_attention_hopper, a) : TRM_OK;
+}
+
+/* Sequences of one query, then those of several. */
+static trm_status append_tensor(const trm_kernel_call *call, const trm_attention_shape *s, trm_cuda_attention *a,
+                                bool hopper, bool decoded, trm_program *program)
+{
+    if (has_decode(s) && !decoded) {
+        a->splits = trm_cuda_attention_splits(s);
+        a->partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
+        TRM_TRY(append(program, "cuda.attention.decode", trm_cuda_attention_decode, a));
+    }
+    if (!has_prefill(s)) {
+        return TRM_OK;
+    }
+    a->skipped = has_decode(s) ? 1 : 0;
+    return hopper ? append(program, "cuda.attention.hopper", trm_cuda_attention_hopper, a)
+                  : append(program, "cuda.attention.prefill", trm_cuda_attention_prefill, a);
 }
 
 /* `stored`: the step's keys and values are in the cache, and next_tile is 0. `decoded`: sequences of one query are
  * done. */
-static trm_status run_attention(const trm_kernel_call *call, bool hopper, bool stored, bool decoded)
+static trm_status prepare(const trm_kernel_call *call, bool hopper, bool stored, bool decoded, trm_program *program)
 {
     trm_attention_shape s;
     if (!trm_attention_describe(call, &s)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "an attention call does not fit the layer it was accepted for");
     }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
     trm_cuda_attention a = trm_cuda_attention_of(call, &s);
-    bool fast = trm_cuda_attention_is_fast(&s, a.dtype) && is_aligned(&a);
-    const bool invariant = is_invariant(call, &s);
-    hopper = hopper && !invariant && fast && has_prefill(&s) && !is_sparse(&s) && trm_cuda_attention_hopper_ready();
+    const trm_attention_kernel kernel = choose(call, &s, is_aligned(&a), hopper);
+    hopper = kernel == TRM_ATTENTION_HOPPER || kernel == TRM_ATTENTION_INVARIANT_HOPPER;
     if (hopper) {
         a.next_tile = call->workspace;
     }
     if (s.cached && s.sequences > 0 && s.tokens > 0 && !stored) {
-        TRM_TRY(trm_cuda_attention_store(&a, stream));
+        TRM_TRY(append(program, "cuda.attention.store", trm_cuda_attention_store, &a));
     }
     if (trm_dims_count(&call->outputs[0].dims) == 0 || s.sequences == 0) {
         return TRM_OK;
     }
-    if (invariant || a.cache_f8) {
+    if (is_invariant(call, &s) || a.cache_f8) {
         a.skipped = decoded ? 1 : 0;
-        return fast ? run_invariant(call, &s, &a, hopper) : trm_cuda_attention_plain(&a, stream);
     }
-    if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && is_aligned(&a)) {
-        return trm_cuda_attention_tf32(&a, stream);
+    switch (kernel) {
+    case TRM_ATTENTION_PLAIN:
+        return append(program, "cuda.attention.plain", trm_cuda_attention_plain, &a);
+    case TRM_ATTENTION_F32:
+        return append(program, "cuda.attention.f32", trm_cuda_attention_f32, &a);
+    case TRM_ATTENTION_TF32:
+        return append(program, "cuda.attention.tf32", trm_cuda_attention_tf32, &a);
+    case TRM_ATTENTION_SHORT:
+        return append(program, "cuda.attention.short", trm_cuda_attention_short, &a);
+    case TRM_ATTENTION_TENSOR:
+    case TRM_ATTENTION_HOPPER:
+        return append_tensor(call, &s, &a, hopper, decoded, program);
+    case TRM_ATTENTION_INVARIANT:
+    case TRM_ATTENTION_INVARIANT_HOPPER:
+        break;
     }
-    if (!fast && has_f32_tiles(&s, a.dtype) && is_aligned(&a)) {
-        return trm_cuda_attention_f32(&a, stream);
-    }
-    if (!fast) {
-        return trm_cuda_attention_plain(&a, stream);
-    }
-    if (trm_cuda_attention_is_short(&a) && !hopper) {
-        return trm_cuda_attention_short(&a, stream);
-    }
-    if (has_decode(&s) && !decoded) {
-        a.splits = trm_cuda_attention_splits(&s);
-        a.partial = (float *)((char *)call->workspace + TRM_CUDA_COUNTER_BYTES);
-        TRM_TRY(trm_cuda_attention_decode(&a, stream));
-    }
-    if (has_prefill(&s)) {
-        a.skipped = has_decode(&s) ? 1 : 0;
-        TRM_TRY(hopper ? trm_cuda_attention_hopper(&a, stream) : trm_cuda_attention_prefill(&a, stream));
-    }
-    return TRM_OK;
+    return append_invariant(call, &s, &a, hopper, program);
 }
 
 bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call)
@@ -261,17 +335,17 @@ bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call)
     return trm_attention_describe(call, &s) && trm_cuda_attention_is_fast(&s, call->inputs[TRM_ATTENTION_Q].dtype);
 }
 
-trm_status trm_cuda_attention_run(const trm_kernel_call *call)
+trm_status trm_cuda_attention_prepare(const trm_kernel_call *call, trm_program *program)
 {
-    return run_attention(call, false, false, false);
+    return prepare(call, false, false, false, program);
 }
 
-trm_status trm_cuda_attention_hopper_run(const trm_kernel_call *call)
+trm_status trm_cuda_attention_hopper_prepare(const trm_kernel_call *call, trm_program *program)
 {
-    return run_attention(call, true, false, false);
+    return prepare(call, true, false, false, program);
 }
 
-trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call, bool decoded)
+trm_status trm_cuda_attention_prepare_stored(const trm_kernel_call *call, bool decoded, trm_program *program)
 {
-    return run_attention(call, trm_cuda_attention_hopper_accepts(call), true, decoded);
+    return prepare(call, trm_cuda_attention_hopper_accepts(call), true, decoded, program);
 }

@@ -51,7 +51,7 @@ bool trm_cuda_attention_uses_tensor_cores(const trm_kernel_call *call);
  * sequences of one query are `decoded` perhaps. */
 #define TRM_CUDA_COUNTER_BYTES ((size_t)256) /* of the workspace that they take */
 bool trm_cuda_attention_is_fast(const trm_attention_shape *shape, trm_dtype dtype);
-trm_status trm_cuda_attention_run_stored(const trm_kernel_call *call, bool decoded);
+trm_status trm_cuda_attention_prepare_stored(const trm_kernel_call *call, bool decoded, trm_program *program);
 
 /* cache.cu: the step's keys and values into the cache. */
 trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);

@@ -102,20 +102,46 @@ static void place(product_plan *plan, const trm_kernel_call *call, int64_t first
     plan->q_by_k.stream = plan->w_by_v.stream = call->stream;
 }
 
-trm_status trm_cuda_attention_products_run(const trm_kernel_call *call)
+typedef struct softmax_args {
+    trm_cuda_attention attention;
+    int64_t first, pairs;
+    const float *scores;
+    void *weights;
+    trm_layer_desc qk, wv; /* of the products around it */
+} softmax_args;
+
+static trm_status run_softmax(void *user, trm_stream *stream)
 {
+    const softmax_args *args = user;
+    return trm_cuda_attention_softmax(&args->attention, args->first, args->pairs, args->scores, args->weights,
+                                      trm_cuda_stream(stream));
+}
+
+trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    static const trm_kernel product = {.name = "cuda.matmul", .run = trm_cuda_matmul_run};
     product_plan plan;
     if (!plan_make(call, &plan)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "an attention call does not fit the layer it was accepted for");
     }
-    trm_cuda_attention a = trm_cuda_attention_of(call, &plan.shape);
-    cudaStream_t stream = trm_cuda_stream(call->stream);
     for (int64_t first = 0; first < plan.pairs; first += plan.piece) {
+        softmax_args *args = trm_program_alloc(program, sizeof(*args));
+        if (args == NULL) {
+            return TRM_ERROR_OUT_OF_MEMORY;
+        }
         place(&plan, call, first);
-        TRM_TRY(trm_cuda_matmul_run(&plan.q_by_k));
-        TRM_TRY(trm_cuda_attention_softmax(&a, first, plan.q_by_k.inputs[0].dims.d[0], plan.q_by_k.outputs[0].data,
-                                           plan.w_by_v.inputs[0].data, stream));
-        TRM_TRY(trm_cuda_matmul_run(&plan.w_by_v));
+        *args = (softmax_args){trm_cuda_attention_of(call, &plan.shape),
+                               first,
+                               plan.q_by_k.inputs[0].dims.d[0],
+                               plan.q_by_k.outputs[0].data,
+                               plan.w_by_v.inputs[0].data,
+                               plan.qk,
+                               plan.wv};
+        plan.q_by_k.layer = &args->qk;
+        plan.w_by_v.layer = &args->wv;
+        TRM_TRY(trm_kernel_prepare(&product, &plan.q_by_k, program));
+        TRM_TRY(trm_program_append(program, "cuda.attention.softmax", run_softmax, args));
+        TRM_TRY(trm_kernel_prepare(&product, &plan.w_by_v, program));
     }
     return TRM_OK;
 }

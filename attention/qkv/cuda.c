@@ -98,21 +98,33 @@ static bool inputs_stand(const trm_kernel_call *call)
     return (call->constants & all) == all;
 }
 
-trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
+/* ---- launches ---------------------------------------------------------------------------------- */
+
+typedef struct qkv_args {
+    trm_cuda_qkv qkv;
+    void *queries; /* of what prepares, with its counter */
+    uint32_t *next_tile;
+} qkv_args;
+
+static trm_status run_prepare(void *user, trm_stream *stream)
+{
+    const qkv_args *args = user;
+    return trm_cuda_qkv_prepare(&args->qkv, args->queries, args->next_tile, trm_cuda_stream(stream));
+}
+
+static trm_status run_decode(void *user, trm_stream *stream)
+{
+    qkv_args *args = user;
+    args->qkv.counters = trm_cuda_stream_counters(stream);
+    return trm_cuda_qkv_decode(&args->qkv, trm_cuda_stream(stream));
+}
+
+/* The call for the kernels, but for where they put partial results. */
+static trm_cuda_qkv qkv_of(const trm_kernel_call *call, const trm_kernel_call *attention, const trm_attention_shape *s)
 {
     const trm_qkv_attention_params *params = &call->layer->qkv_attention;
-    trm_layer_desc desc;
-    trm_kernel_call attention;
-    trm_attention_shape s;
-    if (!trm_qkv_attention_describe(call, &desc, &attention, &s) ||
-        trm_cuda_qkv_attention_workspace(call) > call->workspace_size) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a qkv_attention call does not fit the layer it was accepted for");
-    }
-    if (s.tokens == 0 || s.sequences == 0) {
-        return TRM_OK;
-    }
-    trm_cuda_qkv qkv = {
-        .a = trm_cuda_attention_of(&attention, &s),
+    return (trm_cuda_qkv){
+        .a = trm_cuda_attention_of(attention, s),
         .qkv = call->inputs[TRM_QKV_ATTENTION_QKV].data,
         .positions = input(call, TRM_QKV_ATTENTION_POSITIONS),
         .inv_freq = input(call, TRM_QKV_ATTENTION_INV_FREQ),
@@ -124,36 +136,67 @@ trm_status trm_cuda_qkv_attention_run(const trm_kernel_call *call)
         .weight_offset = params->weight_offset,
         .early = inputs_stand(call),
     };
-    if (!trm_aligned16(qkv.qkv) || !trm_aligned16(qkv.a.out) || !trm_aligned16(qkv.a.key_cache) ||
-        !trm_aligned16(qkv.a.value_cache) || !trm_aligned16(qkv.q_norm) || !trm_aligned16(qkv.k_norm)) {
+}
+
+static bool is_aligned(const trm_cuda_qkv *qkv)
+{
+    return trm_aligned16(qkv->qkv) && trm_aligned16(qkv->a.out) && trm_aligned16(qkv->a.key_cache) &&
+           trm_aligned16(qkv->a.value_cache) && trm_aligned16(qkv->q_norm) && trm_aligned16(qkv->k_norm);
+}
+
+/* Shares the keys among blocks; whether qkv_direct.cu or qkv_shares.cu does it. */
+static bool cut(trm_cuda_qkv *qkv, const trm_attention_shape *s)
+{
+    if (!trm_cuda_qkv_is_direct(qkv)) {
+        trm_cuda_qkv_clusters(s, &qkv->cluster, &qkv->clusters);
+        return false;
+    }
+    qkv->heads = heads_of_block(s);
+    qkv->shared_out = takes_shares(s);
+    qkv->joined_apart = s->sequences * s->kv_heads <= MOST_JOINED_APART;
+    qkv->clusters = 1;
+    trm_cuda_qkv_direct_cut(qkv);
+    return true;
+}
+
+trm_status trm_cuda_qkv_attention_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    trm_layer_desc desc;
+    trm_kernel_call attention;
+    trm_attention_shape s;
+    if (!trm_qkv_attention_describe(call, &desc, &attention, &s) ||
+        trm_cuda_qkv_attention_workspace(call) > call->workspace_size) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a qkv_attention call does not fit the layer it was accepted for");
+    }
+    if (s.tokens == 0 || s.sequences == 0) {
+        return TRM_OK;
+    }
+    qkv_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    trm_cuda_qkv *qkv = &args->qkv;
+    *qkv = qkv_of(call, &attention, &s);
+    if (!is_aligned(qkv)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a tensor of a qkv_attention is not aligned to 16 bytes");
     }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    bool direct = trm_cuda_qkv_is_direct(&qkv);
-    if (direct) {
-        qkv.heads = heads_of_block(&s);
-        qkv.shared_out = takes_shares(&s);
-        qkv.joined_apart = s.sequences * s.kv_heads <= MOST_JOINED_APART;
-        qkv.counters = trm_cuda_stream_counters(call->stream);
-        qkv.clusters = 1;
-        trm_cuda_qkv_direct_cut(&qkv);
-    } else {
-        trm_cuda_qkv_clusters(&s, &qkv.cluster, &qkv.clusters);
-    }
-    const bool apart = call->batch_invariant || (qkv.a.cache_f8 && !direct); /* from the kernels that prepare */
+    const bool direct = cut(qkv, &s);
+    const bool apart = call->batch_invariant || (qkv->a.cache_f8 && !direct); /* from the kernels that prepare */
     if (s.tokens <= s.sequences && !apart) {
-        qkv.a.partial = call->workspace;
-        return trm_cuda_qkv_decode(&qkv, stream);
+        qkv->a.partial = call->workspace;
+        return trm_program_append(program, "cuda.qkv_attention", run_decode, args);
     }
-    size_t room = queries_room(&s);
+    const size_t room = queries_room(&s);
     attention.inputs[TRM_ATTENTION_Q].data = call->workspace;
     attention.workspace = (char *)call->workspace + room;
     attention.workspace_size = call->workspace_size - room;
-    qkv.a.partial = (float *)(void *)((char *)attention.workspace + TRM_CUDA_COUNTER_BYTES);
-    qkv.apart = direct && s.sequences > 1 && !apart;
-    TRM_TRY(trm_cuda_qkv_prepare(&qkv, call->workspace, attention.workspace, stream));
-    if (qkv.apart) {
-        TRM_TRY(trm_cuda_qkv_decode(&qkv, stream));
+    args->queries = call->workspace;
+    args->next_tile = attention.workspace;
+    qkv->a.partial = (float *)(void *)((char *)attention.workspace + TRM_CUDA_COUNTER_BYTES);
+    qkv->apart = direct && s.sequences > 1 && !apart;
+    TRM_TRY(trm_program_append(program, "cuda.qkv_attention.prepare", run_prepare, args));
+    if (qkv->apart) {
+        TRM_TRY(trm_program_append(program, "cuda.qkv_attention", run_decode, args));
     }
-    return trm_cuda_attention_run_stored(&attention, qkv.apart);
+    return trm_cuda_attention_prepare_stored(&attention, qkv->apart, program);
 }

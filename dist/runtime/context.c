@@ -248,11 +248,16 @@ void *trm_context_staging(trm_context *context, const trm_tensor *input)
 trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims)
 {
     const trm_dims *max = &context->engine->plan->max_dims[input->index];
+    trm_dims *current = &context->dims[input->index];
+    context->inputs_changed = true;
+    if (dims->n == current->n && memcmp(dims->d, current->d, (size_t)dims->n * sizeof(dims->d[0])) == 0) {
+        context->input_is_set[input->index] = true; /* these have been looked at */
+        return TRM_OK;
+    }
     if (dims->n != max->n) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %d dimensions, expected %d", input->name, dims->n, max->n);
     }
     TRM_TRY(trm_partition_check_batch(input, dims));
-    trm_dims *current = &context->dims[input->index];
     for (int32_t i = 0; i < dims->n; i++) {
         if (dims->d[i] < 0 || dims->d[i] > max->d[i] || (input->dims.d[i] >= 0 && dims->d[i] != input->dims.d[i])) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has %lld at dimension %d, expected %s %lld", input->name,
@@ -263,7 +268,6 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
         }
     }
     *current = *dims;
-    context->inputs_changed = true;
     context->input_is_set[input->index] = true;
     return TRM_OK;
 }

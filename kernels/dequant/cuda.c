@@ -9,6 +9,7 @@
 #include "kernels/dequant/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/kernel_list.h"
+#include "kernels/program.h"
 #include "kernels/tuner/tuner.h"
 
 #define PIECE_BYTES ((size_t)128 << 20) /* of the weight as floats, at most */
@@ -155,25 +156,58 @@ size_t trm_cuda_dequant_matmul_workspace(const trm_kernel_call *call)
     return p.weight_bytes + p.out_bytes + (p.kernel->workspace != NULL ? p.kernel->workspace(&p.call) : 0);
 }
 
-static trm_status run_pieces(const trm_kernel_call *call, const trm_dequant_gemm *gemm, cudaStream_t stream)
+typedef struct piece_args {
+    trm_dequant_gemm gemm;
+    int64_t first, rows;
+    void *weight;      /* of the piece, as floats */
+    const void *piece; /* of the output, if it is made elsewhere */
+} piece_args;
+
+static trm_status dequantize(void *user, trm_stream *stream)
 {
-    const size_t size = trm_dtype_size(gemm->out);
+    const piece_args *args = user;
+    return trm_cuda_dequantize(&args->gemm, args->first, args->rows, args->weight, trm_cuda_stream(stream));
+}
+
+static trm_status copy_piece(void *user, trm_stream *stream)
+{
+    const piece_args *args = user;
+    const trm_dequant_gemm *gemm = &args->gemm;
+    const size_t size = trm_dtype_size(gemm->out), row = (size_t)args->rows * size;
+    TRM_CUDA_TRY(cudaMemcpy2DAsync((char *)gemm->y + (size_t)args->first * size, (size_t)gemm->n * size, args->piece,
+                                   row, row, (size_t)gemm->m, cudaMemcpyDeviceToDevice, trm_cuda_stream(stream)));
+    return TRM_OK;
+}
+
+/* A piece of the weight as floats, its product, and the way of that to its place. */
+static trm_status prepare_piece(const trm_kernel_call *call, const trm_dequant_gemm *gemm, piece *p, int64_t first,
+                                trm_program *program)
+{
+    const int64_t rows = gemm->n - first < p->rows ? gemm->n - first : p->rows;
+    piece_args *args = trm_program_alloc(program, sizeof(*args));
+    trm_layer_desc *layer = trm_program_alloc(program, sizeof(*layer));
+    if (args == NULL || layer == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    piece_at(call, gemm, first, rows, p);
+    *layer = p->layer;
+    p->call.layer = layer;
+    *args = (piece_args){*gemm, first, rows, call->workspace, p->call.outputs[0].data};
+    if (gemm->k > 0) {
+        TRM_TRY(trm_program_append(program, "cuda.dequantize", dequantize, args));
+    }
+    TRM_TRY(trm_kernel_prepare(p->kernel, &p->call, program));
+    return p->out_bytes > 0 ? trm_program_append(program, "cuda.copy", copy_piece, args) : TRM_OK;
+}
+
+static trm_status prepare_pieces(const trm_kernel_call *call, const trm_dequant_gemm *gemm, trm_program *program)
+{
     piece p;
     if (!make_piece(call, gemm, &p)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a dequant_matmul call does not fit the layer it was accepted for");
     }
     for (int64_t first = 0; first < gemm->n; first += p.rows) {
-        const int64_t rows = gemm->n - first < p.rows ? gemm->n - first : p.rows;
-        piece_at(call, gemm, first, rows, &p);
-        if (gemm->k > 0) {
-            TRM_TRY(trm_cuda_dequantize(gemm, first, rows, call->workspace, stream));
-        }
-        TRM_TRY(p.kernel->run(&p.call));
-        if (p.out_bytes > 0) {
-            TRM_CUDA_TRY(cudaMemcpy2DAsync((char *)gemm->y + (size_t)first * size, (size_t)gemm->n * size,
-                                           p.call.outputs[0].data, (size_t)rows * size, (size_t)rows * size,
-                                           (size_t)gemm->m, cudaMemcpyDeviceToDevice, stream));
-        }
+        TRM_TRY(prepare_piece(call, gemm, &p, first, program));
     }
     return TRM_OK;
 }
@@ -215,16 +249,38 @@ static trm_choice_key key_of(const trm_dequant_gemm *g)
                              g->zero != NULL}};
 }
 
-static trm_status run_way(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)
+typedef struct own_args {
+    trm_status (*run)(const trm_dequant_gemm *gemm, cudaStream_t stream);
+    trm_dequant_gemm gemm;
+} own_args;
+
+static trm_status run_own(void *user, trm_stream *stream)
 {
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    return w == WAY_DOT    ? trm_cuda_dequant_dot_run(gemm, stream)
-           : w == WAY_ROWS ? trm_cuda_dequant_rows_run(gemm, stream)
-           : w == WAY_WIDE ? trm_cuda_dequant_wide_run(gemm, stream)
-                           : run_pieces(call, gemm, stream);
+    const own_args *args = user;
+    return args->run(&args->gemm, trm_cuda_stream(stream));
 }
 
-trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call)
+static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm, trm_program *program)
+{
+    static trm_status (*const runs[])(const trm_dequant_gemm *, cudaStream_t) = {
+        [WAY_DOT] = trm_cuda_dequant_dot_run,
+        [WAY_ROWS] = trm_cuda_dequant_rows_run,
+        [WAY_WIDE] = trm_cuda_dequant_wide_run,
+    };
+    static const char *const names[] = {
+        [WAY_DOT] = "cuda.dequant_dot", [WAY_ROWS] = "cuda.dequant_rows", [WAY_WIDE] = "cuda.dequant_wide"};
+    if (w == WAY_PIECES) {
+        return prepare_pieces(call, gemm, program);
+    }
+    own_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *args = (own_args){runs[w], *gemm};
+    return trm_program_append(program, names[w], run_own, args);
+}
+
+trm_status trm_cuda_dequant_matmul_prepare(const trm_kernel_call *call, trm_program *program)
 {
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     if (gemm.m == 0 || gemm.n == 0) {
@@ -236,20 +292,17 @@ trm_status trm_cuda_dequant_matmul_run(const trm_kernel_call *call)
     if (!call->batch_invariant) {
         (void)trm_choice_recall(&key, &known);
     }
-    return run_way(way_accepts((way)known, call, &gemm) ? (way)known : usual, call, &gemm);
+    return prepare_way(way_accepts((way)known, call, &gemm) ? (way)known : usual, call, &gemm, program);
 }
 
 /* ---- tactics ---- */
 
-typedef struct product {
-    const trm_kernel_call *call;
-    const trm_dequant_gemm *gemm;
-} product;
-
+/* A program for each way. */
 static trm_status enqueue(void *user, int32_t w)
 {
-    const product *p = user;
-    return run_way((way)w, p->call, p->gemm);
+    const trm_program *programs = user;
+    int32_t at;
+    return trm_program_run(&programs[w], 0, programs[w].n, &at);
 }
 
 static void describe_problem(const trm_dequant_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE])
@@ -264,17 +317,25 @@ static void describe_problem(const trm_dequant_gemm *g, char text[TRM_PROBLEM_TE
 static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm, struct trm_tuner *tuner)
 {
     char problem[TRM_PROBLEM_TEXT_SIZE];
-    product p = {call, gemm};
-    trm_choice_ways ways = {.names = way_names, .n = WAY_COUNT, .run = enqueue, .user = &p};
+    trm_program programs[WAY_COUNT] = {{.n = 0}};
+    trm_choice_ways ways = {.names = way_names, .n = WAY_COUNT, .run = enqueue, .user = programs};
     const trm_choice_key key = key_of(gemm);
-    for (int i = 0; i < WAY_COUNT; i++) {
+    trm_status status = TRM_OK;
+    for (int i = 0; i < WAY_COUNT && status == TRM_OK; i++) {
         /* The weight is read anew for every 16 or 64 rows of x: not worth a try where they are many. */
         const bool tried = i == WAY_PIECES ? gemm->m > FEW : gemm->m <= MOST_TRIED;
-        ways.accepted |= (uint32_t)way_accepts((way)i, call, gemm) << i;
+        const bool accepted = way_accepts((way)i, call, gemm);
+        ways.accepted |= (uint32_t)accepted << i;
         ways.tried |= (uint32_t)tried << i;
+        programs[i].stream = call->stream;
+        status = accepted && tried ? prepare_way((way)i, call, gemm, &programs[i]) : TRM_OK;
     }
     describe_problem(gemm, problem);
-    return trm_choice_tune(&key, problem, &ways, trm_cuda_stream(call->stream), tuner);
+    status = status == TRM_OK ? trm_choice_tune(&key, problem, &ways, trm_cuda_stream(call->stream), tuner) : status;
+    for (int i = 0; i < WAY_COUNT; i++) {
+        trm_program_fini(&programs[i]);
+    }
+    return status;
 }
 
 trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)

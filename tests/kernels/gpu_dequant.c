@@ -27,9 +27,10 @@ enum { WAY_dot, WAY_rows, WAY_wide };
         runs[WAY_##name]++;                                                                                            \
         return trm_cuda_dequant_##name##_run(&gemm, trm_cuda_stream(call->stream));                                    \
     }
-#define KERNEL(name)                                                                                                   \
+#define KERNEL(way)                                                                                                    \
     {                                                                                                                  \
-        "own." #name, TRM_LAYER_DEQUANT_MATMUL, TRM_BACKEND_CUDA, accepts_##name, NULL, run_##name, NULL               \
+        .name = "own." #way, .kind = TRM_LAYER_DEQUANT_MATMUL, .backend = TRM_BACKEND_CUDA, .accepts = accepts_##way,  \
+        .run = run_##way                                                                                               \
     }
 
 WAY(dot)

@@ -48,7 +48,8 @@ static trm_status run(const trm_kernel_call *call)
 static void any_number_of_rows(void **state)
 {
     (void)state;
-    static const trm_kernel way = {"own.glu", TRM_LAYER_MATMUL_GLU, TRM_BACKEND_CUDA, accepts, NULL, run, NULL};
+    static const trm_kernel way = {
+        .name = "own.glu", .kind = TRM_LAYER_MATMUL_GLU, .backend = TRM_BACKEND_CUDA, .accepts = accepts, .run = run};
     kernel_cases_check(&(trm_kernel_table){&way, 1}, kernel_cases_matmul_glu_rows);
     const char *part = getenv("TRM_TEST_PART");
     int device, major;
