@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # What the program does between two tokens that it decodes on the host: calls, functions, files and rooms of the main thread, and
-# searches for kernels. Inner arithmetic is left out: headers of kernels, base/half.h, checks that only sanitized builds make, functions without a name (clones for other
-# processors), and of the host kernels all but their entry points.
+# searches for kernels. Inner arithmetic is left out: headers of kernels, base/half.h, checks that only sanitized builds make,
+# functions without a name (clones for other processors), and of the host kernels all but their entry points.
 #   tools/trace_token.sh [BUILD_DIR]    with --calls: every call, too, with how often it was made
 set -euo pipefail
 calls=
 [ "${1-}" = --calls ] && { calls=1; shift; }
 cd "$(dirname "$0")/.."
 build=${1-build/trace}
+mkdir -p "$build"
 cmake -G Ninja -S . -B "$build" -DTRM_CUDA=OFF -DBUILD_TESTING=OFF -DCMAKE_BUILD_TYPE=None \
     -DCMAKE_C_FLAGS="-O0 -g1 -finstrument-functions" >"$build.log"
 cmake --build "$build" --target trireme >>"$build.log"

@@ -328,6 +328,27 @@ static void write_tactics(inspector *self)
     trm_json_writer_close(w);
 }
 
+/* What the last run launched, in its order; of a network whose dims depend on data, its last part. */
+static void write_launches(trm_json_writer *w, const trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    trm_json_writer_open(w, "program", '[');
+    for (int32_t i = 0; i < context->program.n; i++) {
+        const trm_launch *launch = &context->program.launches[i];
+        const bool is_of_layer = launch->layer >= 0 && launch->layer < network->n_layers;
+        int32_t stream = 0;
+        for (int32_t s = 0; s < context->engine->plan->streams.n; s++) {
+            stream = launch->stream == context->aux[s] ? s + 1 : stream;
+        }
+        trm_json_writer_open(w, NULL, '{');
+        trm_json_writer_text(w, "layer", is_of_layer ? network->layers[launch->layer]->name : NULL);
+        trm_json_writer_text(w, "launch", launch->name);
+        trm_json_writer_integer(w, "stream", stream);
+        trm_json_writer_close(w);
+    }
+    trm_json_writer_close(w);
+}
+
 static void write_all(inspector *self)
 {
     trm_json_writer *w = &self->w;
@@ -364,6 +385,9 @@ static void write_all(inspector *self)
         write_layer(self, network->layers[i]);
     }
     trm_json_writer_close(w);
+    if (self->context != NULL) {
+        write_launches(w, self->context);
+    }
 }
 
 static char *to_json(inspector *self)

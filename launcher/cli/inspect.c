@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job/job.h"
@@ -293,8 +294,9 @@ static trm_status inspect_model(const settings *all, const char *name)
 /* Refuses options of a plan if none is made. A plan file is always shown whole. */
 static trm_status check_planned(const settings *all)
 {
-    const bool has_stage = settings_text(all, SETTING_AFTER) != NULL, memory = settings_flag(all, SETTING_MEMORY_PLAN);
-    for (int32_t id = 0; !has_stage && !memory && id < SETTING_COUNT; id++) {
+    const bool has_stage = settings_text(all, SETTING_AFTER) != NULL, program = settings_flag(all, SETTING_PROGRAM);
+    const bool memory = settings_flag(all, SETTING_MEMORY_PLAN);
+    for (int32_t id = 0; !has_stage && !memory && !program && id < SETTING_COUNT; id++) {
         if ((settings_table[id].traits & SETTING_TRAIT_PLANNED) != 0 && settings_is_option(all, (setting_id)id)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option %s needs a plan: add --memory-plan or --after",
                      all->origins[id]);
@@ -305,6 +307,10 @@ static trm_status check_planned(const settings *all)
     }
     if (has_stage && settings_is_option(all, SETTING_MEMORY_PLAN)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "options --memory-plan and --after exclude each other");
+    }
+    if (program && (has_stage || memory)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "options --program and %s exclude each other",
+                 memory ? "--memory-plan" : "--after");
     }
     return TRM_OK;
 }
@@ -322,9 +328,68 @@ static void note_auto_budget(const settings *all)
     }
 }
 
+/* ---- the program of a decode step ---------------------------------------------------------------- */
+
+#define PROGRAM_TOKENS 3 /* to generate: the step of the last one is shown */
+
+static trm_status show_launches(const char *text)
+{
+    trm_json_document *document;
+    TRM_TRY(trm_json_parse("the program", text, strlen(text), &document));
+    const trm_json *program = trm_json_get(trm_json_root(document), "program");
+    const char *last = "";
+    for (const trm_json *launch = trm_json_first(program); launch != NULL; launch = trm_json_next(launch)) {
+        const char *layer = trm_json_string(trm_json_get(launch, "layer"));
+        int64_t stream = 0;
+        (void)trm_json_integer(trm_json_get(launch, "stream"), &stream);
+        layer = layer == NULL ? "" : layer;
+        printf("%-28s", trm_json_string(trm_json_get(launch, "launch")));
+        printf(" %s", strcmp(layer, last) == 0 ? "" : layer);
+        printf(stream > 0 ? " (stream %d)\n" : "\n", (int)stream);
+        last = layer;
+    }
+    printf("%zu launches\n", trm_json_count(program));
+    trm_json_close(document);
+    return TRM_OK;
+}
+
+static trm_status run_program(job *j)
+{
+    static const int32_t prompt[] = {1, 2, 3, 4};
+    trm_request request = {.prompt = prompt,
+                           .n_prompt = sizeof(prompt) / sizeof(prompt[0]),
+                           .max_tokens = PROGRAM_TOKENS,
+                           .sampling = TRM_SAMPLING_INIT,
+                           .ignore_eos = true};
+    TRM_TRY(trm_world_all_ok(j->world, open_model(j->all, j->all->operands[0], &j->model)));
+    TRM_TRY(job_open_generator(j, settings_integer(j->all, SETTING_CONTEXT), 1));
+    TRM_TRY(trm_generate(j->generator, &request, 1, NULL, NULL, NULL));
+    char *text = j->is_leader ? trm_context_to_json(trm_generator_context(j->generator)) : NULL;
+    trm_status status = TRM_OK;
+    if (j->is_leader && text == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the text of a program");
+    } else if (j->is_leader && settings_flag(j->all, SETTING_JSON)) {
+        puts(text);
+    } else if (j->is_leader) {
+        status = show_launches(text);
+    }
+    trm_free(text);
+    return status;
+}
+
+/* On all ranks. */
+static int inspect_program(const settings *all)
+{
+    job j = {0};
+    trm_status status = job_open_world(&j, all);
+    status = status == TRM_OK ? run_program(&j) : status;
+    return job_close(&j, status, false);
+}
+
 int command_inspect(const settings *all)
 {
-    if (!is_first_rank()) { /* all ranks would print the same */
+    const bool program = settings_flag(all, SETTING_PROGRAM) && !names_plan(all->operands[0]);
+    if (!program && !is_first_rank()) { /* all ranks would print the same */
         return 0;
     }
     if (strcmp(all->operands[0], "config") == 0) {
@@ -341,6 +406,9 @@ int command_inspect(const settings *all)
     }
     if (checked != TRM_OK) {
         return print_failure(checked);
+    }
+    if (program) {
+        return inspect_program(all);
     }
     note_auto_budget(all);
     trm_status status = names_plan(name)   ? plan_inspect(all, name)
