@@ -71,12 +71,6 @@ static bool is_invariant(const trm_kernel_call *call, const trm_attention_shape 
     return call->batch_invariant && s->cached;
 }
 
-/* An e4m3 cache: the kernels of the batch-invariant mode read it, too, and for long sequences Hopper's. */
-static bool is_f8(const trm_attention_shape *s)
-{
-    return s->cached && s->cache_dtype == TRM_F8E4M3;
-}
-
 /* Keys of padded calls up to which short.cu is faster than hopper.cu. On an H200, 64 sequences with 12 heads of 64: 128
  * keys 25.1 and 26.9 us, 256 keys 70.4 and 61.1; one of 197 keys 5.9 and 7.9. */
 #define SHORT_IS_FASTER 208

@@ -193,7 +193,8 @@ static void follow_the_lengths(const form *f)
     }
     give(&host, f->table, table);
     give(&gpu, f->table, table);
-    assert_ok(trm_kernel_run(gpu.kernel, &gpu.call)); /* loads code, which capturing may not do; no sequence has a query yet */
+    assert_ok(trm_kernel_run(gpu.kernel,
+                             &gpu.call)); /* loads code, which capturing may not do; no sequence has a query yet */
     assert_ok(trm_stream_synchronize(gpu.stream));
     assert_ok(trm_stream_begin_capture(gpu.stream));
     assert_true(trm_stream_is_capturing(gpu.stream));
