@@ -27,7 +27,7 @@ there='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|gcc_s|stdc\+\
 rm -rf "$to/tests" "$to/bin" "$to/lib"
 mkdir -p "$to/tests" "$to/lib"
 mapfile -t either <"$(dirname "$0")/../tests/gpu/programs.txt"
-for program in "$build"/tests/*gpu_* "${either[@]/#/$build/tests/}" "$build"/tests/dist/parallel_failing_rank; do
+for program in "$build"/tests/*gpu_* "${either[@]/#/$build/tests/}" "$build"/tests/parallel/parallel_failing_rank; do
     [ -f "$program" ] && [ -x "$program" ] && strip -o "$to/tests/$(basename "$program")" "$program"
 done
 for program in "$build/trireme" "$build/tests/conformance/conformance_onnx"; do

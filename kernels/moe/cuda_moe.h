@@ -10,6 +10,11 @@
 extern "C" {
 #endif
 
+/* cuda_plain.cu: for what the others do not take. */
+trm_status trm_cuda_moe_router_plain(const trm_moe_router *p, cudaStream_t stream);
+bool trm_cuda_moe_experts_plain_accepts(const trm_moe_experts *p);
+trm_status trm_cuda_moe_experts_plain(const trm_moe_experts *p, cudaStream_t stream);
+
 /* cuda_pairs.cu: two kernels for a few tokens. The form of either is a number below trm_cuda_moe_pairs_forms(). */
 void trm_cuda_moe_pairs_choose(const trm_moe_experts *p, trm_moe_plan *plan);
 size_t trm_cuda_moe_pairs_workspace(const trm_moe_experts *p);

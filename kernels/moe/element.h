@@ -5,6 +5,7 @@
 
 #include "kernels/pointwise/element.h"
 #include "kernels/moe/moe.h"
+#include "kernels/small_types.h"
 
 /* Keys in the order of floats; what is no number is 1, and 0 is below every key. */
 TRM_ELEMENT uint32_t trm_moe_key(float value)
@@ -86,6 +87,124 @@ TRM_ELEMENT float trm_moe_f4(uint32_t bits)
     const uint32_t exponent = bits >> 1 & 3, mantissa = bits & 1;
     const float size = exponent == 0 ? 0.5f * (float)mantissa : (float)((2 + mantissa) << exponent) * 0.25f;
     return (bits & 8) != 0 ? -size : size;
+}
+
+/* ---- choice ---- */
+
+/* Scores of all experts from their logits; of SOFTMAX_CHOSEN those of a softmax over all. */
+TRM_ELEMENT void trm_moe_score_all(const trm_moe_router *p, const float *logits, float *scores)
+{
+    float most = -INFINITY;
+    double sum = 0.0;
+    for (int32_t e = 0; e < p->experts; e++) {
+        most = logits[e] > most ? logits[e] : most;
+    }
+    for (int32_t e = 0; e < p->experts; e++) {
+        scores[e] = trm_moe_is_softmax(p->scoring) ? expf(logits[e] - most) : trm_moe_score(p->scoring, logits[e]);
+        sum += (double)scores[e];
+    }
+    for (int32_t e = 0; e < p->experts && trm_moe_is_softmax(p->scoring); e++) {
+        scores[e] = (float)((double)scores[e] / sum);
+    }
+}
+
+/* Takes away all keys that are not in the best groups. */
+TRM_ELEMENT void trm_moe_keep_groups(const trm_moe_router *p, const float *values, uint32_t *keys)
+{
+    const int32_t members = p->experts / p->groups;
+    uint32_t group_keys[TRM_MOE_MOST_EXPERTS];
+    bool kept[TRM_MOE_MOST_EXPERTS];
+    for (int32_t g = 0; g < p->groups; g++) {
+        kept[g] = false;
+        float best = -INFINITY, second = -INFINITY;
+        for (int32_t e = g * members; e < (g + 1) * members; e++) {
+            const float v = values[e];
+            second = v > best ? best : v > second ? v : second;
+            best = v > best ? v : best;
+        }
+        group_keys[g] = trm_moe_key(p->group_sum ? best + second : best);
+    }
+    for (int32_t i = 0; i < p->top_groups; i++) {
+        int32_t best = 0;
+        for (int32_t g = 1; g < p->groups; g++) {
+            best = group_keys[g] > group_keys[best] ? g : best;
+        }
+        kept[best] = true;
+        group_keys[best] = 0;
+    }
+    for (int32_t e = 0; e < p->experts; e++) {
+        keys[e] = kept[e / members] ? keys[e] : 0;
+    }
+}
+
+/* Experts of a token and their weights, from its logits [experts]. */
+TRM_ELEMENT void trm_moe_route(const trm_moe_router *p, const float *logits, int32_t *ids, float *weights)
+{
+    float scores[TRM_MOE_MOST_EXPERTS], values[TRM_MOE_MOST_EXPERTS];
+    uint32_t keys[TRM_MOE_MOST_EXPERTS];
+    double sum = 0.0;
+    trm_moe_score_all(p, logits, scores);
+    for (int32_t e = 0; e < p->experts; e++) {
+        values[e] =
+            trm_moe_keys_are_scores(p) ? scores[e] + (p->correction != NULL ? p->correction[e] : 0.0f) : logits[e];
+        keys[e] = trm_moe_key(values[e]);
+    }
+    if (p->groups > 1) {
+        trm_moe_keep_groups(p, values, keys);
+    }
+    for (int32_t i = 0; i < p->k; i++) {
+        int32_t best = 0;
+        for (int32_t e = 1; e < p->experts; e++) {
+            best = keys[e] > keys[best] ? e : best;
+        }
+        keys[best] = 0;
+        ids[i] = best;
+        weights[i] = p->scoring == TRM_MOE_SOFTMAX_CHOSEN ? expf(logits[best] - logits[ids[0]]) : scores[best];
+        sum += (double)weights[i];
+    }
+    for (int32_t i = 0; i < p->k; i++) {
+        if (p->scoring == TRM_MOE_SOFTMAX_CHOSEN) {
+            weights[i] = (float)((double)weights[i] / sum);
+        } else if (p->renormalize) {
+            weights[i] = (float)((double)weights[i] / (sum + (double)p->epsilon));
+        }
+        weights[i] *= p->scale * (p->expert_scale != NULL ? p->expert_scale[ids[i]] : 1.0f);
+    }
+}
+
+/* ---- weights ---- */
+
+/* A matrix of each expert. */
+typedef struct trm_moe_matrix {
+    trm_moe_format format;
+    trm_dtype type;
+    const void *data, *scale;
+    int64_t rows, columns;
+} trm_moe_matrix;
+
+TRM_ELEMENT int64_t trm_moe_divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+TRM_ELEMENT double trm_moe_number(const trm_moe_matrix *m, int64_t expert, int64_t row, int64_t column)
+{
+    const int64_t r = expert * m->rows + row, at = r * m->columns + column;
+    switch (m->format) {
+    case TRM_MOE_HALVES:
+        return (double)trm_element_load_f32(m->type, m->data, at);
+    case TRM_MOE_MXFP4:
+        return (double)trm_moe_f4(((const uint8_t *)m->data)[at / 2] >> (at % 2 * 4) & 15u) *
+               trm_small_float_decode(TRM_F8E8M0, ((const uint8_t *)m->scale)[at / 32]);
+    case TRM_MOE_F8_BLOCKS: {
+        const int64_t down = trm_moe_divide_up(m->rows, 128), across = trm_moe_divide_up(m->columns, 128);
+        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
+               (double)((const float *)m->scale)[(expert * down + row / 128) * across + column / 128];
+    }
+    default:
+        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
+               (double)((const float *)m->scale)[r];
+    }
 }
 
 #endif

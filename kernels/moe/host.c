@@ -37,85 +37,6 @@ trm_status trm_moe_router_check(const trm_moe_router *p)
     return TRM_OK;
 }
 
-/* Scores of all experts from their logits; of SOFTMAX_CHOSEN those of a softmax over all. */
-static void score_all(const trm_moe_router *p, const float *logits, float *scores)
-{
-    float most = -INFINITY;
-    double sum = 0.0;
-    for (int32_t e = 0; e < p->experts; e++) {
-        most = logits[e] > most ? logits[e] : most;
-    }
-    for (int32_t e = 0; e < p->experts; e++) {
-        scores[e] = trm_moe_is_softmax(p->scoring) ? expf(logits[e] - most) : trm_moe_score(p->scoring, logits[e]);
-        sum += (double)scores[e];
-    }
-    for (int32_t e = 0; e < p->experts && trm_moe_is_softmax(p->scoring); e++) {
-        scores[e] = (float)((double)scores[e] / sum);
-    }
-}
-
-/* Takes away all keys that are not in the best groups. */
-static void keep_groups(const trm_moe_router *p, const float *values, uint32_t *keys)
-{
-    const int32_t members = p->experts / p->groups;
-    uint32_t group_keys[TRM_MOE_MOST_EXPERTS];
-    bool kept[TRM_MOE_MOST_EXPERTS] = {false};
-    for (int32_t g = 0; g < p->groups; g++) {
-        float best = -INFINITY, second = -INFINITY;
-        for (int32_t e = g * members; e < (g + 1) * members; e++) {
-            const float v = values[e];
-            second = v > best ? best : v > second ? v : second;
-            best = v > best ? v : best;
-        }
-        group_keys[g] = trm_moe_key(p->group_sum ? best + second : best);
-    }
-    for (int32_t i = 0; i < p->top_groups; i++) {
-        int32_t best = 0;
-        for (int32_t g = 1; g < p->groups; g++) {
-            best = group_keys[g] > group_keys[best] ? g : best;
-        }
-        kept[best] = true;
-        group_keys[best] = 0;
-    }
-    for (int32_t e = 0; e < p->experts; e++) {
-        keys[e] = kept[e / members] ? keys[e] : 0;
-    }
-}
-
-static void route(const trm_moe_router *p, const float *logits, int32_t *ids, float *weights)
-{
-    float scores[TRM_MOE_MOST_EXPERTS], values[TRM_MOE_MOST_EXPERTS];
-    uint32_t keys[TRM_MOE_MOST_EXPERTS];
-    double sum = 0.0;
-    score_all(p, logits, scores);
-    for (int32_t e = 0; e < p->experts; e++) {
-        values[e] =
-            trm_moe_keys_are_scores(p) ? scores[e] + (p->correction != NULL ? p->correction[e] : 0.0f) : logits[e];
-        keys[e] = trm_moe_key(values[e]);
-    }
-    if (p->groups > 1) {
-        keep_groups(p, values, keys);
-    }
-    for (int32_t i = 0; i < p->k; i++) {
-        int32_t best = 0;
-        for (int32_t e = 1; e < p->experts; e++) {
-            best = keys[e] > keys[best] ? e : best;
-        }
-        keys[best] = 0;
-        ids[i] = best;
-        weights[i] = p->scoring == TRM_MOE_SOFTMAX_CHOSEN ? expf(logits[best] - logits[ids[0]]) : scores[best];
-        sum += (double)weights[i];
-    }
-    for (int32_t i = 0; i < p->k; i++) {
-        if (p->scoring == TRM_MOE_SOFTMAX_CHOSEN) {
-            weights[i] = (float)((double)weights[i] / sum);
-        } else if (p->renormalize) {
-            weights[i] = (float)((double)weights[i] / (sum + (double)p->epsilon));
-        }
-        weights[i] *= p->scale * (p->expert_scale != NULL ? p->expert_scale[ids[i]] : 1.0f);
-    }
-}
-
 trm_status trm_moe_router_host(const trm_moe_router *p)
 {
     TRM_TRY(trm_moe_router_check(p));
@@ -129,7 +50,7 @@ trm_status trm_moe_router_host(const trm_moe_router *p)
             }
             logits[e] = (float)(sum + (p->bias != NULL ? (double)p->bias[e] : 0.0));
         }
-        route(p, logits, p->ids + t * p->k, p->weights + t * p->k);
+        trm_moe_route(p, logits, p->ids + t * p->k, p->weights + t * p->k);
     }
     return TRM_OK;
 }
@@ -157,44 +78,11 @@ trm_status trm_moe_experts_check(const trm_moe_experts *p)
     return TRM_OK;
 }
 
-/* A matrix of each expert. */
-typedef struct stored {
-    trm_moe_format format;
-    trm_dtype type;
-    const void *data, *scale;
-    int64_t rows, columns;
-} stored;
-
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static double number_at(const stored *m, int64_t expert, int64_t row, int64_t column)
-{
-    const int64_t r = expert * m->rows + row, at = r * m->columns + column;
-    switch (m->format) {
-    case TRM_MOE_HALVES:
-        return (double)trm_element_load_f32(m->type, m->data, at);
-    case TRM_MOE_MXFP4:
-        return (double)trm_moe_f4(((const uint8_t *)m->data)[at / 2] >> (at % 2 * 4) & 15u) *
-               trm_small_float_decode(TRM_F8E8M0, ((const uint8_t *)m->scale)[at / 32]);
-    case TRM_MOE_F8_BLOCKS: {
-        const int64_t down = divide_up(m->rows, 128), across = divide_up(m->columns, 128);
-        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
-               (double)((const float *)m->scale)[(expert * down + row / 128) * across + column / 128];
-    }
-    default:
-        return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
-               (double)((const float *)m->scale)[r];
-    }
-}
-
-static float dot(const stored *m, int64_t expert, int64_t row, const float *x)
+static float dot(const trm_moe_matrix *m, int64_t expert, int64_t row, const float *x)
 {
     double sum = 0.0;
     for (int64_t i = 0; i < m->columns; i++) {
-        sum += number_at(m, expert, row, i) * (double)x[i];
+        sum += trm_moe_number(m, expert, row, i) * (double)x[i];
     }
     return (float)sum;
 }
@@ -208,7 +96,7 @@ static float bias_at(const trm_moe_experts *p, const void *bias, int64_t i)
 static void find_hidden(const trm_moe_experts *p, int64_t expert, float weight, const float *x, float *h)
 {
     const int64_t rows = trm_moe_up_rows(p), first = expert * rows;
-    const stored m = {p->format, p->type, p->gate_up, p->gate_up_scale, rows, p->hidden};
+    const trm_moe_matrix m = {p->format, p->type, p->gate_up, p->gate_up_scale, rows, p->hidden};
     const float scale = p->weighted_input ? weight : 1.0f;
     for (int64_t i = 0; i < p->width; i++) {
         const int64_t gate = trm_moe_gate_row(p, i), up = trm_moe_up_row(p, i);
@@ -226,7 +114,7 @@ static void find_hidden(const trm_moe_experts *p, int64_t expert, float weight, 
 trm_status trm_moe_experts_host(const trm_moe_experts *p)
 {
     TRM_TRY(trm_moe_experts_check(p));
-    const stored down = {p->format, p->type, p->down, p->down_scale, p->hidden, p->width};
+    const trm_moe_matrix down = {p->format, p->type, p->down, p->down_scale, p->hidden, p->width};
     float *x = malloc(sizeof(float) * ((size_t)p->hidden * 2 + (size_t)p->width));
     if (x == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a row of %d elements", (int)p->hidden);

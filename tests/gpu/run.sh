@@ -109,8 +109,8 @@ for program in "$folder"/tests/*gpu_* "${either[@]/#/$folder/tests/}"; do
     name=$(basename "$program")
     [ -f "$program" ] && [ -x "$program" ] || continue
     [[ -z $only || $name == *$only* ]] || continue
-    [[ $ranks -eq 1 || $name == collectives_* || $name == dist_* ]] || continue
-    [[ $ranks -eq 1 || ( $name != dist_test_* && $name != plan_gpu_plan ) ]] || continue
+    [[ $ranks -eq 1 || $name =~ ^(collectives|parallel|partition|plan|offload|runtime|llm|scheduler)_(mpi|gpu)_ ]] || continue
+    [[ $ranks -eq 1 || $name != plan_gpu_plan ]] || continue
     programs+=("$program")
 done
 [ ${#programs[@]} -gt 0 ] || { echo "$folder/tests has no GPU test program${only:+ with $only in its name}" >&2; exit 2; }
