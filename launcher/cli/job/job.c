@@ -672,7 +672,9 @@ int job_close(job *j, trm_status status, bool alike)
         return print_failure_once(status);
     }
     int code = trm_status_exit_code(status);
-    if (status != TRM_OK && trm_world_size(j->world) > 1 && !alike) {
+    /* What a peer told while ranks exchanged their results is not alike: it ends this rank with the code of the peer.
+     */
+    if (status != TRM_OK && trm_world_size(j->world) > 1 && (!alike || status == TRM_ERROR_LOST_RANK)) {
         trm_world_abort(j->world, status); /* does not return */
     }
     if (status != TRM_OK && j->is_leader) {
