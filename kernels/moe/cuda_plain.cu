@@ -1,6 +1,6 @@
 /*
- * ROUTER and EXPERTS for all types, sizes and formats: what the fast kernels do not take. A block per token, plain loops
- * over weights, sums in f32 by warps. Bound by reading the weights of every token anew.
+ * ROUTER and EXPERTS for all types, sizes and formats: what the fast kernels do not take. A block per token, plain
+ * loops over weights, sums in f32 by warps. Bound by reading the weights of every token anew.
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/moe/cuda_moe.h"
@@ -91,11 +91,11 @@ static __global__ void __launch_bounds__(THREADS) experts_plain(const trm_moe_ex
         __syncthreads();
         for (int32_t i = threadIdx.x / 32; i < p.width; i += WARPS) {
             const int64_t gate = trm_moe_gate_row(&p, i), raised = trm_moe_up_row(&p, i);
-            const float u = before * dot_of_warp(&up, expert, raised, x) + bias_of(&p, p.gate_up_bias, expert * rows + raised);
-            const float g = p.activation == TRM_MOE_RELU2
-                                ? 0.0f
-                                : before * dot_of_warp(&up, expert, gate, x) +
-                                      bias_of(&p, p.gate_up_bias, expert * rows + gate);
+            const float u =
+                before * dot_of_warp(&up, expert, raised, x) + bias_of(&p, p.gate_up_bias, expert * rows + raised);
+            const float g = p.activation == TRM_MOE_RELU2 ? 0.0f
+                                                          : before * dot_of_warp(&up, expert, gate, x) +
+                                                                bias_of(&p, p.gate_up_bias, expert * rows + gate);
             if (threadIdx.x % 32 == 0) {
                 h[i] = rounded(p.type, trm_moe_gated(&p, g, u));
             }
