@@ -254,6 +254,12 @@ const char *trm_safetensors_name(const trm_safetensors *set, int32_t index)
     return set->tensors[index].entry->name;
 }
 
+int32_t trm_safetensors_find(const trm_safetensors *set, const char *name)
+{
+    const tensor *found = find_tensor(set, name);
+    return found == NULL ? -1 : (int32_t)(found - set->tensors);
+}
+
 bool trm_safetensors_has(const trm_safetensors *set, const char *name)
 {
     return find_tensor(set, name) != NULL;

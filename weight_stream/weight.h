@@ -34,6 +34,8 @@ trm_status trm_safetensors_open(const char *folder, trm_safetensors **set);
 void trm_safetensors_close(trm_safetensors *set);
 int32_t trm_safetensors_count(const trm_safetensors *set);
 const char *trm_safetensors_name(const trm_safetensors *set, int32_t index);
+/* The index of a stored tensor; -1 if there is none. */
+int32_t trm_safetensors_find(const trm_safetensors *set, const char *name);
 bool trm_safetensors_has(const trm_safetensors *set, const char *name);
 /* A weight of a whole stored tensor. TRM_ERROR_INVALID_MODEL if there is no such tensor. */
 trm_status trm_safetensors_weight(const trm_safetensors *set, const char *name, trm_weight **weight);

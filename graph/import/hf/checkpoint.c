@@ -98,16 +98,6 @@ static trm_status make_random(const trm_hf_checkpoint *checkpoint, const char *n
                              (float)spread, weight);
 }
 
-static int32_t stored_index(const trm_hf_checkpoint *checkpoint, const char *name)
-{
-    for (int32_t i = 0; i < trm_safetensors_count(checkpoint->stored); i++) {
-        if (strcmp(trm_safetensors_name(checkpoint->stored, i), name) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 /* A stored weight of a type, or where that is NONE of f32, f16 or bf16. */
 static trm_status take(trm_hf_checkpoint *checkpoint, const char *name, trm_dtype expected, const trm_dims *dims,
                        trm_weight **weight)
@@ -129,7 +119,7 @@ static trm_status take(trm_hf_checkpoint *checkpoint, const char *name, trm_dtyp
                  expected != TRM_DTYPE_NONE ? trm_dtype_name(expected) : "f32, f16 or bf16");
     }
     TRM_TRY(trm_safetensors_weight(checkpoint->stored, name, weight));
-    int32_t index = stored_index(checkpoint, name);
+    int32_t index = trm_safetensors_find(checkpoint->stored, name);
     if (index >= 0) {
         checkpoint->taken[index] = true;
     }
@@ -199,7 +189,7 @@ trm_status trm_hf_checkpoint_same(const trm_hf_checkpoint *checkpoint, const cha
 
 void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name)
 {
-    const int32_t index = stored_index(checkpoint, name);
+    const int32_t index = trm_safetensors_find(checkpoint->stored, name);
     if (index >= 0) {
         checkpoint->taken[index] = true;
     }
