@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether every #include keeps the direction of the rooms (docs/internals/design.md), and whether foreign headers stay in the
+# Whether every #include keeps the direction of the rooms (docs/design.md), and whether foreign headers stay in the
 # files that may use them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
