@@ -119,7 +119,7 @@ static trm_status run_decode(void *user, trm_stream *stream)
     return trm_cuda_qkv_decode(&args->qkv, trm_cuda_stream(stream));
 }
 
-/* The call for the kernels, but for where they put partial results. */
+/* The call for the kernels, except the memory for partial results. */
 static trm_cuda_qkv qkv_of(const trm_kernel_call *call, const trm_kernel_call *attention, const trm_attention_shape *s)
 {
     const trm_qkv_attention_params *params = &call->layer->qkv_attention;

@@ -251,7 +251,7 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
     trm_dims *current = &context->dims[input->index];
     context->inputs_changed = true;
     if (dims->n == current->n && memcmp(dims->d, current->d, (size_t)dims->n * sizeof(dims->d[0])) == 0) {
-        context->input_is_set[input->index] = true; /* these have been looked at */
+        context->input_is_set[input->index] = true; /* its dims were checked */
         return TRM_OK;
     }
     if (dims->n != max->n) {

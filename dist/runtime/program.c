@@ -74,7 +74,7 @@ static uint32_t find_unread(const trm_network *network, const trm_layer *layer)
     return 1u << 1;
 }
 
-/* Fills in a step but for its workspace; raises *workspace to what it needs. */
+/* Fills in a step except its workspace; raises *workspace to what it needs. */
 static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step, size_t *workspace)
 {
     const trm_plan *plan = context->engine->plan;
@@ -148,7 +148,7 @@ static trm_status await(void *event, trm_stream *stream)
     return trm_stream_wait_event(stream, event);
 }
 
-/* What the ring is told at a layer. */
+/* The calls of the ring at a layer. */
 typedef struct ring_args {
     trm_ring *ring;
     int32_t layer, schedule;

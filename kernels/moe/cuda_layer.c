@@ -3,7 +3,7 @@
 #include "kernels/moe/cuda_moe.h"
 #include "kernels/moe/layer.h"
 
-/* What is asked of a call without addresses: those of device memory are as well aligned. */
+/* An aligned address in place of one that is not known yet: device memory is aligned when the call runs. */
 static const void *some(const void *data)
 {
     return data != NULL ? data : (const void *)(uintptr_t)256;
