@@ -59,7 +59,8 @@ extern "C" {
     CUDA(NORM_MATMUL,             "norm_matmul",             PREPARED_TUNED, norm_matmul)        \
     HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
     CUDA(DEQUANT_MATMUL,          "dequant_matmul",          PREPARED_TUNED, dequant_matmul)     \
-    EACH(ROUTER,                  "router",                  PLAIN,     router)                  \
+    HOST(ROUTER,                  "router",                  PLAIN,     router)                  \
+    CUDA(ROUTER,                  "router",                  PREPARED_TUNED, router)             \
     HOST(EXPERTS,                 "experts",                 PLAIN,     experts)                 \
     CUDA(EXPERTS,                 "experts",                 WORKSPACE, experts)                 \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \

@@ -4,8 +4,9 @@
 #
 #   tools/bundle_gpu.sh BUILD_FOLDER TO_FOLDER [LIMIT_MIB] [--pack]
 #
-# There: tests/gpu/run.sh TO_FOLDER, or LD_LIBRARY_PATH=TO_FOLDER/lib TO_FOLDER/bin/trireme. With --pack the folder becomes
-# TO_FOLDER.tar.xz, about a third of its size. Fails if what is made is larger than the limit (64 MiB).
+# There: tests/gpu/run.sh TO_FOLDER, or LD_LIBRARY_PATH=TO_FOLDER/lib TO_FOLDER/bin/trireme. --pack leaves in the folder
+# a packed file, what unpacks it, and unpack.sh, which there makes the folder whole again: programs have most of their
+# bytes in common, so a long window packs them to a fiftieth. Fails if what is made is larger than the limit (64 MiB).
 set -eu
 
 [ $# -ge 2 ] || { sed -n '5p' "$0" | sed 's/^# */usage: /' >&2; exit 2; }
@@ -55,9 +56,22 @@ done
 
 du -sh "$to"/* | sort -rh
 if [ -n "$pack" ]; then
-    tar -C "$to" -cf - . | xz -T0 -3 >"$to.tar.xz"
+    tar -C "$to" -cf - . | zstd -q -T0 -12 --long=31 -o "$to.pack"
     rm -rf "$to"
-    to=$to.tar.xz
+    mkdir -p "$to/zstd"
+    mv "$to.pack" "$to/pack.tar.zst"
+    zstd=$(command -v zstd)
+    cp "$zstd" "$to/zstd/"
+    ldd "$zstd" | awk '$3 ~ /^\// && $1 !~ /^libc\./ {print $3}' | xargs -I{} cp {} "$to/zstd/"
+    cat >"$to/unpack.sh" <<'END'
+#!/bin/sh
+# Unpacks the folder it lies in.
+set -e
+cd "$(dirname "$0")"
+LD_LIBRARY_PATH=$PWD/zstd zstd/zstd -q -d --long=31 -c pack.tar.zst | tar -xf -
+rm pack.tar.zst
+END
+    chmod +x "$to/unpack.sh"
 fi
 size=$(du -sm "$to" | cut -f1)
 echo "$to: $size MiB"

@@ -14,11 +14,11 @@ typedef struct gate_form {
 static inline gate_form gate_form_of(const trm_moe_experts *p)
 {
     const float tangent = 1.5957691216057308f; /* 2 sqrt(2 / pi) */
-    gate_form form = {1.0f, 0.0f, 0.0f, p->activation == TRM_MOE_GELU};
-    if (p->activation == TRM_MOE_GELU_TANH) {
+    gate_form form = {1.0f, 0.0f, 0.0f, p->activation == TRM_EXPERT_GELU};
+    if (p->activation == TRM_EXPERT_GELU_TANH) {
         form.linear = tangent;
         form.cubic = 0.044715f * tangent;
-    } else if (p->activation == TRM_MOE_SWIGLU_OAI) {
+    } else if (p->activation == TRM_EXPERT_SWIGLU_OAI) {
         form.linear = p->alpha;
         form.offset = 1.0f;
     }

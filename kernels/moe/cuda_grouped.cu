@@ -96,7 +96,7 @@ template <typename T, typename P> static __global__ void __launch_bounds__(256) 
 bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p)
 {
     const bool scaled = p->format != TRM_MOE_MXFP4 || (p->hidden <= 32 * MOST_SCALES && p->width <= 32 * MOST_SCALES);
-    const bool quantized = p->type == TRM_BF16 && p->activation != TRM_MOE_RELU2 && scaled;
+    const bool quantized = p->type == TRM_BF16 && p->activation != TRM_EXPERT_RELU2 && scaled;
     return trm_cuda_hopper_ready() && trm_cuda_moe_sort_accepts(p) && (p->format == TRM_MOE_HALVES || quantized);
 }
 

@@ -853,7 +853,7 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
     if (room->x != NULL) {
         TRM_TRY(map_matrices(&maps.tokens, room->x, p->hidden, p->tokens * p->k, 1, F::box, TILE_K, p->type));
     }
-    if (p->activation != TRM_MOE_RELU2) {
+    if (p->activation != TRM_EXPERT_RELU2) {
         TRM_TRY(map_gated(&maps.weight, p, p->hidden / packed, box_columns));
         TRM_TRY((launch_part<T, F, PART_GATED, F::cluster == 1>(&a, &maps, stream)));
     } else if constexpr (F::halves) { /* no model has quantized weights without a gate yet */

@@ -2,23 +2,46 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/moe/cuda_moe.h"
 #include "kernels/moe/layer.h"
+#include "kernels/parts.h"
 
-/* An aligned address in place of one that is not known yet: device memory is aligned when the call runs. */
-static const void *some(const void *data)
+/* ---- router ----------------------------------------------------------------------------------------- */
+
+/* For more tokens a product and a kernel that chooses are faster than one kernel that does both (bench_moe). */
+#define MOST_TOGETHER 16
+
+static const trm_kernel_table *const tables[] = {&trm_cuda_kernels};
+
+/* The logits as a product of its own, in f32: x becomes f32 before where only the weight is. */
+static bool logits_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
 {
-    return data != NULL ? data : (const void *)(uintptr_t)256;
+    const trm_view *weight = &call->inputs[TRM_ROUTER_WEIGHT];
+    trm_view x = call->inputs[TRM_ROUTER_X];
+    const trm_view logits = {call->workspace, TRM_F32, {2, {x.dims.d[0], weight->dims.d[0]}}};
+    parts->tables = tables;
+    parts->n_tables = 1;
+    parts->between = trm_kernel_parts_room(&logits);
+    if (x.dtype != weight->dtype && weight->dtype == TRM_F32) {
+        trm_kernel_call *cast = trm_kernel_parts_add(parts, call, TRM_LAYER_CAST);
+        parts->layers[0].cast.to = TRM_F32;
+        trm_kernel_parts_pass(cast, call, TRM_ROUTER_X);
+        x.dtype = TRM_F32;
+        x.data = call->workspace != NULL ? (char *)call->workspace + parts->between : NULL;
+        cast->outputs[0] = x;
+        parts->between += trm_kernel_parts_room(&x);
+    }
+    trm_kernel_call *product = trm_kernel_parts_add(parts, call, TRM_LAYER_MATMUL);
+    parts->layers[parts->n - 1].matmul = (trm_matmul_params){.transpose_b = true, .out = TRM_F32};
+    product->allow_tf32 = false; /* which experts are chosen hangs on the last bits */
+    product->inputs[product->n_inputs++] = x;
+    trm_kernel_parts_pass(product, call, TRM_ROUTER_WEIGHT);
+    product->outputs[0] = logits;
+    return true;
 }
 
-static bool is_fast_router(const trm_moe_router *router)
+static bool takes_parts(const trm_kernel_call *call)
 {
-    trm_moe_router asked = *router;
-    static int32_t ids;
-    static float weights;
-    asked.x = some(asked.x);
-    asked.weight = some(asked.weight);
-    asked.ids = &ids;
-    asked.weights = &weights;
-    return trm_cuda_moe_router_accepts(&asked);
+    return (call->batch_invariant || call->inputs[TRM_ROUTER_X].dims.d[0] > MOST_TOGETHER) &&
+           trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, logits_parts);
 }
 
 bool trm_cuda_router_accepts(const trm_kernel_call *call)
@@ -27,44 +50,68 @@ bool trm_cuda_router_accepts(const trm_kernel_call *call)
     return trm_moe_router_of(call, &router);
 }
 
-trm_status trm_cuda_router_run(const trm_kernel_call *call)
+size_t trm_cuda_router_workspace(const trm_kernel_call *call)
+{
+    return trm_kernel_parts_workspace(call, TRM_BACKEND_CUDA, logits_parts);
+}
+
+trm_status trm_cuda_router_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
+{
+    return takes_parts(call) ? trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, logits_parts, tuner) : TRM_OK;
+}
+
+typedef struct router_args {
+    trm_moe_router router;
+    bool constant_weight;
+} router_args;
+
+static trm_status enqueue_router(void *user, trm_stream *stream)
+{
+    const router_args *args = user;
+    return trm_cuda_moe_router_run(&args->router, args->constant_weight, trm_stream_native(stream));
+}
+
+static trm_status enqueue_plain_router(void *user, trm_stream *stream)
+{
+    const router_args *args = user;
+    return trm_cuda_moe_router_plain(&args->router, trm_stream_native(stream));
+}
+
+trm_status trm_cuda_router_prepare(const trm_kernel_call *call, trm_program *program)
 {
     trm_moe_router router;
     if (!trm_moe_router_of(call, &router) || router.tokens == 0) {
         return TRM_OK;
     }
     TRM_TRY(trm_moe_router_check(&router));
-    cudaStream_t stream = trm_stream_native(call->stream);
-    return is_fast_router(&router)
-               ? trm_cuda_moe_router_run(&router, (call->constants >> TRM_ROUTER_WEIGHT & 1) != 0, stream)
-               : trm_cuda_moe_router_plain(&router, stream);
+    const bool parts = takes_parts(call);
+    if (parts) {
+        TRM_TRY(trm_kernel_parts_prepare(call, TRM_BACKEND_CUDA, logits_parts, program));
+        router.logits = call->workspace;
+    }
+    router_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *args = (router_args){router, (call->constants >> TRM_ROUTER_WEIGHT & 1) != 0};
+    return trm_cuda_moe_router_accepts(&router)
+               ? trm_program_append(program, parts ? "cuda.router choice" : "cuda.router", enqueue_router, args)
+               : trm_program_append(program, "cuda.router plain", enqueue_plain_router, args);
 }
 
-static bool is_fast(const trm_moe_experts *experts)
-{
-    trm_moe_experts asked = *experts;
-    static char y;
-    asked.x = some(asked.x);
-    asked.ids = some(asked.ids);
-    asked.weights = some(asked.weights);
-    asked.gate_up = some(asked.gate_up);
-    asked.down = some(asked.down);
-    asked.gate_up_scale = some(asked.gate_up_scale);
-    asked.down_scale = some(asked.down_scale);
-    asked.y = asked.y != NULL ? asked.y : (void *)((uintptr_t)&y / 256 * 256);
-    return trm_cuda_moe_experts_accepts(&asked);
-}
+/* ---- experts ---------------------------------------------------------------------------------------- */
 
 bool trm_cuda_experts_accepts(const trm_kernel_call *call)
 {
     trm_moe_experts experts;
-    return trm_moe_experts_of(call, &experts) && (is_fast(&experts) || trm_cuda_moe_experts_plain_accepts(&experts));
+    return trm_moe_experts_of(call, &experts) &&
+           (trm_cuda_moe_experts_accepts(&experts) || trm_cuda_moe_experts_plain_accepts(&experts));
 }
 
 size_t trm_cuda_experts_workspace(const trm_kernel_call *call)
 {
     trm_moe_experts experts;
-    if (!trm_moe_experts_of(call, &experts) || !is_fast(&experts)) {
+    if (!trm_moe_experts_of(call, &experts) || !trm_cuda_moe_experts_accepts(&experts)) {
         return 0;
     }
     /* Also what fewer tokens take, whose kernels are others. */
@@ -87,7 +134,7 @@ trm_status trm_cuda_experts_run(const trm_kernel_call *call)
     }
     TRM_TRY(trm_moe_experts_check(&experts));
     cudaStream_t stream = trm_stream_native(call->stream);
-    if (!is_fast(&experts)) {
+    if (!trm_cuda_moe_experts_accepts(&experts)) {
         return trm_cuda_moe_experts_plain(&experts, stream);
     }
     const trm_moe_plan plan = trm_cuda_moe_experts_plan(&experts);

@@ -249,7 +249,7 @@ size_t trm_cuda_moe_pairs_workspace(const trm_moe_experts *p)
 template <typename T, typename F> static void launch_up(const pair_args *a, cudaStream_t stream)
 {
     const trm_moe_experts *p = &a->p;
-    const bool gate = p->activation != TRM_MOE_RELU2;
+    const bool gate = p->activation != TRM_EXPERT_RELU2;
     const int64_t outputs = gate ? F::rows / 2 : F::rows;
     const dim3 grid((unsigned)(p->tokens * p->k), (unsigned)((p->width + outputs - 1) / outputs));
     launch_overlapped(gate ? pair_up<T, true, F> : pair_up<T, false, F>, grid, F::warps * 32, 0, stream, *a);

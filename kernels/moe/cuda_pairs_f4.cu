@@ -242,7 +242,7 @@ template <typename F> static __global__ void __launch_bounds__(F::warps * 32) pa
 template <typename F> static void launch_up(const pair_args *a, cudaStream_t stream)
 {
     const trm_moe_experts *p = &a->p;
-    const bool gate = p->activation != TRM_MOE_RELU2;
+    const bool gate = p->activation != TRM_EXPERT_RELU2;
     const int32_t outputs = gate ? 8 : 16;
     const dim3 grid((unsigned)(p->tokens * p->k), (unsigned)((p->width + outputs - 1) / outputs));
     launch_overlapped(gate ? pair_up_f4<true, F> : pair_up_f4<false, F>, grid, F::warps * 32, 0, stream, *a);

@@ -237,7 +237,7 @@ template <typename T> static __global__ void __launch_bounds__(DOWN_WARPS * 32) 
 template <typename T> static void launch(const pair_args *a, cudaStream_t stream)
 {
     const trm_moe_experts *p = &a->p;
-    const bool gate = p->activation != TRM_MOE_RELU2;
+    const bool gate = p->activation != TRM_EXPERT_RELU2;
     const int32_t outputs = gate ? ROWS / 2 : ROWS;
     launch_overlapped(gate ? pair_up_f8<T, true> : pair_up_f8<T, false>,
                       dim3((unsigned)(p->tokens * p->k), (unsigned)((p->width + outputs - 1) / outputs)), UP_WARPS * 32,

@@ -93,9 +93,9 @@ static __global__ void __launch_bounds__(THREADS) experts_plain(const trm_moe_ex
             const int64_t gate = trm_moe_gate_row(&p, i), raised = trm_moe_up_row(&p, i);
             const float u =
                 before * dot_of_warp(&up, expert, raised, x) + bias_of(&p, p.gate_up_bias, expert * rows + raised);
-            const float g = p.activation == TRM_MOE_RELU2 ? 0.0f
-                                                          : before * dot_of_warp(&up, expert, gate, x) +
-                                                                bias_of(&p, p.gate_up_bias, expert * rows + gate);
+            const float g = p.activation == TRM_EXPERT_RELU2 ? 0.0f
+                                                             : before * dot_of_warp(&up, expert, gate, x) +
+                                                                   bias_of(&p, p.gate_up_bias, expert * rows + gate);
             if (threadIdx.x % 32 == 0) {
                 h[i] = rounded(p.type, trm_moe_gated(&p, g, u));
             }

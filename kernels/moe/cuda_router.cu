@@ -118,11 +118,11 @@ static __device__ void choose(const trm_moe_router &p, int64_t token, const floa
     const float first = logits[__shfl_sync(0xffffffffu, chosen, 0)];
     float weight = 0.0f;
     if (lane < p.k) {
-        weight = p.scoring == TRM_MOE_SOFTMAX_CHOSEN ? expf(logits[chosen] - first) : scores[chosen] / whole;
+        weight = p.scoring == TRM_ROUTER_SOFTMAX_CHOSEN ? expf(logits[chosen] - first) : scores[chosen] / whole;
     }
     const float sum = warp_sum(weight);
     if (lane < p.k) {
-        if (p.scoring == TRM_MOE_SOFTMAX_CHOSEN) {
+        if (p.scoring == TRM_ROUTER_SOFTMAX_CHOSEN) {
             weight /= sum;
         } else if (p.renormalize) {
             weight /= sum + p.epsilon;

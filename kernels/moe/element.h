@@ -19,15 +19,15 @@ TRM_ELEMENT uint32_t trm_moe_key(float value)
 }
 
 /* Of one logit by itself: all scorings but the softmaxes. */
-TRM_ELEMENT float trm_moe_score(trm_moe_scoring scoring, float logit)
+TRM_ELEMENT float trm_moe_score(trm_router_scoring scoring, float logit)
 {
-    return scoring == TRM_MOE_SIGMOID ? trm_activate_f32(TRM_ACTIVATION_SIGMOID, logit)
-                                      : sqrtf(trm_activate_f32(TRM_ACTIVATION_SOFTPLUS, logit));
+    return scoring == TRM_ROUTER_SIGMOID ? trm_activate_f32(TRM_ACTIVATION_SIGMOID, logit)
+                                         : sqrtf(trm_activate_f32(TRM_ACTIVATION_SOFTPLUS, logit));
 }
 
-TRM_ELEMENT bool trm_moe_is_softmax(trm_moe_scoring scoring)
+TRM_ELEMENT bool trm_moe_is_softmax(trm_router_scoring scoring)
 {
-    return scoring == TRM_MOE_SOFTMAX || scoring == TRM_MOE_SOFTMAX_CHOSEN;
+    return scoring == TRM_ROUTER_SOFTMAX || scoring == TRM_ROUTER_SOFTMAX_CHOSEN;
 }
 
 /* Whether experts are chosen by their scores and not by their logits. */
@@ -47,13 +47,13 @@ TRM_ELEMENT float trm_moe_gated(const trm_moe_experts *p, float g, float u)
     g = trm_moe_limited(g, -INFINITY, p->limit);
     u = trm_moe_limited(u, -p->limit, p->limit);
     switch (p->activation) {
-    case TRM_MOE_SILU:
+    case TRM_EXPERT_SILU:
         return trm_activate_f32(TRM_ACTIVATION_SILU, g) * u;
-    case TRM_MOE_GELU:
+    case TRM_EXPERT_GELU:
         return trm_activate_f32(TRM_ACTIVATION_GELU, g) * u;
-    case TRM_MOE_GELU_TANH:
+    case TRM_EXPERT_GELU_TANH:
         return trm_activate_f32(TRM_ACTIVATION_GELU_TANH, g) * u;
-    case TRM_MOE_SWIGLU_OAI:
+    case TRM_EXPERT_SWIGLU_OAI:
         return g / (1.0f + expf(-p->alpha * g)) * (u + 1.0f);
     default:
         return u < 0.0f ? 0.0f : u * u;
@@ -63,7 +63,7 @@ TRM_ELEMENT float trm_moe_gated(const trm_moe_experts *p, float g, float u)
 /* Rows of gate_up of an expert, and which of them the gate and the up of output i are. */
 TRM_ELEMENT int64_t trm_moe_up_rows(const trm_moe_experts *p)
 {
-    return p->activation == TRM_MOE_RELU2 ? p->width : 2 * (int64_t)p->width;
+    return p->activation == TRM_EXPERT_RELU2 ? p->width : 2 * (int64_t)p->width;
 }
 TRM_ELEMENT int64_t trm_moe_gate_row(const trm_moe_experts *p, int64_t i)
 {
@@ -71,7 +71,7 @@ TRM_ELEMENT int64_t trm_moe_gate_row(const trm_moe_experts *p, int64_t i)
 }
 TRM_ELEMENT int64_t trm_moe_up_row(const trm_moe_experts *p, int64_t i)
 {
-    return p->activation == TRM_MOE_RELU2 ? i : p->interleaved ? 2 * i + 1 : p->width + i;
+    return p->activation == TRM_EXPERT_RELU2 ? i : p->interleaved ? 2 * i + 1 : p->width + i;
 }
 
 /* Where a token's expert lies among those held here; negative if it does not. */
@@ -159,11 +159,11 @@ TRM_ELEMENT void trm_moe_route(const trm_moe_router *p, const float *logits, int
         }
         keys[best] = 0;
         ids[i] = best;
-        weights[i] = p->scoring == TRM_MOE_SOFTMAX_CHOSEN ? expf(logits[best] - logits[ids[0]]) : scores[best];
+        weights[i] = p->scoring == TRM_ROUTER_SOFTMAX_CHOSEN ? expf(logits[best] - logits[ids[0]]) : scores[best];
         sum += (double)weights[i];
     }
     for (int32_t i = 0; i < p->k; i++) {
-        if (p->scoring == TRM_MOE_SOFTMAX_CHOSEN) {
+        if (p->scoring == TRM_ROUTER_SOFTMAX_CHOSEN) {
             weights[i] = (float)((double)weights[i] / sum);
         } else if (p->renormalize) {
             weights[i] = (float)((double)weights[i] / (sum + (double)p->epsilon));

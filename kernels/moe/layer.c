@@ -3,10 +3,6 @@
 
 #include <math.h>
 
-_Static_assert((int)TRM_MOE_SQRT_SOFTPLUS == (int)TRM_ROUTER_SQRT_SOFTPLUS &&
-                   (int)TRM_MOE_RELU2 == (int)TRM_EXPERT_RELU2,
-               "the kernels' enums are those of the layers");
-
 static const trm_view *view_of(const trm_kernel_call *call, int32_t i)
 {
     return i < call->n_inputs ? &call->inputs[i] : NULL;
@@ -19,7 +15,7 @@ static const void *data_of(const trm_kernel_call *call, int32_t i)
 
 static bool is_vector(const trm_view *view, int64_t size)
 {
-    return view == NULL || view->dims.n == 0 ||
+    return view == NULL || view->dtype == TRM_DTYPE_NONE ||
            (view->dtype == TRM_F32 && view->dims.n == 1 && view->dims.d[0] == size);
 }
 
@@ -40,7 +36,7 @@ bool trm_moe_router_of(const trm_kernel_call *call, trm_moe_router *router)
                                .k = p->k,
                                .x_type = x->dtype,
                                .weight_type = weight->dtype,
-                               .scoring = (trm_moe_scoring)p->scoring,
+                               .scoring = p->scoring,
                                .groups = p->groups,
                                .top_groups = p->top_groups,
                                .group_sum = p->group_sum,
@@ -92,11 +88,12 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
                                  .k = (int32_t)ids->dims.d[1],
                                  .type = x->dtype,
                                  .format = format,
-                                 .activation = (trm_moe_activation)p->activation,
+                                 .activation = p->activation,
                                  .limit = p->limit > 0.0f ? p->limit : INFINITY,
                                  .alpha = p->alpha,
                                  .interleaved = p->interleaved,
                                  .weighted_input = p->weighted_input,
+                                 .batch_invariant = call->batch_invariant,
                                  .constant_weights = (call->constants & weights) == weights,
                                  .x = x->data,
                                  .ids = ids->data,

@@ -13,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <trireme/layers.h>
 #include <trireme/status.h>
-#include <trireme/types.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -24,13 +24,6 @@ extern "C" {
 
 #define TRM_MOE_MOST_EXPERTS 1024
 #define TRM_MOE_MOST_CHOSEN  32
-
-typedef enum trm_moe_scoring {
-    TRM_MOE_SOFTMAX = 0,    /* over all experts */
-    TRM_MOE_SOFTMAX_CHOSEN, /* over the chosen ones' logits (gpt-oss; Mixtral's renormalised softmax is the same) */
-    TRM_MOE_SIGMOID,
-    TRM_MOE_SQRT_SOFTPLUS /* sqrt(log(1 + exp(logit))) (DeepSeek-V4) */
-} trm_moe_scoring;
 
 /*
  * A token's logits are x * weight^T + bias, summed in f32 or better. Experts are chosen by key = score + correction,
@@ -47,7 +40,7 @@ typedef struct trm_moe_router {
     int64_t tokens;
     int32_t hidden, experts, k;
     trm_dtype x_type, weight_type; /* F32, F16 or BF16 */
-    trm_moe_scoring scoring;
+    trm_router_scoring scoring;
     int32_t groups, top_groups; /* groups <= 1: none */
     bool group_sum;             /* a group's key is the sum of its two best keys */
     bool renormalize;
@@ -62,27 +55,18 @@ typedef struct trm_moe_router {
     float *weights;            /* [tokens, k] */
 } trm_moe_router;
 
-/* Fails if sizes, types or pointers do not fit. */
+/* Fails if sizes or types do not fit; addresses need not be there. */
 trm_status trm_moe_router_check(const trm_moe_router *router);
 
 trm_status trm_moe_router_host(const trm_moe_router *router);
 
-/* One kernel: product and choice together. Made for up to some 64 tokens, right for any number; for more give `logits`
- * of a library's product. Takes `hidden` in multiples of 16 bytes and pointers so aligned. */
+/* One kernel: product and choice together. Made for a few tokens, right for any number; for more give `logits` of a
+ * library's product. Takes `hidden` in multiples of 16 bytes and pointers so aligned. */
 bool trm_cuda_moe_router_accepts(const trm_moe_router *router);
 /* `stream` is a cudaStream_t. constant_weight: the weight was complete before anything now on the stream. */
 trm_status trm_cuda_moe_router_run(const trm_moe_router *router, bool constant_weight, void *stream);
 
 /* ---- experts -------------------------------------------------------------------------------------- */
-
-/* What an expert makes of its first product: of gate g and up u, or of u alone. g is at most `limit`, u within it. */
-typedef enum trm_moe_activation {
-    TRM_MOE_SILU = 0,   /* silu(g) * u */
-    TRM_MOE_GELU,       /* gelu(g) * u, by erf */
-    TRM_MOE_GELU_TANH,  /* gelu(g) * u, by tanh */
-    TRM_MOE_SWIGLU_OAI, /* g * sigmoid(alpha * g) * (u + 1) (gpt-oss) */
-    TRM_MOE_RELU2       /* max(u, 0)^2, no gate: gate_up has `width` rows (Nemotron-H) */
-} trm_moe_activation;
 
 /* How the experts' weights are stored; a matrix is [rows, columns] per expert. */
 typedef enum trm_moe_format {
@@ -107,10 +91,11 @@ typedef struct trm_moe_experts {
     int32_t experts, first, k; /* experts: held here */
     trm_dtype type;            /* F16 or BF16: of x, y, biases, residual */
     trm_moe_format format;
-    trm_moe_activation activation;
+    trm_expert_activation activation;
     float limit, alpha; /* limit: INFINITY for none */
     bool interleaved;   /* rows of gate_up are gate, up, gate, up, ... instead of all gates first */
     bool weighted_input;
+    bool batch_invariant;      /* a token's bits are the same whatever other tokens are there */
     bool constant_weights;     /* they were complete before anything now on the stream */
     const void *x;             /* [tokens, hidden] */
     const int32_t *ids;        /* [tokens, k] */

@@ -268,7 +268,7 @@ static void make_problem(problem *b, const shape *s, int32_t tokens, trm_moe_for
         r.experts = s->experts;
         r.k = s->k;
         r.x_type = r.weight_type = TRM_BF16;
-        r.scoring = TRM_MOE_SOFTMAX;
+        r.scoring = TRM_ROUTER_SOFTMAX;
         r.renormalize = true;
         r.scale = 1.0f;
         r.x = x;
@@ -291,7 +291,7 @@ static trm_moe_experts take_weights(problem *b, const shape *s, trm_moe_format f
     p.k = s->k;
     p.type = TRM_BF16;
     p.format = format;
-    p.activation = s->gpt_oss ? TRM_MOE_SWIGLU_OAI : TRM_MOE_SILU;
+    p.activation = s->gpt_oss ? TRM_EXPERT_SWIGLU_OAI : TRM_EXPERT_SILU;
     p.limit = s->gpt_oss ? 7.0f : INFINITY;
     p.alpha = 1.702f;
     p.interleaved = s->gpt_oss;

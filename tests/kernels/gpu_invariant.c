@@ -23,7 +23,7 @@ typedef struct problem {
     trm_layer_desc layer;
     int32_t n_inputs, n_outputs;
     int32_t by_row; /* of the inputs */
-    trm_view inputs[4], outputs[2];
+    trm_view inputs[5], outputs[2];
 } problem;
 
 static size_t bytes_of(const trm_view *view)
@@ -58,7 +58,9 @@ static void run_rows(const problem *p, int64_t first, int64_t count, void *const
                             .n_inputs = p->n_inputs,
                             .n_outputs = p->n_outputs,
                             .stream = test_stream,
-                            .constants = p->layer.kind == TRM_LAYER_NORM ? 0 : 2,
+                            .constants = p->layer.kind == TRM_LAYER_NORM      ? 0
+                                         : p->layer.kind == TRM_LAYER_EXPERTS ? 1u << 3 | 1u << 4
+                                                                              : 2,
                             .batch_invariant = true};
     for (int32_t i = 0; i < p->n_inputs; i++) {
         call.inputs[i] = i < p->by_row ? rows_of(&p->inputs[i], first, count) : p->inputs[i];
@@ -223,6 +225,46 @@ static void glus_and_norms(void **state)
     }
 }
 
+static void router(void **state)
+{
+    (void)state;
+    problem p = {.name = "router", .n_inputs = 2, .n_outputs = 2, .by_row = 1};
+    p.layer.kind = TRM_LAYER_ROUTER;
+    p.layer.router.k = 8;
+    const int64_t hidden = test_is_brief() ? 256 : 2048, n_experts = 64;
+    p.inputs[0] = new_view(TRM_BF16, dims_of(ROWS, hidden), 1);
+    p.inputs[1] = new_view(TRM_BF16, dims_of(n_experts, hidden), 2);
+    p.outputs[0] = new_view(TRM_F32, dims_of(ROWS, 8), 3);
+    p.outputs[0].dtype = TRM_I32;
+    p.outputs[1] = new_view(TRM_F32, dims_of(ROWS, 8), 4);
+    check_problem(&p);
+}
+
+static void experts(void **state)
+{
+    (void)state;
+    enum { EXPERTS = 16, K = 4 };
+    const int64_t hidden = test_is_brief() ? 128 : 512, width = test_is_brief() ? 64 : 192;
+    problem p = {.name = "experts", .n_inputs = 5, .n_outputs = 1, .by_row = 3};
+    p.layer.kind = TRM_LAYER_EXPERTS;
+    p.inputs[TRM_EXPERTS_X] = new_view(TRM_BF16, dims_of(ROWS, hidden), 1);
+    p.inputs[TRM_EXPERTS_IDS] = new_view(TRM_F32, dims_of(ROWS, K), 2);
+    p.inputs[TRM_EXPERTS_IDS].dtype = TRM_I32;
+    p.inputs[TRM_EXPERTS_WEIGHTS] = new_view(TRM_F32, dims_of(ROWS, K), 3);
+    p.inputs[TRM_EXPERTS_GATE_UP] = new_view(TRM_BF16, (trm_dims){4, {EXPERTS, 2, width, hidden}}, 4);
+    p.inputs[TRM_EXPERTS_DOWN] = new_view(TRM_BF16, (trm_dims){3, {EXPERTS, hidden, width}}, 5);
+    p.outputs[0] = new_view(TRM_BF16, dims_of(ROWS, hidden), 6);
+    int32_t *ids = malloc(bytes_of(&p.inputs[TRM_EXPERTS_IDS]));
+    assert_non_null(ids);
+    for (int32_t i = 0; i < ROWS * K; i++) {
+        ids[i] = (i / K * 5 + i % K * 3) % EXPERTS;
+    }
+    assert_ok(trm_stream_upload(test_stream, p.inputs[TRM_EXPERTS_IDS].data, ids, bytes_of(&p.inputs[1])));
+    assert_ok(trm_stream_synchronize(test_stream));
+    free(ids);
+    check_problem(&p);
+}
+
 /* Every form gives what the one that is chosen does. */
 static void check_forms(int64_t n, int64_t k, int32_t n_checked)
 {
@@ -283,7 +325,8 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),       cmocka_unit_test(other_products), cmocka_unit_test(quantized_products),
-        cmocka_unit_test(glus_and_norms), cmocka_unit_test(forms),
+        cmocka_unit_test(glus_and_norms), cmocka_unit_test(router),         cmocka_unit_test(experts),
+        cmocka_unit_test(forms),
     };
     return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
 }

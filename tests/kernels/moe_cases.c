@@ -8,36 +8,36 @@
 #include "support/support.h"
 
 const moe_shape moe_shapes[] = {
-    {1, 64, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_MOE_SILU, false, false, false, false, 0},
-    {3, 264, 136, 5, 0, 5, 3, TRM_BF16, TRM_MOE_HALVES, TRM_MOE_SILU, false, false, true, true, 0},
-    {4, 256, 72, 8, 0, 8, 8, TRM_F16, TRM_MOE_HALVES, TRM_MOE_GELU_TANH, false, false, false, true, 0},
-    {9, 136, 200, 4, 2, 8, 4, TRM_BF16, TRM_MOE_HALVES, TRM_MOE_SWIGLU_OAI, true, false, true, false, 10},
-    {40, 128, 136, 6, 0, 6, 2, TRM_F16, TRM_MOE_HALVES, TRM_MOE_GELU, true, false, false, true, 0},
-    {70, 192, 64, 3, 0, 3, 1, TRM_BF16, TRM_MOE_HALVES, TRM_MOE_SILU, false, true, false, true, 0},
-    {33, 72, 328, 7, 3, 16, 6, TRM_BF16, TRM_MOE_HALVES, TRM_MOE_RELU2, false, false, true, false, 0},
-    {300, 192, 128, 3, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_MOE_SWIGLU_OAI, true, false, true, true, 3},
-    {520, 64, 72, 2, 0, 2, 1, TRM_F16, TRM_MOE_HALVES, TRM_MOE_SILU, false, false, false, false, 0},
-    {2, 96, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_MOE_SWIGLU_OAI, true, false, true, false, 0},
-    {4, 2880, 160, 3, 1, 5, 4, TRM_BF16, TRM_MOE_MXFP4, TRM_MOE_SWIGLU_OAI, true, false, true, true, 5},
-    {40, 160, 352, 3, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_MOE_SWIGLU_OAI, true, false, true, false, 5},
-    {300, 96, 192, 3, 0, 3, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_MOE_SILU, false, false, false, true, 0},
-    {3, 256, 192, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_MOE_SILU, false, false, false, false, 0},
-    {50, 384, 320, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_MOE_SILU, false, false, false, true, 0},
-    {20, 160, 96, 4, 0, 4, 2, TRM_F16, TRM_MOE_F8_ROWS, TRM_MOE_RELU2, false, false, true, false, 0},
+    {1, 64, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, false, false, 0},
+    {3, 264, 136, 5, 0, 5, 3, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, true, true, 0},
+    {4, 256, 72, 8, 0, 8, 8, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_GELU_TANH, false, false, false, true, 0},
+    {9, 136, 200, 4, 2, 8, 4, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 10},
+    {40, 128, 136, 6, 0, 6, 2, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_GELU, true, false, false, true, 0},
+    {70, 192, 64, 3, 0, 3, 1, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, true, false, true, 0},
+    {33, 72, 328, 7, 3, 16, 6, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_RELU2, false, false, true, false, 0},
+    {300, 192, 128, 3, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SWIGLU_OAI, true, false, true, true, 3},
+    {520, 64, 72, 2, 0, 2, 1, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, false, false, 0},
+    {2, 96, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 0},
+    {4, 2880, 160, 3, 1, 5, 4, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, true, 5},
+    {40, 160, 352, 3, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 5},
+    {300, 96, 192, 3, 0, 3, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SILU, false, false, false, true, 0},
+    {3, 256, 192, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_EXPERT_SILU, false, false, false, false, 0},
+    {50, 384, 320, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_EXPERT_SILU, false, false, false, true, 0},
+    {20, 160, 96, 4, 0, 4, 2, TRM_F16, TRM_MOE_F8_ROWS, TRM_EXPERT_RELU2, false, false, true, false, 0},
 };
 const int32_t moe_shapes_n = (int32_t)(sizeof(moe_shapes) / sizeof(moe_shapes[0]));
 
 const moe_router_shape moe_router_shapes[] = {
-    {1, 256, 128, 8, TRM_BF16, TRM_BF16, TRM_MOE_SOFTMAX, 0, 0, false, true, false, false, false, false, 1.0f},
-    {9, 2048, 128, 8, TRM_BF16, TRM_BF16, TRM_MOE_SOFTMAX, 0, 0, false, false, false, false, false, true, 1.0f},
-    {5, 360, 32, 4, TRM_BF16, TRM_BF16, TRM_MOE_SOFTMAX_CHOSEN, 0, 0, false, false, false, true, false, false, 1.0f},
-    {7, 512, 256, 8, TRM_BF16, TRM_F32, TRM_MOE_SIGMOID, 8, 4, true, true, false, false, true, false, 2.5f},
-    {3, 264, 64, 6, TRM_F16, TRM_F16, TRM_MOE_SOFTMAX, 8, 3, false, false, false, false, false, false, 16.0f},
-    {2, 128, 384, 8, TRM_F32, TRM_F32, TRM_MOE_SQRT_SOFTPLUS, 0, 0, false, true, false, false, true, false, 1.5f},
-    {6, 4096, 8, 2, TRM_F32, TRM_BF16, TRM_MOE_SOFTMAX_CHOSEN, 0, 0, false, false, false, false, false, false, 1.0f},
-    {4, 200, 16, 1, TRM_F16, TRM_F32, TRM_MOE_SIGMOID, 0, 0, false, false, false, false, false, false, 1.0f},
-    {100, 0, 128, 8, TRM_F32, TRM_F32, TRM_MOE_SOFTMAX, 0, 0, false, true, true, false, false, false, 1.0f},
-    {67, 0, 512, 10, TRM_F32, TRM_F32, TRM_MOE_SOFTMAX, 4, 2, true, true, true, true, false, false, 1.0f},
+    {1, 256, 128, 8, TRM_BF16, TRM_BF16, TRM_ROUTER_SOFTMAX, 0, 0, false, true, false, false, false, false, 1.0f},
+    {9, 2048, 128, 8, TRM_BF16, TRM_BF16, TRM_ROUTER_SOFTMAX, 0, 0, false, false, false, false, false, true, 1.0f},
+    {5, 360, 32, 4, TRM_BF16, TRM_BF16, TRM_ROUTER_SOFTMAX_CHOSEN, 0, 0, false, false, false, true, false, false, 1.0f},
+    {7, 512, 256, 8, TRM_BF16, TRM_F32, TRM_ROUTER_SIGMOID, 8, 4, true, true, false, false, true, false, 2.5f},
+    {3, 264, 64, 6, TRM_F16, TRM_F16, TRM_ROUTER_SOFTMAX, 8, 3, false, false, false, false, false, false, 16.0f},
+    {2, 128, 384, 8, TRM_F32, TRM_F32, TRM_ROUTER_SQRT_SOFTPLUS, 0, 0, false, true, false, false, true, false, 1.5f},
+    {6, 4096, 8, 2, TRM_F32, TRM_BF16, TRM_ROUTER_SOFTMAX_CHOSEN, 0, 0, false, false, false, false, false, false, 1.0f},
+    {4, 200, 16, 1, TRM_F16, TRM_F32, TRM_ROUTER_SIGMOID, 0, 0, false, false, false, false, false, false, 1.0f},
+    {100, 0, 128, 8, TRM_F32, TRM_F32, TRM_ROUTER_SOFTMAX, 0, 0, false, true, true, false, false, false, 1.0f},
+    {67, 0, 512, 10, TRM_F32, TRM_F32, TRM_ROUTER_SOFTMAX, 4, 2, true, true, true, true, false, false, 1.0f},
 };
 const int32_t moe_router_shapes_n = (int32_t)(sizeof(moe_router_shapes) / sizeof(moe_router_shapes[0]));
 
@@ -137,7 +137,7 @@ void moe_call_init(moe_call *call, const moe_shape *s, uint64_t seed)
 {
     memset(call, 0, sizeof(*call));
     const size_t rows = (size_t)s->tokens * (size_t)s->hidden;
-    const int64_t up_rows = s->activation == TRM_MOE_RELU2 ? s->width : 2 * (int64_t)s->width;
+    const int64_t up_rows = s->activation == TRM_EXPERT_RELU2 ? s->width : 2 * (int64_t)s->width;
     call->experts = (trm_moe_experts){.tokens = s->tokens,
                                       .hidden = s->hidden,
                                       .width = s->width,
@@ -147,7 +147,7 @@ void moe_call_init(moe_call *call, const moe_shape *s, uint64_t seed)
                                       .type = s->type,
                                       .format = s->format,
                                       .activation = s->activation,
-                                      .limit = s->activation == TRM_MOE_SWIGLU_OAI ? 1.5f : INFINITY,
+                                      .limit = s->activation == TRM_EXPERT_SWIGLU_OAI ? 1.5f : INFINITY,
                                       .alpha = 1.702f,
                                       .interleaved = s->interleaved,
                                       .weighted_input = s->weighted_input,

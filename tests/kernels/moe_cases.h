@@ -11,7 +11,7 @@ typedef struct moe_shape {
     int32_t tokens, hidden, width, experts, first, routed, k;
     trm_dtype type;
     trm_moe_format format;
-    trm_moe_activation activation;
+    trm_expert_activation activation;
     bool interleaved, weighted_input, bias, residual;
     int32_t missing; /* percent of ids that are -1 */
 } moe_shape;
@@ -56,7 +56,7 @@ const char *moe_shape_name(const moe_shape *shape);
 typedef struct moe_router_shape {
     int32_t tokens, hidden, experts, k;
     trm_dtype x_type, weight_type;
-    trm_moe_scoring scoring;
+    trm_router_scoring scoring;
     int32_t groups, top_groups;
     bool group_sum, renormalize, logits, bias, correction, expert_scale;
     float scale;

@@ -52,9 +52,9 @@ static void expected_route(const trm_moe_router *p, int64_t token, int32_t *ids,
         sum += exp(logits[e] - most);
     }
     for (int32_t e = 0; e < p->experts; e++) {
-        scores[e] = p->scoring == TRM_MOE_SIGMOID         ? sigmoid(logits[e])
-                    : p->scoring == TRM_MOE_SQRT_SOFTPLUS ? sqrt(log1p(exp(logits[e])))
-                                                          : exp(logits[e] - most) / sum;
+        scores[e] = p->scoring == TRM_ROUTER_SIGMOID         ? sigmoid(logits[e])
+                    : p->scoring == TRM_ROUTER_SQRT_SOFTPLUS ? sqrt(log1p(exp(logits[e])))
+                                                             : exp(logits[e] - most) / sum;
         keys[e] = scores[e] + (p->correction != NULL ? (double)p->correction[e] : 0.0);
     }
     if (p->groups > 1) {
@@ -81,7 +81,7 @@ static void expected_route(const trm_moe_router *p, int64_t token, int32_t *ids,
     }
     for (int32_t i = 0; i < p->k; i++) {
         weights[i] = scores[ids[i]];
-        weights[i] /= p->scoring == TRM_MOE_SOFTMAX_CHOSEN || p->renormalize ? chosen : 1.0;
+        weights[i] /= p->scoring == TRM_ROUTER_SOFTMAX_CHOSEN || p->renormalize ? chosen : 1.0;
         weights[i] *= (double)p->scale * (p->expert_scale != NULL ? (double)p->expert_scale[ids[i]] : 1.0);
     }
 }
@@ -118,7 +118,7 @@ static void equal_keys_take_the_lower_id(void **state)
     const trm_moe_router p = {.tokens = 2,
                               .experts = 6,
                               .k = 4,
-                              .scoring = TRM_MOE_SOFTMAX_CHOSEN,
+                              .scoring = TRM_ROUTER_SOFTMAX_CHOSEN,
                               .scale = 1.0f,
                               .logits = logits[0],
                               .ids = ids,
@@ -140,8 +140,8 @@ static void routers_that_cannot_be_are_refused(void **state)
     p.top_groups = 1;
     assert_fails(trm_moe_router_host(&p), TRM_ERROR_INVALID_ARGUMENT, "from 1 of 4 groups");
     p.groups = 0;
-    p.ids = NULL;
-    assert_fails(trm_moe_router_host(&p), TRM_ERROR_INVALID_ARGUMENT, "lacks an input or an output");
+    p.logits = NULL;
+    assert_fails(trm_moe_router_host(&p), TRM_ERROR_INVALID_ARGUMENT, "expected f32, f16 or bf16");
 }
 
 /* ---- experts -------------------------------------------------------------------------------------- */
@@ -175,13 +175,13 @@ static double activated(const trm_moe_experts *p, double g, double u)
 {
     const double c = 0.7978845608028654;
     switch (p->activation) {
-    case TRM_MOE_SILU:
+    case TRM_EXPERT_SILU:
         return g * sigmoid(g) * u;
-    case TRM_MOE_GELU:
+    case TRM_EXPERT_GELU:
         return 0.5 * g * (1.0 + erf(g / sqrt(2.0))) * u;
-    case TRM_MOE_GELU_TANH:
+    case TRM_EXPERT_GELU_TANH:
         return 0.5 * g * (1.0 + tanh(c * (g + 0.044715 * g * g * g))) * u;
-    case TRM_MOE_SWIGLU_OAI:
+    case TRM_EXPERT_SWIGLU_OAI:
         g = fmin(g, (double)p->limit);
         u = fmax(fmin(u, (double)p->limit), -(double)p->limit);
         return g * sigmoid((double)p->alpha * g) * (u + 1.0);
@@ -193,7 +193,7 @@ static double activated(const trm_moe_experts *p, double g, double u)
 /* What one slot of a token adds to y, before the sum. */
 static void add_expert(const trm_moe_experts *p, int64_t token, int64_t slot, double *y)
 {
-    const int64_t expert = p->ids[slot] - p->first, rows = p->activation == TRM_MOE_RELU2 ? p->width : 2 * p->width;
+    const int64_t expert = p->ids[slot] - p->first, rows = p->activation == TRM_EXPERT_RELU2 ? p->width : 2 * p->width;
     const double weight = (double)p->weights[slot];
     double *h = moe_allocate(sizeof(double) * (size_t)p->width);
     if (p->ids[slot] < p->first || expert >= p->experts) {
@@ -202,8 +202,8 @@ static void add_expert(const trm_moe_experts *p, int64_t token, int64_t slot, do
     }
     for (int64_t i = 0; i < p->width; i++) {
         double both[2] = {0.0, 0.0};
-        for (int f = p->activation == TRM_MOE_RELU2 ? 1 : 0; f < 2; f++) {
-            const int64_t row = p->activation == TRM_MOE_RELU2 ? i : p->interleaved ? 2 * i + f : i + f * p->width;
+        for (int f = p->activation == TRM_EXPERT_RELU2 ? 1 : 0; f < 2; f++) {
+            const int64_t row = p->activation == TRM_EXPERT_RELU2 ? i : p->interleaved ? 2 * i + f : i + f * p->width;
             for (int64_t j = 0; j < p->hidden; j++) {
                 both[f] += weight_at(p, p->gate_up, p->gate_up_scale, rows, p->hidden, expert, row, j) *
                            number(p->type, p->x, token * p->hidden + j) * (p->weighted_input ? weight : 1.0);
@@ -265,11 +265,10 @@ static void experts_that_cannot_be_are_refused(void **state)
     moe_call_init(&call, &moe_shapes[0], test_seed());
     trm_moe_experts p = call.experts;
     p.type = TRM_F64;
-    assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT, "none of f32, f16 and bf16");
+    assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT,
+                 "experts layer of f64, expected f32, f16 or bf16");
     p = call.experts;
     p.format = TRM_MOE_MXFP4;
-    assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT, "lack scales");
-    p.gate_up_scale = p.down_scale = p.x;
     p.width = 40;
     assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT, "expected multiples of 32");
     p.width = 0;
