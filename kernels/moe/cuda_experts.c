@@ -13,12 +13,11 @@ bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 
 trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
 {
-    trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false};
+    trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0};
     const bool grouped = trm_cuda_moe_grouped_accepts(p);
     if (p->batch_invariant) { /* always the same sums in the same order */
         plan.regime = grouped ? TRM_MOE_GROUPED : TRM_MOE_PAIRS;
         trm_cuda_moe_grouped_choose(p, &plan);
-        plan.wide_parts = true;
         return plan;
     }
     /* Pairs read an expert's weights from L2 as often as tokens chose it: that pays while most experts are one's. */

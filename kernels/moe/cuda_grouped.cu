@@ -41,10 +41,11 @@ typedef struct sum_args {
 } sum_args;
 
 /* A token per block in turn, eight elements per thread. Bytes moved: the parts once, y once. Bound by memory. */
-template <typename T, typename P> static __global__ void __launch_bounds__(256) sum_parts(const sum_args a)
+template <typename T> static __global__ void __launch_bounds__(256) sum_parts(const sum_args a)
 {
     const trm_moe_experts &p = a.p;
     __shared__ int32_t slots[TRM_MOE_MOST_CHOSEN]; /* those that are here, in their order */
+    __shared__ float weights[TRM_MOE_MOST_CHOSEN];
     __shared__ int32_t slots_n;
     begin_overlapped();
     for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
@@ -53,7 +54,9 @@ template <typename T, typename P> static __global__ void __launch_bounds__(256) 
             const bool here = threadIdx.x < p.k && trm_moe_local(&p, p.ids[token * p.k + threadIdx.x]) >= 0;
             const unsigned all = __ballot_sync(0xffffffffu, here);
             if (here) {
-                slots[__popc(all & ((1u << threadIdx.x) - 1))] = threadIdx.x;
+                const int place = __popc(all & ((1u << threadIdx.x) - 1));
+                slots[place] = threadIdx.x;
+                weights[place] = p.weighted_input ? 1.0f : p.weights[token * p.k + threadIdx.x];
             }
             if (threadIdx.x == 0) {
                 slots_n = __popc(all);
@@ -61,7 +64,7 @@ template <typename T, typename P> static __global__ void __launch_bounds__(256) 
         }
         __syncthreads();
         const int n = slots_n;
-        const P *parts = (const P *)a.parts + token * p.k * p.hidden;
+        const T *parts = (const T *)a.parts + token * p.k * p.hidden;
         for (int32_t at = threadIdx.x * 8; at < p.hidden; at += 256 * 8) {
             float sum[8] = {};
             for (int s0 = 0; s0 < n; s0 += 4) {
@@ -74,7 +77,7 @@ template <typename T, typename P> static __global__ void __launch_bounds__(256) 
                 for (int s = 0; s < 4; s++) {
 #pragma unroll
                     for (int e = 0; e < 8; e++) {
-                        sum[e] += s0 + s < n ? v[s][e] : 0.0f;
+                        sum[e] = s0 + s < n ? fmaf(weights[s0 + s], v[s][e], sum[e]) : sum[e];
                     }
                 }
             }
@@ -111,14 +114,11 @@ bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p)
  *   qwen3-30b, T 2048 [128]     -     816     642     613     613
  *   gpt-oss-20b, T 2048 [256]   -       -    1407    1022    1077
  *   qwen3-30b, T 8192 [512]     -       -       -    1883    1907
- *
- * Parts in f32 or of 16 bits take the same time within the spread of runs up to 128 tokens.
  */
 void trm_cuda_moe_grouped_choose(const trm_moe_experts *p, trm_moe_plan *plan)
 {
     const int64_t each = p->tokens * p->k / p->experts;
     plan->rows = each <= 8 ? 16 : each <= 20 ? 32 : each <= 40 ? 64 : each <= 96 ? 128 : 256;
-    plan->wide_parts = plan->rows < 256;
 }
 
 static void *take(grouped_room *room, void *workspace, size_t bytes)
@@ -136,10 +136,9 @@ static grouped_room divide(const trm_moe_experts *p, const trm_moe_plan *plan, v
     room.order.tiles =
         (trm_moe_tile *)take(&room, workspace, (size_t)trm_cuda_moe_most_tiles(p, plan->rows) * sizeof(trm_moe_tile));
     room.order.pairs = (int32_t *)take(&room, workspace, pairs * sizeof(int32_t));
-    room.order.weights = (float *)take(&room, workspace, pairs * sizeof(float));
     room.x = plan->rows >= 128 ? take(&room, workspace, pairs * (size_t)p->hidden * 2) : NULL;
     room.h = take(&room, workspace, pairs * (size_t)p->width * 2);
-    room.parts = take(&room, workspace, pairs * (size_t)p->hidden * (plan->wide_parts ? 4 : 2));
+    room.parts = take(&room, workspace, pairs * (size_t)p->hidden * 2);
     return room;
 }
 
@@ -154,15 +153,15 @@ static trm_status launch_halves(const trm_moe_experts *p, const trm_moe_plan *pl
 {
     switch (plan->rows) {
     case 16:
-        return launch_products<T, tile_form<16, 11>>(p, room, plan->wide_parts, stream);
+        return launch_products<T, tile_form<16, 11>>(p, room, stream);
     case 32:
-        return launch_products<T, tile_form<32, 10>>(p, room, plan->wide_parts, stream);
+        return launch_products<T, tile_form<32, 10>>(p, room, stream);
     case 64:
-        return launch_products<T, tile_form<64, 8>>(p, room, plan->wide_parts, stream);
+        return launch_products<T, tile_form<64, 8>>(p, room, stream);
     case 128:
-        return launch_products<T, tile_form<128, 6>>(p, room, plan->wide_parts, stream);
+        return launch_products<T, tile_form<128, 6>>(p, room, stream);
     default:
-        return launch_products<T, tile_form<256, 4>>(p, room, plan->wide_parts, stream);
+        return launch_products<T, tile_form<256, 4>>(p, room, stream);
     }
 }
 
@@ -179,7 +178,7 @@ static trm_status launch(const trm_moe_experts *p, const trm_moe_plan *plan, con
                                          : trm_cuda_moe_grouped_f8_run(p, plan, room, stream));
     const sum_args a = {*p, room->parts};
     const unsigned blocks = (unsigned)(p->tokens < 132 * 16 ? p->tokens : 132 * 16);
-    launch_overlapped(plan->wide_parts ? sum_parts<T, float> : sum_parts<T, T>, blocks, 256, 0, stream, a);
+    launch_overlapped(sum_parts<T>, blocks, 256, 0, stream, a);
     return trm_cuda_launched("moe sum");
 }
 

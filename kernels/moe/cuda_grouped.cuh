@@ -8,29 +8,31 @@
  *
  * The weight comes by tensor copies. Tiles of up to 64 tokens of x come by copies of 16 bytes from wherever the tokens
  * are. With larger ones that took longer than the products: there x is copied into the order of experts first, and two
- * blocks of a cluster with neighbouring rows of the weight share a tile of tokens, of which each brings one half for
- * both.
+ * or four blocks of a cluster with neighbouring rows of the weight share a tile of tokens, of which each brings its
+ * part for all.
  *
  * Of a gated product a tile's rows are 8 of the gate, 8 of the up, and so on, so that both factors of an output end in
  * the same thread; a tensor map of five dimensions reads them so, however they are stored.
  *
- * Bound by reading the weight up to some 64 tokens an expert, then by the L2 cache and by what a tile takes beside its
- * products: its outputs are stored while no product runs. bench_moe, bf16, an H200 that reads 4.54 TB/s, the whole
- * layer:
+ * Outputs go through shared memory to whole rows of memory, while no product runs. A token's outputs of an expert are
+ * rounded before the kernel that adds them up multiplies them by their weights.
+ *
+ * Bound by reading the weight up to some 64 tokens an expert, then by reads from L2, of which an H200 does some 4 TB/s.
+ * bench_moe, bf16, an H200 that reads 4.54 TB/s, the whole layer:
  *
  *   T                   16     32     64    128    512    2048    8192
- *   qwen3-30b, us      207    268    307    316    352     591    1801
- *     of the read     0.84   0.85   0.86   0.84   0.75
- *     TFLOP/s                                     110     262     343
- *   gpt-oss-20b, us    353    391    399    405    503     965    3343
- *     of the read     0.88   0.88   0.88   0.87   0.70
- *     TFLOP/s                                     203     423     488
- *   mixtral, us        669    676    679    705    891    2781   11016
- *     of the read     0.92   0.92   0.91   0.88   0.70
- *     TFLOP/s                                     405     519     524
+ *   qwen3-30b, us      204    263    301    308    334     467    1330
+ *     of the read     0.85   0.87   0.87   0.86   0.80
+ *     TFLOP/s                                     116     331     465
+ *   gpt-oss-20b, us    347    391    397    402    463     932    3293
+ *     of the read     0.88   0.88   0.88   0.88   0.76
+ *     TFLOP/s                                     220     437     495
+ *   mixtral, us        661    675    676    693    898    2424   10143
+ *     of the read     0.92   0.92   0.92   0.90   0.69
+ *     TFLOP/s                                     402     595     569
  *
- * Of 1760 us of qwen3-30b at 8192 tokens, one kernel at a time, the first product took 884, the second 635, the copy of
- * x 116, the sum 88 and the order 36.
+ * Of qwen3-30b at 8192 tokens, one kernel at a time, the first product takes 697 us, the second 404, the copy of x 115,
+ * the sum 85 and the order 36.
  */
 #ifndef TRM_KERNELS_MOE_CUDA_GROUPED_CUH
 #define TRM_KERNELS_MOE_CUDA_GROUPED_CUH
@@ -59,17 +61,20 @@ enum grouped_part {
 };
 
 /* Up to ROWS tokens per tile. */
-template <int ROWS, int STAGES, trm_moe_format FORMAT = TRM_MOE_HALVES> struct tile_form {
+template <int ROWS, int STAGES, trm_moe_format FORMAT = TRM_MOE_HALVES, int CLUSTER = ROWS >= 128 ? 2 : 1>
+struct tile_form {
     static const int rows = ROWS, stages = STAGES, box = ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
-    static const int cluster = ROWS >= 128 ? 2 : 1;                             /* blocks that share a tile of tokens */
+    static const int cluster = CLUSTER;                                         /* blocks that share a tile of tokens */
     static const bool halves = FORMAT == TRM_MOE_HALVES, f4 = FORMAT == TRM_MOE_MXFP4;
     static const int packed = halves ? 1 : f4 ? 4 : 2; /* numbers of the weight in 2 bytes */
     static const int step = halves ? 32 : 64;          /* of widths, from 128 rows on */
     static const int row_bytes = ROW_BYTES / packed, weight_bytes = TILE_M * row_bytes; /* of a stage */
     static const int stage_bytes = weight_bytes + ROWS * ROW_BYTES;
     static const int scales_at = STAGES * stage_bytes, scale_bytes = f4 ? TILE_M * MOST_SCALES : 0; /* of a tile */
-    static const int barriers_at = scales_at + 2 * scale_bytes, info_at = barriers_at + 16 * STAGES + 32;
-    static const int shared = info_at + 2 * 8 * ROWS + 1024; /* 1024: to align the panels */
+    static const int barriers_at = scales_at + 2 * scale_bytes, staged_at = barriers_at + 16 * STAGES + 32;
+    static const int together = ROWS < 64 ? ROWS : 64;         /* tokens whose outputs are staged at a time */
+    static const int info_at = staged_at + 2 * 128 * together; /* 128 bytes of outputs per token and warp group */
+    static const int shared = info_at + 2 * 8 * ROWS + 1024;   /* 1024: to align the panels */
     static_assert(shared <= 227 * 1024, "room");
 };
 
@@ -83,7 +88,7 @@ typedef struct grouped_args {
     int32_t outputs;   /* of the product, after the gate */
     int32_t tiles_m, blocks_k;
     gate_form gate;
-    bool wide; /* parts are f32 */
+    bool simple; /* the gate is silu(g) * u, without biases and limits */
 } grouped_args;
 
 typedef struct grouped_maps {
@@ -508,14 +513,6 @@ multiply_as(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at,
     multiply<T, F, SCATTERED, N>(all, r, at, blocks_k, group, lane);
 }
 
-/* Of a matrix of 8 x 8, lane (g, t) with elements (g, 2t) and (g, 2t + 1): gives it (2t, g) and (2t + 1, g). */
-static __device__ __forceinline__ uint32_t transpose8(uint32_t x)
-{
-    uint32_t y;
-    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
-
 /* A tile's tokens as the warps that store its products know them: in shared memory, of one warp group. */
 struct tile_info {
     uint32_t pairs, weights; /* addresses */
@@ -533,107 +530,137 @@ struct tile_info {
     }
 };
 
-/* Words of tokens 8 j + g for up to four j, each of outputs 2t, 2t + 1 of eight: to `place(token)`. */
-template <typename Place>
-static __device__ __forceinline__ void store_eights(uint4 words, int count, int token0, int32_t rows, int lane,
-                                                    Place place)
-{
-    const int g = lane >> 2, t = lane & 3;
-    if (count == 4) {
-        exchange_words(words, t);
-        const int token = token0 + 8 * t + g;
-        if (token < rows) {
-            *(uint4 *)place(token) = words;
-        }
-    } else {
-        for (int j = 0; j < count; j++) {
-            const int token = token0 + 8 * j + g;
-            if (token < rows) {
-                ((uint32_t *)place(token))[t] = word_of(words, j);
-            }
-        }
+/* Outputs on their way to memory: a row of CHUNKS times 16 bytes per token, of one warp group. */
+template <int CHUNKS> struct staged_rows {
+    uint32_t room;
+    __device__ __forceinline__ uint32_t at(int token, int chunk) const /* without conflicts of banks either way */
+    {
+        const int swizzle = CHUNKS == 8 ? token & 7 : token >> 1 & 3;
+        return room + token * (CHUNKS * 16) + ((chunk ^ swizzle) << 4);
     }
+};
+
+/* Four matrices of 8 tokens by 8 outputs, of which lane (g, t) has outputs g of tokens 2t and 2t + 1: `address` is of
+ * token lane % 8 of matrix lane / 8. */
+static __device__ __forceinline__ void store_matrices(uint32_t address, const uint32_t (&m)[4])
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "r"(address), "r"(m[0]), "r"(m[1]), "r"(m[2]), "r"(m[3])
+                 : "memory");
 }
 
-/* Groups of tokens that are stored together; those behind a tile's last are left out. */
-#define TOGETHER (F::rows < 32 ? F::rows / 8 : 4)
-
-template <typename T, typename F>
-static __device__ __forceinline__ void store_gated(const grouped_args &a, const trm_moe_tile &tile,
-                                                   const float (&sums)[F::rows / 2], const tile_info &info,
-                                                   int64_t output0, int lane)
+static __device__ __forceinline__ void store_matrices(uint32_t address, const uint32_t (&m)[2])
 {
-    const int g = lane >> 2, t = lane & 3;
-    const int64_t rows = 2 * (int64_t)a.p.width, stored = tile.expert * rows, i = output0 + g;
-    const float gate_bias = bias_of<T>(a.p.gate_up_bias, stored + trm_moe_gate_row(&a.p, i));
-    const float up_bias = bias_of<T>(a.p.gate_up_bias, stored + trm_moe_up_row(&a.p, i));
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};"
+                 :
+                 : "r"(address), "r"(m[0]), "r"(m[1])
+                 : "memory");
+}
+
+/* What a lane adds to its products: of its lower eight outputs and its higher, or of gate and up. */
+struct lane_bias {
+    float low, high;
+};
+
+/* h of F::together tokens from `token0` on, a warp's 8 outputs. SIMPLE: silu(g) * u and nothing else. */
+template <typename T, typename F, bool SIMPLE>
+static __device__ __forceinline__ void stage_gated(const grouped_args &a, const float *sums, const tile_info &info,
+                                                   int token0, lane_bias bias, staged_rows<4> rows, int warp, int lane)
+{
+    const int matrices = F::together < 32 ? 2 : 4;
 #pragma unroll
-    for (int j0 = 0; j0 < F::rows / 8; j0 += TOGETHER) {
-        uint32_t words[4] = {};
-        if (8 * j0 >= tile.rows) {
-            continue;
-        }
+    for (int j0 = 0; j0 < F::together / 8; j0 += matrices) {
+        uint32_t words[matrices];
 #pragma unroll
-        for (int j = 0; j < TOGETHER; j++) {
+        for (int j = 0; j < matrices; j++) {
             const float *c = sums + 4 * (j0 + j);
             float h[2];
 #pragma unroll
             for (int e = 0; e < 2; e++) {
-                const float scale = a.p.weighted_input ? info.weight(8 * (j0 + j) + 2 * t + e) : 1.0f;
-                h[e] = gated_by(a.p, a.gate, fmaf(c[e], scale, gate_bias), fmaf(c[e + 2], scale, up_bias));
+                if (SIMPLE) {
+                    h[e] = __fdividef(c[e], 1.0f + __expf(-c[e])) * c[e + 2];
+                } else {
+                    const int token = token0 + 8 * (j0 + j) + 2 * (lane & 3) + e;
+                    const float scale = a.p.weighted_input ? info.weight(token) : 1.0f;
+                    h[e] = gated_by(a.p, a.gate, fmaf(c[e], scale, bias.low), fmaf(c[e + 2], scale, bias.high));
+                }
             }
-            words[j] = transpose8(pack2(h[0], h[1], T()));
+            words[j] = pack2(h[0], h[1], T());
         }
-        store_eights(make_uint4(words[0], words[1], words[2], words[3]), TOGETHER, 8 * j0, tile.rows, lane,
-                     [&](int token) { return (T *)a.out + (tile.row + token) * (int64_t)a.outputs + output0; });
+        store_matrices(rows.at(8 * (j0 + (lane >> 3) % matrices) + (lane & 7), warp), words);
     }
 }
 
-/* 16 outputs of a warp: of PART_UP squared, of PART_DOWN weighted. Two groups of tokens are stored together, so that
- * neighbours among the threads write the 32 bytes of a token. */
+/* The same of a product without a gate: a warp's 16 outputs, of PART_UP squared. */
 template <typename T, typename F, int PART>
-static __device__ __forceinline__ void store_plain(const grouped_args &a, const trm_moe_tile &tile,
-                                                   const float (&sums)[F::rows / 2], const tile_info &info,
-                                                   int64_t output0, int lane)
+static __device__ __forceinline__ void stage_plain(const grouped_args &a, const float *sums, const tile_info &info,
+                                                   int token0, lane_bias bias, staged_rows<8> rows, int warp, int lane)
 {
-    const int g = lane >> 2, t = lane & 3;
-    const bool down = PART == PART_DOWN, scaled = down != a.p.weighted_input, has_high = output0 + 8 < a.outputs;
-    const void *bias = down ? a.p.down_bias : a.p.gate_up_bias;
-    const int64_t stored = tile.expert * (int64_t)a.outputs + output0 + g;
-    const float low_bias = bias_of<T>(bias, stored), high_bias = has_high ? bias_of<T>(bias, stored + 8) : 0.0f;
 #pragma unroll
-    for (int j0 = 0; j0 < F::rows / 8; j0 += 2) {
+    for (int j0 = 0; j0 < F::together / 8; j0 += 2) {
         uint32_t words[4];
-        if (8 * j0 >= tile.rows) {
-            continue;
-        }
 #pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float *c = sums + 4 * (j0 + j);
-            float v[4];
+        for (int j = 0; j < 4; j++) {
+            const float *c = sums + 4 * (j0 + j / 2) + 2 * (j & 1), row_bias = j & 1 ? bias.high : bias.low;
+            float v[2];
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int token = 8 * (j0 + j) + 2 * t + (i & 1);
-                const float row_bias = i < 2 ? low_bias : high_bias, scale = scaled ? info.weight(token) : 1.0f;
-                const float up = trm_moe_limited(fmaf(c[i], scale, row_bias), -a.p.limit, a.p.limit);
-                v[i] = down ? (c[i] + row_bias) * scale : up < 0.0f ? 0.0f : up * up;
-                if (down && a.wide && token < tile.rows && (i < 2 || has_high)) {
-                    float *to = (float *)a.out + info.pair(token) * (int64_t)a.outputs + output0 + g;
-                    to[i < 2 ? 0 : 8] = v[i];
+            for (int e = 0; e < 2; e++) {
+                if (PART == PART_DOWN) {
+                    v[e] = c[e] + row_bias;
+                } else {
+                    const int token = token0 + 8 * (j0 + j / 2) + 2 * (lane & 3) + e;
+                    const float scale = a.p.weighted_input ? info.weight(token) : 1.0f;
+                    const float up = trm_moe_limited(fmaf(c[e], scale, row_bias), -a.p.limit, a.p.limit);
+                    v[e] = up < 0.0f ? 0.0f : up * up;
                 }
             }
-            words[2 * j] = transpose8(pack2(v[0], v[1], T()));
-            words[2 * j + 1] = transpose8(pack2(v[2], v[3], T()));
+            words[j] = pack2(v[0], v[1], T());
         }
-        if (!(down && a.wide)) {
-            uint4 eight = make_uint4(words[0], words[1], words[2], words[3]);
-            exchange_words(eight, t);
-            const int token = 8 * (j0 + (t >> 1)) + g;
-            if (token < tile.rows && ((t & 1) == 0 || has_high)) {
-                const int64_t row = down ? info.pair(token) : tile.row + token;
-                *(uint4 *)((T *)a.out + row * a.outputs + output0 + 8 * (t & 1)) = eight;
+        store_matrices(rows.at(8 * (j0 + (lane >> 4)) + (lane & 7), 2 * warp + (lane >> 3 & 1)), words);
+    }
+}
+
+/*
+ * A tile's outputs from `output0` on, 64 of a warp group or 32 of a gated product: staged in shared memory, tokens by
+ * tokens, and from there whole rows to memory. `barrier` is the group's.
+ */
+template <typename T, typename F, int PART>
+static __device__ __forceinline__ void store_tile(const grouped_args &a, const trm_moe_tile &tile,
+                                                  const float (&sums)[F::rows / 2], const tile_info &info,
+                                                  uint32_t room, int64_t output0, int barrier)
+{
+    const bool gated = PART == PART_GATED;
+    const int chunks = gated ? 4 : 8, thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
+    const int64_t last = a.outputs - 1, row = output0 + warp * (gated ? 8 : 16) + (lane >> 2);
+    const int64_t all = (gated ? 2 : 1) * (int64_t)a.outputs, stored = tile.expert * all;
+    const int64_t low = min(row, last), high = gated ? low : min(row + 8, last);
+    const void *biases = PART == PART_DOWN ? a.p.down_bias : a.p.gate_up_bias;
+    const lane_bias bias = {bias_of<T>(biases, stored + (gated ? trm_moe_gate_row(&a.p, low) : low)),
+                            bias_of<T>(biases, stored + (gated ? trm_moe_up_row(&a.p, high) : high))};
+    const staged_rows<chunks> rows = {room};
+#pragma unroll
+    for (int token0 = 0; token0 < F::rows; token0 += F::together) {
+        if (token0 >= tile.rows) {
+            continue;
+        }
+        if constexpr (PART != PART_GATED) {
+            stage_plain<T, F, PART>(a, sums + token0 / 2, info, token0, bias, rows, warp, lane);
+        } else if (a.simple) {
+            stage_gated<T, F, true>(a, sums + token0 / 2, info, token0, bias, rows, warp, lane);
+        } else {
+            stage_gated<T, F, false>(a, sums + token0 / 2, info, token0, bias, rows, warp, lane);
+        }
+        named_sync(barrier, 128);
+#pragma unroll
+        for (int i = thread; i < F::together * chunks; i += 128) {
+            const int token = i / chunks, chunk = i % chunks;
+            if (token0 + token < tile.rows && output0 + 8 * chunk < a.outputs) {
+                const int64_t to = PART == PART_DOWN ? info.pair(token0 + token) : tile.row + token0 + token;
+                *(uint4 *)((T *)a.out + to * a.outputs + output0 + 8 * chunk) = load_shared16(rows.at(token, chunk));
             }
         }
+        named_sync(barrier, 128);
     }
 }
 
@@ -645,6 +672,7 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
     const int lane = threadIdx.x & 31, warp = ((int)threadIdx.x >> 5) - 4, group = warp >> 2,
               thread = threadIdx.x & 127;
     const bool informed = PART == PART_DOWN || a.p.weighted_input;
+    const uint32_t staged = r.stages + F::staged_at + group * 128 * F::together;
     tile_info info;
     info.pairs = r.stages + F::info_at + group * 8 * F::rows;
     info.weights = info.pairs + 4 * F::rows;
@@ -654,7 +682,7 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
         const work_item found = find_item<F>(a, item);
         const trm_moe_tile tile = found.tile;
         const int64_t output0 =
-            (int64_t)found.tile_m * (PART == PART_GATED ? TILE_M / 2 : TILE_M) + warp * (PART == PART_GATED ? 8 : 16);
+            (int64_t)found.tile_m * (PART == PART_GATED ? TILE_M / 2 : TILE_M) + group * (PART == PART_GATED ? 32 : 64);
         float sums[F::rows / 2];
         int32_t pairs[2] = {};
         float weights[2] = {};
@@ -662,7 +690,7 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
         for (int i = 0; i < 2; i++) {
             if (informed && thread + 128 * i < tile.rows) {
                 pairs[i] = a.order.pairs[tile.row + thread + 128 * i];
-                weights[i] = a.order.weights[tile.row + thread + 128 * i];
+                weights[i] = PART == PART_DOWN ? 0.0f : a.p.weights[pairs[i]];
             }
         }
         scale_rows scales = {};
@@ -709,7 +737,6 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
             scales_at.next();
         }
         if (informed) {
-            named_sync(1 + group, 128); /* the tile before has been stored */
 #pragma unroll
             for (int i = 0; i < 2; i++) {
                 const int row = thread + 128 * i;
@@ -721,11 +748,7 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
             named_sync(1 + group, 128);
         }
         if (output0 < a.outputs) {
-            if (PART == PART_GATED) {
-                store_gated<T, F>(a, tile, sums, info, output0, lane);
-            } else {
-                store_plain<T, F, PART>(a, tile, sums, info, output0, lane);
-            }
+            store_tile<T, F, PART>(a, tile, sums, info, staged, output0, 1 + group);
         }
     }
 }
@@ -783,17 +806,35 @@ static __global__ void __launch_bounds__(THREADS, 1)
 
 /* ---- launching ---- */
 
+/* Blocks of a kernel that walks over its work: as many as run at the same time. Where clusters of 4 do not fit into the
+ * groups of processors that a GPU has, these are fewer than its processors. */
+template <typename Kernel> static int64_t clusters_of(Kernel kernel, const cudaLaunchConfig_t *config, int32_t cluster)
+{
+    int64_t clusters = trm_cuda_hopper_processors() / cluster;
+    int active = 0;
+    if (cluster > 2 && cudaOccupancyMaxActiveClusters(&active, kernel, config) == cudaSuccess && active > 0) {
+        clusters = active < clusters ? active : clusters;
+    }
+    return clusters;
+}
+
 template <typename T, typename F, int PART, bool SCATTERED>
 static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStream_t stream)
 {
+    if constexpr (F::halves && F::rows == 256 && F::cluster == 2) {
+        /* Four blocks read each token from L2 once for 512 rows of the weight, if there are so many. */
+        const int32_t tiles = (a->outputs * (PART == PART_GATED ? 2 : 1) + TILE_M - 1) / TILE_M;
+        if ((tiles + 3) / 4 * 40 <= tiles * 11) {
+            return launch_part<T, tile_form<256, F::stages, TRM_MOE_HALVES, 4>, PART, SCATTERED>(a, maps, stream);
+        }
+    }
     const int32_t tile_outputs = PART == PART_GATED ? TILE_M / 2 : TILE_M, together = tile_outputs * F::cluster;
     a->tiles_m = (a->outputs + together - 1) / together;
     a->blocks_k = (a->inner + TILE_K - 1) / TILE_K;
     const int64_t most = trm_cuda_moe_most_tiles(&a->p, F::rows) * a->tiles_m;
-    const int64_t clusters = trm_cuda_hopper_processors() / F::cluster;
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(most < clusters ? most : clusters) * F::cluster);
+    config.gridDim = dim3((unsigned)trm_cuda_hopper_processors() / F::cluster * F::cluster);
     config.blockDim = dim3(THREADS);
     config.dynamicSmemBytes = F::shared;
     config.stream = stream;
@@ -801,6 +842,8 @@ static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStr
     config.numAttrs = launch_attributes(attributes, true, F::cluster);
     TRM_CUDA_TRY(cudaFuncSetAttribute(multiply_groups<T, F, PART, SCATTERED>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, F::shared));
+    const int64_t clusters = clusters_of(multiply_groups<T, F, PART, SCATTERED>, &config, F::cluster);
+    config.gridDim.x = (unsigned)(most < clusters ? most : clusters) * F::cluster;
     (void)cudaLaunchKernelEx(&config, multiply_groups<T, F, PART, SCATTERED>, *a, *maps);
     return trm_cuda_launched("moe experts, grouped");
 }
@@ -837,7 +880,7 @@ static inline trm_status map_gated(CUtensorMap *map, const trm_moe_experts *p, i
 
 /* Both products. */
 template <typename T, typename F>
-static trm_status launch_products(const trm_moe_experts *p, const grouped_room *room, bool wide, cudaStream_t stream)
+static trm_status launch_products(const trm_moe_experts *p, const grouped_room *room, cudaStream_t stream)
 {
     grouped_args a = {};
     grouped_maps maps = {};
@@ -850,6 +893,7 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
     a.inner = p->hidden;
     a.outputs = p->width;
     a.gate = gate_form_of(p);
+    a.simple = p->activation == TRM_EXPERT_SILU && isinf(p->limit) && p->gate_up_bias == NULL && !p->weighted_input;
     if (room->x != NULL) {
         TRM_TRY(map_matrices(&maps.tokens, room->x, p->hidden, p->tokens * p->k, 1, F::box, TILE_K, p->type));
     }
@@ -868,7 +912,6 @@ static trm_status launch_products(const trm_moe_experts *p, const grouped_room *
     a.out = room->parts;
     a.inner = p->width;
     a.outputs = p->hidden;
-    a.wide = wide;
     return launch_part<T, F, PART_DOWN, false>(&a, &maps, stream);
 }
 

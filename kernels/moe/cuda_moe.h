@@ -38,7 +38,6 @@ typedef struct trm_moe_order {
     int32_t *tiles_n;    /* [1]: how many there are */
     trm_moe_tile *tiles; /* those of an expert one after the other */
     int32_t *pairs;      /* [tokens * k]: token * k + slot, in the order of experts, then of themselves */
-    float *weights;      /* [tokens * k]: of these pairs */
 } trm_moe_order;
 
 /* Most tiles of up to `rows` rows that there can be. */

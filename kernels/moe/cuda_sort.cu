@@ -58,12 +58,10 @@ static __device__ __forceinline__ void walk(const sort_args &a, int32_t *places,
 {
     for (int32_t i0 = begin; i0 < end; i0 += 32 * AHEAD) {
         int32_t expert[AHEAD];
-        float weight[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const int32_t i = i0 + u * 32 + lane;
             expert[u] = i < end ? local_expert(a.p, i) : -1;
-            weight[u] = TURN == 1 && i < end ? a.p.weights[i] : 0.0f;
         }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
@@ -80,7 +78,6 @@ static __device__ __forceinline__ void walk(const sort_args &a, int32_t *places,
                 }
                 if (TURN == 1) {
                     a.order.pairs[place + rank] = i0 + u * 32 + lane;
-                    a.order.weights[place + rank] = weight[u];
                 }
             }
             __syncwarp();

@@ -124,7 +124,6 @@ typedef struct trm_moe_plan {
     trm_moe_regime regime;
     int32_t up, down; /* PAIRS: numbers of forms */
     int32_t rows;     /* GROUPED: most tokens of a tile: 16, 32, 64, 128 or 256 */
-    bool wide_parts; /* GROUPED: an expert's weighted outputs are kept in f32 before the sum, not in the layer's type */
 } trm_moe_plan;
 
 bool trm_cuda_moe_experts_accepts(const trm_moe_experts *experts);

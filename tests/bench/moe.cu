@@ -347,7 +347,7 @@ static void report(const shape *s, const problem *b, const trm_moe_plan *plan, d
     if (plan->regime == TRM_MOE_PAIRS) {
         (void)snprintf(way, sizeof(way), "pairs %d %d", (int)plan->up, (int)plan->down);
     } else {
-        (void)snprintf(way, sizeof(way), "grouped %d%s", (int)plan->rows, plan->wide_parts ? " f32" : "");
+        (void)snprintf(way, sizeof(way), "grouped %d", (int)plan->rows);
     }
     printf("%-12s %5d %6.1f  %-16s %9.1f %7.0f %5.2f %7.1f\n", s->name, (int)b->calls[0].tokens, b->touched, way, us,
            rate * 1e-9, rate / roof, flops / us * 1e-6);
@@ -357,7 +357,7 @@ static void try_forms(const shape *s, const problem *b, void *workspace)
 {
     const trm_moe_experts *p = &b->calls[0];
     if (p->tokens <= 8) {
-        trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0, false};
+        trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0};
         double best = INFINITY;
         int32_t up = 0;
         for (int32_t f = 0; f < trm_cuda_moe_pairs_forms(); f++) {
@@ -376,12 +376,8 @@ static void try_forms(const shape *s, const problem *b, void *workspace)
     const double each = (double)p->tokens * p->k / p->experts;
     for (int32_t rows = 16; p->tokens >= 2 && rows <= 256; rows *= 2) {
         if (rows >= each / 4 && (rows <= each * 8 || rows == 16)) {
-            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, rows, true};
+            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, rows};
             report(s, b, &plan, time_experts(b, &plan, workspace, false));
-            if (rows >= 128) {
-                plan.wide_parts = false;
-                report(s, b, &plan, time_experts(b, &plan, workspace, false));
-            }
         }
     }
 }
@@ -438,7 +434,7 @@ int main(int argc, char **argv)
             if (!trm_cuda_moe_experts_accepts(&b.calls[0])) {
                 continue;
             }
-            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, 16, true};
+            trm_moe_plan plan = {TRM_MOE_GROUPED, 0, 0, 16};
             void *workspace = take(trm_cuda_moe_experts_workspace(&b.calls[0], &plan) + ((size_t)64 << 20));
             if (forms) {
                 try_forms(&shapes[i], &b, workspace);

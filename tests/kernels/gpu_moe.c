@@ -64,8 +64,8 @@ static void check_plan(const moe_call *call, const moe_shape *shape, const trm_m
     run_plan(p, plan, call->bytes[MOE_Y], all);
     const double worst = worst_row(call, all), most = shape->type == TRM_F16 ? 2e-3 : 1e-2;
     if (!(worst < most)) {
-        print_error("%s, regime %d form %d %d rows %d wide %d: error %g\n", moe_shape_name(shape), (int)plan->regime,
-                    (int)plan->up, (int)plan->down, (int)plan->rows, (int)plan->wide_parts, worst);
+        print_error("%s, regime %d form %d %d rows %d: error %g\n", moe_shape_name(shape), (int)plan->regime,
+                    (int)plan->up, (int)plan->down, (int)plan->rows, worst);
         fail();
     }
     trm_moe_experts few = *p;
@@ -96,13 +96,11 @@ static void experts_match_the_host(void **state)
             check_plan(&call, shape, &p, &plan);
             const bool grouped = trm_cuda_moe_grouped_accepts(&p);
             for (int32_t f = 0; p.tokens <= 16 && f < trm_cuda_moe_pairs_forms(); f++) {
-                plan = (trm_moe_plan){TRM_MOE_PAIRS, f, f, 0, false};
+                plan = (trm_moe_plan){TRM_MOE_PAIRS, f, f, 0};
                 check_plan(&call, shape, &p, &plan);
             }
             for (int32_t rows = 16; grouped && rows <= 256; rows *= 2) {
-                plan = (trm_moe_plan){TRM_MOE_GROUPED, 0, 0, rows, false};
-                check_plan(&call, shape, &p, &plan);
-                plan.wide_parts = true;
+                plan = (trm_moe_plan){TRM_MOE_GROUPED, 0, 0, rows};
                 check_plan(&call, shape, &p, &plan);
             }
             ran++;
