@@ -534,18 +534,19 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
     snprintf(text, sizeof(text),
-             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d", m->architecture,
-             trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden, (long long)m->heads,
-             (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab, (long long)m->parameters,
-             (long long)g->max_context, g->max_sequences, g->max_step_tokens, (long long)g->cache_tokens,
-             trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh, (int)g->speculation.kind,
-             g->speculation.tokens, options->embeddings, options->batch_invariant,
+             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d %d",
+             m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
+             (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
+             (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
+             (long long)g->cache_tokens, trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh,
+             (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
-             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->tune);
+             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->tune,
+             options->pad_steps);
     return trm_world_agree(
         g->world,
         "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "
-        "sharing of weights or tuning",
+        "sharing of weights, tuning or padding of steps",
         text, strlen(text));
 }
 
@@ -600,6 +601,7 @@ TRM_CALL(trm_world_recorder(world), trm_generator_create,
     if (status == TRM_OK) {
         g->model = model;
         g->world = world;
+        g->pad_steps = options->pad_steps;
         status = plan_rank(g, options, &plan);
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);

@@ -61,9 +61,8 @@ struct trm_generator {
     char *timing_cache; /* or NULL */
     trm_graph_buckets captured;
     trm_async_step ahead;
-    bool goes_on;     /* of the next step: all its sequences are likely to go on, and have a block for one more token */
-    bool never_ahead; /* tests: the host waits for each step */
-    bool pads;        /* tests: steps are padded as captured ones are where none is captured */
+    bool goes_on;   /* of the next step: all its sequences are likely to go on, and have a block for one more token */
+    bool pad_steps; /* steps are padded and run ahead where none is captured, too */
 
     trm_event *began;      /* of the step: inputs are about to be copied */
     double device_seconds; /* of the last step, from then until its tokens were on the host */

@@ -314,7 +314,7 @@ static trm_graph_bucket *find_captured(trm_generator *g, const trm_step_sequence
 {
     const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
     trm_step_form form = {0, n, 0};
-    if (!can_capture(g) && !g->pads) {
+    if (!can_capture(g) && !g->pad_steps) {
         return NULL;
     }
     if (regular) {
@@ -362,8 +362,8 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
 /* Whether the step behind one that was padded to `form` may start before that one's tokens are known. */
 static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
 {
-    return g->goes_on && !g->never_ahead && form != NULL && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
-           !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pads);
+    return g->goes_on && form != NULL && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
+           !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 
 /* The tokens of the step's choices, which lie by row. */

@@ -59,6 +59,8 @@ typedef struct trm_generator_options {
                               to each other's memory, or be two */
     trm_dtype cache_dtype; /* of cached keys and values: NONE, as computed; F8E4M3, so that memory holds twice as many
                               tokens (see trm_model_build_network_with_cache) */
+    bool pad_steps;        /* host: pad steps to the sizes of graph buckets and start decode steps before the last one's
+                              tokens are read, as CUDA always does, so that both backends run the same steps */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
     TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)) TRM_SET(tune, true))

@@ -23,9 +23,16 @@ static const struct {
     {                                                                                                                  \
 #type, #field, bytes, offsetof(type, field), sizeof(type)                                                      \
     }
-    SIZE(trm_world_options, size, 48),      SIZE(trm_build_options, size, 96),     SIZE(trm_tune_options, size, 40),
-    SIZE(trm_generator_options, size, 160), SIZE(trm_scheduler_options, size, 48), SIZE(trm_serving_request, size, 184),
-    SIZE(trm_onnx_options, size, 88),       SIZE(trm_chat_input, size, 48),        SIZE(trm_llm_options, size, 72),
+    SIZE(trm_world_options, size, 48),
+    SIZE(trm_build_options, size, 96),
+    SIZE(trm_tune_options, size, 40),
+    SIZE(trm_generator_options, size, 160),
+    SIZE(trm_generator_options, pad_steps, 168),
+    SIZE(trm_scheduler_options, size, 48),
+    SIZE(trm_serving_request, size, 184),
+    SIZE(trm_onnx_options, size, 88),
+    SIZE(trm_chat_input, size, 48),
+    SIZE(trm_llm_options, size, 72),
     SIZE(trm_llm_params, size, 48),
 #undef SIZE
 };

@@ -83,10 +83,10 @@ static void captured_steps_give_the_same(void **state)
         options.max_sequences = 9;
         options.max_step_tokens = test_is_brief() ? 40 : 80;
         options.tune = false;
+        options.pad_steps = true;
         assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
         test_assert_split(g->engine->plan);
-        g->pads = true;
         memset(results, 0, sizeof(results));
         for (int32_t i = 0; i < runs; i++) {
             trm_scheduler_options scheduler_options = TRM_SCHEDULER_OPTIONS_INIT;
@@ -130,9 +130,8 @@ static bool take_ahead(void *user, int32_t request, int32_t token)
 }
 
 /* More requests than run at a time, of different lengths; some draw. With `declines` some end unforeseen. */
-static void run_ahead(trm_generator *g, bool draws, bool declines, ahead_result *to)
+static int32_t make_ahead(trm_request requests[AHEAD_REQUESTS], bool draws, bool declines, ahead_result *to)
 {
-    trm_request requests[AHEAD_REQUESTS];
     const int32_t n = test_is_brief() ? 3 : AHEAD_REQUESTS;
     memset(to, 0, sizeof(*to));
     for (int32_t i = 0; i < n; i++) {
@@ -146,8 +145,63 @@ static void run_ahead(trm_generator *g, bool draws, bool declines, ahead_result 
         requests[i].sampling.repetition_penalty = draws && i == 3 ? 1.1f : 1.0f; /* which no step ahead does */
         to->declines[i] = declines && i % 3 == 1 ? 9 + i : 0;
     }
+    return n;
+}
+
+static void run_ahead(trm_generator *g, bool draws, bool declines, ahead_result *to)
+{
+    trm_request requests[AHEAD_REQUESTS];
+    const int32_t n = make_ahead(requests, draws, declines, to);
     assert_ok(trm_generate(g, requests, n, take_ahead, to, NULL));
     assert_null(g->ahead.step);
+}
+
+/* The same requests through a scheduler, which may get others at any time and so waits for each step. Of rank 0. */
+static void lead_waiting(trm_scheduler *s, const trm_request *requests, int32_t n, ahead_result *to)
+{
+    for (int32_t i = 0; i < n; i++) {
+        trm_serving_request r = TRM_SERVING_REQUEST_INIT;
+        r.id = (uint64_t)i;
+        r.prompt = requests[i].prompt;
+        r.n_prompt = requests[i].n_prompt;
+        r.max_tokens = requests[i].max_tokens;
+        r.sampling.base = requests[i].sampling;
+        r.ignore_eos = requests[i].ignore_eos;
+        assert_ok(trm_scheduler_submit(s, &r));
+    }
+    while (trm_scheduler_has_work(s)) {
+        const trm_serving_event *events;
+        uint64_t declined[AHEAD_REQUESTS];
+        int32_t n_events, n_declined = 0;
+        assert_ok(trm_scheduler_step(s, &events, &n_events));
+        for (int32_t i = 0; i < n_events; i++) {
+            if (events[i].kind == TRM_EVENT_TOKEN && !take_ahead(to, (int32_t)events[i].id, events[i].token)) {
+                declined[n_declined++] = events[i].id;
+            }
+        }
+        for (int32_t i = 0; i < n_declined; i++) {
+            trm_scheduler_cancel(s, declined[i]);
+        }
+    }
+    assert_ok(trm_scheduler_end(s));
+}
+
+static void run_waiting(trm_generator *g, bool draws, bool declines, ahead_result *to)
+{
+    trm_request requests[AHEAD_REQUESTS];
+    const int32_t n = make_ahead(requests, draws, declines, to);
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    trm_scheduler *s;
+    options.prefix_cache = false;
+    options.prefill_chunk = INT32_MAX;
+    assert_ok(trm_scheduler_create(g, &options, &s));
+    if (trm_world_rank(test_world) == 0) {
+        lead_waiting(s, requests, n, to);
+    } else {
+        assert_ok(trm_scheduler_follow(s));
+    }
+    trm_scheduler_destroy(s);
+    assert_ok(trm_world_broadcast(test_world, to, sizeof(*to), 0));
 }
 
 static void steps_ahead_give_the_same(void **state)
@@ -162,16 +216,14 @@ static void steps_ahead_give_the_same(void **state)
         options.max_step_tokens = 80;
         options.cache_tokens = slots * 64; /* not for all to their ends: some give way */
         options.tune = false;
+        options.pad_steps = true;
         assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
         test_assert_split(g->engine->plan);
-        g->pads = true;
         for (int32_t i = test_is_brief() ? 1 : 0; i < 2; i++) { /* also draws, and ends nobody foresees */
-            g->never_ahead = true;
             int64_t taken = g->ahead.n_taken, vain = g->ahead.n_vain;
-            run_ahead(g, i == 1, i == 1, &without);
+            run_waiting(g, i == 1, i == 1, &without);
             assert_true(g->ahead.n_taken == taken && g->ahead.n_vain == vain);
-            g->never_ahead = false;
             run_ahead(g, i == 1, i == 1, &with);
             assert_memory_equal(&with, &without, sizeof(with));
             assert_true(g->ahead.n_taken >= taken + 8);
@@ -183,7 +235,7 @@ static void steps_ahead_give_the_same(void **state)
 
 /* A step of one sequence; what it chose. */
 static int32_t step_of(trm_generator *g, const int32_t *tokens, int32_t n_tokens, int64_t n_cached,
-                       const int32_t *blocks, float temperature)
+                       const int32_t *blocks, float temperature, bool goes_on)
 {
     const trm_serving_sampling sampling = {
         .base = {.temperature = temperature, .top_p = 1.0f, .repetition_penalty = 1.0f, .seed = 5}, .typical_p = 1.0f};
@@ -196,7 +248,7 @@ static int32_t step_of(trm_generator *g, const int32_t *tokens, int32_t n_tokens
                                         .choices = &choice,
                                         .n_choices = 1};
     int32_t chosen = -1;
-    g->goes_on = true;
+    g->goes_on = goes_on;
     assert_ok(trm_generator_step(g, &sequence, 1, &chosen));
     return chosen;
 }
@@ -205,23 +257,23 @@ enum { OTHERS = 12 };
 
 /* Steps that are what is ahead of the host and some that are almost that. None reads a place of the cache that a step
  * ahead has written and no other. */
-static void run_others(trm_generator *g, int32_t chosen[OTHERS])
+static void run_others(trm_generator *g, bool ahead, int32_t chosen[OTHERS])
 {
     const int32_t blocks[] = {2, 0, 1}, moved[] = {2, 1, 0};
     int32_t n = 0, token;
-    token = chosen[n++] = step_of(g, genesis_1, 14, 0, blocks, 0.0f);
-    token = chosen[n++] = step_of(g, &token, 1, 14, blocks, 0.0f);
-    token = chosen[n++] = step_of(g, &token, 1, 15, blocks, 0.0f);
+    token = chosen[n++] = step_of(g, genesis_1, 14, 0, blocks, 0.0f, ahead);
+    token = chosen[n++] = step_of(g, &token, 1, 14, blocks, 0.0f, ahead);
+    token = chosen[n++] = step_of(g, &token, 1, 15, blocks, 0.0f, ahead);
     token = (token + 1) % 100;
-    token = chosen[n++] = step_of(g, &token, 1, 16, blocks, 0.0f); /* another token */
-    token = chosen[n++] = step_of(g, &token, 1, 16, blocks, 0.0f); /* the same place again */
-    token = chosen[n++] = step_of(g, &token, 1, 17, moved, 0.0f);  /* another block */
-    token = chosen[n++] = step_of(g, &token, 1, 18, moved, 0.9f);  /* another way to choose */
-    token = chosen[n++] = step_of(g, &token, 1, 19, moved, 0.9f);
-    token = chosen[n++] = step_of(g, &token, 1, 20, moved, 0.9f);
-    token = chosen[n++] = step_of(g, &token, 1, 21, moved, 0.0f);
-    token = chosen[n++] = step_of(g, genesis_1, 14, 0, blocks, 0.0f); /* a prompt */
-    chosen[n++] = step_of(g, &token, 1, 14, blocks, 0.0f);
+    token = chosen[n++] = step_of(g, &token, 1, 16, blocks, 0.0f, ahead); /* another token */
+    token = chosen[n++] = step_of(g, &token, 1, 16, blocks, 0.0f, ahead); /* the same place again */
+    token = chosen[n++] = step_of(g, &token, 1, 17, moved, 0.0f, ahead);  /* another block */
+    token = chosen[n++] = step_of(g, &token, 1, 18, moved, 0.9f, ahead);  /* another way to choose */
+    token = chosen[n++] = step_of(g, &token, 1, 19, moved, 0.9f, ahead);
+    token = chosen[n++] = step_of(g, &token, 1, 20, moved, 0.9f, ahead);
+    token = chosen[n++] = step_of(g, &token, 1, 21, moved, 0.0f, ahead);
+    token = chosen[n++] = step_of(g, genesis_1, 14, 0, blocks, 0.0f, ahead); /* a prompt */
+    chosen[n++] = step_of(g, &token, 1, 14, blocks, 0.0f, ahead);
     assert_int_equal(n, OTHERS);
     assert_ok(trm_async_step_settle(g));
     assert_null(g->ahead.step);
@@ -238,14 +290,13 @@ static void other_steps_than_expected(void **state)
     options.max_sequences = 1;
     options.max_step_tokens = 20;
     options.tune = false;
+    options.pad_steps = true;
     assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     assert_ok(trm_generator_create(test_model, test_world, &options, &g));
     test_assert_split(g->engine->plan);
-    g->pads = g->never_ahead = true;
-    run_others(g, without);
+    run_others(g, false, without);
     assert_int_equal(g->ahead.n_taken + g->ahead.n_vain, 0);
-    g->never_ahead = false;
-    run_others(g, with);
+    run_others(g, true, with);
     assert_memory_equal(with, without, sizeof(with));
     assert_int_equal(g->ahead.n_taken, 3);
     assert_int_equal(g->ahead.n_vain, 7);

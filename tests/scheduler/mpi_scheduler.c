@@ -8,7 +8,7 @@
 
 /* Of the generators that are made. */
 static trm_dtype made_dtype;
-static bool made_invariant;
+static bool made_invariant, made_padded;
 
 static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache_tokens, trm_speculation speculation)
 {
@@ -22,6 +22,7 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     options.speculation = speculation;
     options.dtype = made_dtype;
     options.batch_invariant = made_invariant;
+    options.pad_steps = made_padded;
     assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     test_assert_split(generator->engine->plan);
@@ -227,6 +228,7 @@ static void check_crowd(bool logprobs)
     trm_model_info info;
     trm_model_get_info(test_model, &info);
     make_crowd(&l, test_is_brief() ? 4 : cuda ? 20 : 12, logprobs, &random, (int32_t)info.vocab);
+    made_padded = true; /* on the host, too */
     for (int32_t together = 0; together < 2; together++) {
         /* Alone a prompt is one step. Together there are blocks for two or three whole sequences. */
         trm_generator *g = together == 1 ? make(6, 24, 208, (trm_speculation){TRM_SPECULATION_NGRAM, 3})
@@ -236,7 +238,6 @@ static void check_crowd(bool logprobs)
         crowd_facts facts = {0};
         options.prefix_cache = together == 1;
         options.prefill_chunk = together == 1 ? 12 : 0;
-        g->pads = true; /* on the host, too */
         assert_ok(trm_scheduler_create(g, &options, &s));
         if (!leads) {
             assert_ok(trm_scheduler_follow(s));
@@ -259,6 +260,7 @@ static void check_crowd(bool logprobs)
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
     }
+    made_padded = false;
 }
 
 /* ---- tests ------------------------------------------------------------------------------------- */

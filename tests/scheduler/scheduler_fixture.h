@@ -9,7 +9,7 @@
 static int32_t test_text[LOAD_TOKENS]; /* of open_all */
 
 static inline trm_generator *make_speculating(int64_t context, int32_t sequences, int32_t step_tokens,
-                                              int64_t cache_tokens, trm_speculation speculation)
+                                              int64_t cache_tokens, trm_speculation speculation, bool pad_steps)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_generator *generator;
@@ -19,13 +19,14 @@ static inline trm_generator *make_speculating(int64_t context, int32_t sequences
     options.cache_tokens = cache_tokens;
     options.dtype = TRM_F32;
     options.speculation = speculation;
+    options.pad_steps = pad_steps;
     assert_ok(trm_generator_create(test_llama.model, test_world, &options, &generator));
     return generator;
 }
 
 static inline trm_generator *make(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
 {
-    return make_speculating(context, sequences, step_tokens, cache_tokens, (trm_speculation){0});
+    return make_speculating(context, sequences, step_tokens, cache_tokens, (trm_speculation){0}, false);
 }
 
 static inline trm_scheduler *schedule(trm_generator *generator, bool prefix_cache, int32_t step_tokens)

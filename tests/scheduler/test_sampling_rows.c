@@ -139,7 +139,7 @@ static void drafts_change_no_choice(void **state)
 {
     (void)state;
     trm_generator *g = make(96, 2, 64, 0),
-                  *speculating = make_speculating(96, 2, 64, 0, (trm_speculation){TRM_SPECULATION_NGRAM, 7});
+                  *speculating = make_speculating(96, 2, 64, 0, (trm_speculation){TRM_SPECULATION_NGRAM, 7}, false);
     trm_scheduler *s = schedule(g, false, 0), *with_drafts = schedule(speculating, true, 0);
     assert_int_equal(speculating->max_rows, 2 + 2 * 7);
     const trm_logit_bias favours[] = {{17, 60.0f}, {18, 60.0f}};
@@ -184,7 +184,7 @@ static void drafts_change_no_choice(void **state)
 static void a_model_drafts(void **state)
 {
     (void)state;
-    trm_generator *g = make_speculating(96, 3, 64, 0, (trm_speculation){TRM_SPECULATION_NGRAM, 4}),
+    trm_generator *g = make_speculating(96, 3, 64, 0, (trm_speculation){TRM_SPECULATION_NGRAM, 4}, false),
                   *plain = make(96, 3, 64, 0);
     trm_generator *draft = make_draft(test_llama.model, g), *small = make(96, 2, 64, 0);
     assert_fails(trm_generator_set_draft(g, small), TRM_ERROR_INVALID_ARGUMENT, "of 2 sequences");

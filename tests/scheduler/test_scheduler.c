@@ -46,28 +46,29 @@ static void load_changes_no_token(void **state)
         alone = l;
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
-        g = make_speculating(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens,
-                             shapes[k].speculation);
-        trm_generator *draft = make_draft(shapes[k].draft == DRAFT_OTHER ? other : test_llama.model, g);
-        assert_ok(trm_generator_set_draft(g, shapes[k].draft == DRAFT_NONE ? NULL : draft));
-        s = schedule(g, shapes[k].prefix_cache, 0);
-        for (int32_t i = 0; i < 3; i++) {
-            g->pads = i > 0; /* as captured steps are */
-            load_run_together(s, &l, &alone, &random, shapes[k].cancels);
+        for (int32_t pads = 0; pads < 2; pads++) { /* as steps of captured forms are */
+            g = make_speculating(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens,
+                                 shapes[k].speculation, pads == 1);
+            trm_generator *draft = make_draft(shapes[k].draft == DRAFT_OTHER ? other : test_llama.model, g);
+            assert_ok(trm_generator_set_draft(g, shapes[k].draft == DRAFT_NONE ? NULL : draft));
+            s = schedule(g, shapes[k].prefix_cache, 0);
+            for (int32_t i = 0; i < 1 + pads; i++) {
+                load_run_together(s, &l, &alone, &random, shapes[k].cancels);
+            }
+            trm_scheduler_stats stats;
+            trm_scheduler_get_stats(s, &stats);
+            preemptions += stats.preemptions;
+            hits += stats.prefix_hits;
+            assert_int_equal(stats.prefix_hits > 0, shapes[k].prefix_cache);
+            assert_int_equal(stats.blocks_used, 0);
+            if (shapes[k].speculation.kind == TRM_SPECULATION_NGRAM) {
+                assert_true(stats.drafted_tokens > stats.accepted_tokens);
+                assert_true(stats.accepted_tokens > 0 || shapes[k].draft == DRAFT_OTHER);
+            }
+            trm_scheduler_destroy(s);
+            trm_generator_destroy(g);
+            trm_generator_destroy(draft);
         }
-        trm_scheduler_stats stats;
-        trm_scheduler_get_stats(s, &stats);
-        preemptions += stats.preemptions;
-        hits += stats.prefix_hits;
-        assert_int_equal(stats.prefix_hits > 0, shapes[k].prefix_cache);
-        assert_int_equal(stats.blocks_used, 0);
-        if (shapes[k].speculation.kind == TRM_SPECULATION_NGRAM) {
-            assert_true(stats.drafted_tokens > stats.accepted_tokens);
-            assert_true(stats.accepted_tokens > 0 || shapes[k].draft == DRAFT_OTHER);
-        }
-        trm_scheduler_destroy(s);
-        trm_generator_destroy(g);
-        trm_generator_destroy(draft);
     }
     trm_model_close(other);
     assert_true(preemptions > 0);
