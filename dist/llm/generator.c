@@ -89,7 +89,7 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
                  options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - TRM_KV_BLOCK_SIZE);
     }
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
-    g->tune = options->tune;
+    g->tune = !options->no_tune;
     g->cache_tokens = options->cache_tokens;
     bool streams = options->weight_budget.kind > TRM_WEIGHT_BUDGET_AUTO;
     g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
@@ -541,7 +541,7 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
              (long long)g->cache_tokens, trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh,
              (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
-             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->tune,
+             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->no_tune,
              options->pad_steps);
     return trm_world_agree(
         g->world,
@@ -570,8 +570,7 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
 
 static trm_status choose_exchanges(trm_world *world, const trm_generator_options *options)
 {
-    const trm_tune_options usual = TRM_TUNE_OPTIONS_INIT;
-    const int32_t level = options->tune ? usual.level : 0;
+    const int32_t level = options->no_tune ? 0 : TRM_TUNE_USUAL;
     return trm_world_all_ok(world, trm_world_choose_exchanges(world, &options->mesh, level, options->timing_cache));
 }
 

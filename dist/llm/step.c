@@ -233,8 +233,7 @@ static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_m
 {
     if (!step->ready) {
         if (g->tune) {
-            trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
-            options.cache = g->timing_cache;
+            const trm_tune_options options = {.level = TRM_TUNE_USUAL, .cache = g->timing_cache};
             double began = trm_clock_seconds();
             TRM_TRY(trm_context_tune_kernels(g->context, &options));
             g->startup.tune_seconds += trm_clock_seconds() - began;
@@ -452,8 +451,7 @@ trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
     }
     trm_sampler_begin(&g->sampler);
     TRM_TRY(lay_out_inputs(g, g->context, &sequence, 1, &step->form, &n_rows));
-    trm_tune_options options = TRM_TUNE_OPTIONS_INIT;
-    options.cache = g->timing_cache;
+    const trm_tune_options options = {.level = TRM_TUNE_USUAL, .cache = g->timing_cache};
     double began = trm_clock_seconds();
     TRM_TRY(trm_context_tune_kernels(g->context, &options));
     g->startup.tune_seconds += trm_clock_seconds() - began;

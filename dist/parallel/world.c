@@ -76,8 +76,8 @@ static trm_status check_options(const trm_world_options *options)
     if (options->backend != TRM_BACKEND_HOST && options->backend != TRM_BACKEND_CUDA) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has backend %d", (int)options->backend);
     }
-    if (options->device < -1 || options->threads < 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has device %d and %d threads", (int)options->device,
+    if (options->gpu < 0 || options->threads < 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "world has gpu %d and %d threads", (int)options->gpu,
                  (int)options->threads);
     }
     bool is_one = options->replica == 0 && options->replicas >= 0;
@@ -155,7 +155,7 @@ static trm_status place_on_cores(trm_world *world, trm_topology *topology, const
             count++;
         }
     }
-    bool bind = options->bind && options->backend == TRM_BACKEND_HOST;
+    bool bind = !options->no_bind && options->backend == TRM_BACKEND_HOST;
     index += options->replica * count;
     count *= replicas_of(options);
     TRM_TRY(trm_topology_take_share(topology, index, count, bind, threads));
@@ -175,15 +175,15 @@ static trm_status open_device(trm_world *world, trm_topology *topology, const tr
         if (seen == 0) {
             TRM_FAIL(TRM_ERROR_NO_DEVICE, "no usable CUDA device: %s", why);
         }
-        if (options->device < 0 && options->replicas > 1 && world->local_size > seen) {
+        if (options->gpu == 0 && options->replicas > 1 && world->local_size > seen) {
             TRM_FAIL(TRM_ERROR_NO_DEVICE, "%d replicas of %d ranks take %d GPUs, this machine has %d",
                      (int)options->replicas, (int)(world->local_size / options->replicas), (int)world->local_size,
                      (int)seen);
         }
-        ordinal = options->device >= 0 ? options->device : world->local_rank % seen;
+        ordinal = options->gpu > 0 ? options->gpu - 1 : world->local_rank % seen;
     }
     TRM_TRY(trm_device_open(options->backend, ordinal, threads, &world->device));
-    if (options->backend == TRM_BACKEND_CUDA && options->bind) {
+    if (options->backend == TRM_BACKEND_CUDA && !options->no_bind) {
         trm_device_info info;
         TRM_TRY(trm_device_get_info(world->device, &info));
         TRM_TRY(trm_topology_bind_near(topology, info.pci_bus_id));

@@ -113,6 +113,9 @@ size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel,
 /* Whether all dims of a call are known. */
 bool trm_plan_call_is_known(const trm_kernel_call *call);
 
+/* Options of tuning as the rest of the house reads them: the level in numbers, 0 to 5. tactics.c */
+#define TRM_TUNE_USUAL 3
+trm_status trm_tune_options_read(const trm_tune_options *options, trm_tune_options *own);
 /* Adds a tactic at the end, of 1 to TRM_MOST_SHORTLISTED timed ones [n]; the texts are copied. tactics.c */
 trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const trm_plan_timed *timed, int32_t n);
 /* Has the kernels use the plan's tactics; nothing is timed. INVALID_ARGUMENT where they are for another device than

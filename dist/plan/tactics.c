@@ -319,17 +319,26 @@ destroy:
     return status;
 }
 
+trm_status trm_tune_options_read(const trm_tune_options *options, trm_tune_options *own)
+{
+    *own = TRM_TUNE_OPTIONS_INIT;
+    TRM_TRY(trm_options_read("tune options", options, own));
+    if (own->level < TRM_TUNE_OFF || own->level > 5) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have level %d, expected 1 to 5, 0 or TRM_TUNE_OFF",
+                 own->level);
+    }
+    own->level = own->level == TRM_TUNE_OFF ? 0 : own->level == 0 ? TRM_TUNE_USUAL : own->level;
+    return TRM_OK;
+}
+
 TRM_CALL(trm_world_recorder(world), trm_plan_tune, (trm_plan *plan, trm_world *world, const trm_tune_options *options),
          (plan, world, options))
 {
-    trm_tune_options own = TRM_TUNE_OPTIONS_INIT;
-    TRM_TRY(trm_options_read("tune options", options, &own));
+    trm_tune_options own;
+    TRM_TRY(trm_tune_options_read(options, &own));
     options = &own;
     if (plan == NULL || world == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune a plan: plan or world is NULL");
-    }
-    if (options->level < 0 || options->level > 5) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have level %d, expected 0 to 5", options->level);
     }
     trm_backend backend = trm_device_backend(world->device);
     if (plan->backend != backend) {

@@ -104,11 +104,8 @@ static void await_weights(void *user, const char *problem, const trm_timing *tim
     }
 }
 
-static trm_status check(const trm_context *context, const trm_tune_options *options)
+static trm_status check(const trm_context *context)
 {
-    if (options->level < 0 || options->level > 5) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "tune options have level %d, expected 0 to 5", options->level);
-    }
     TRM_TRY(trm_context_refuse_captured(context, "tune"));
     if (context->is_started) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune before the run that was started is finished");
@@ -118,7 +115,7 @@ static trm_status check(const trm_context *context, const trm_tune_options *opti
 
 trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options)
 {
-    TRM_TRY(check(context, options));
+    TRM_TRY(check(context));
     if (options->level == 0 || !has_choices(context->engine->plan->backend)) {
         return TRM_OK;
     }
@@ -163,13 +160,13 @@ static trm_status choose_exchanges(trm_context *context, const trm_tune_options 
 TRM_CALL(trm_context_recorder(context), trm_context_tune, (trm_context *context, const trm_tune_options *options),
          (context, options))
 {
-    trm_tune_options own = TRM_TUNE_OPTIONS_INIT;
-    TRM_TRY(trm_options_read("tune options", options, &own));
+    trm_tune_options own;
+    TRM_TRY(trm_tune_options_read(options, &own));
     options = &own;
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: context is NULL");
     }
-    TRM_TRY(check(context, options));
+    TRM_TRY(check(context));
     if (options->level > 0 && has_choices(context->engine->plan->backend)) {
         TRM_TRY(choose_exchanges(context, options));
     }

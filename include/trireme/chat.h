@@ -34,12 +34,11 @@ typedef struct trm_chat_input {
     const char *messages; /* JSON array of objects */
     const char *tools;    /* JSON array; NULL: none */
     const char *extra;    /* JSON object of more variables, such as {"enable_thinking": false}; they win. NULL: none */
-    bool add_generation_prompt;
+    bool no_generation_prompt; /* do not end with the beginning of the assistant's answer */
     int64_t now; /* seconds since 1970 for strftime_now; 0: the clock */
 } trm_chat_input;
 
-#define TRM_CHAT_INPUT_INIT                                                                                            \
-    TRM_MAKE(trm_chat_input, TRM_SET(size, sizeof(trm_chat_input)) TRM_SET(add_generation_prompt, true))
+#define TRM_CHAT_INPUT_INIT TRM_MAKE(trm_chat_input, TRM_SET(size, sizeof(trm_chat_input)))
 
 /* Renders: *text is NUL-terminated, *text_size without the NUL; release with trm_free. INVALID_ARGUMENT with the line
  * for what the template or its functions refuse ("conversation roles must alternate"), and for wrong JSON. */

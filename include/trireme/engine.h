@@ -70,8 +70,7 @@ typedef struct trm_build_options {
 } trm_build_options;
 #define TRM_MAX_AUX_STREAMS  8
 #define TRM_AUX_STREAMS_AUTO (-1)
-#define TRM_BUILD_OPTIONS_INIT                                                                                         \
-    TRM_MAKE(trm_build_options, TRM_SET(size, sizeof(trm_build_options)) TRM_SET(backend, TRM_BACKEND_AUTO))
+#define TRM_BUILD_OPTIONS_INIT TRM_MAKE(trm_build_options, TRM_SET(size, sizeof(trm_build_options)))
 
 /* Partitions the network over the mesh for `rank`, runs the passes and plans memory. The network is not changed
  * and may be destroyed afterwards. Makes the same decisions on every rank, without communication and without a device.
@@ -290,8 +289,8 @@ typedef void (*trm_progress_fn)(void *user, size_t done, size_t total);
  * are set, and the fastest is used. The choice holds for every context of the process; a timing cache file keeps it for
  * the next process, one line of text per problem. Files are merged when they are written.
  *
- * level 0 times nothing and takes a library's first proposal; 1 takes what the cache knows and times nothing else; 2, 3
- * and 4 time more and more proposals, 5 all of them. `progress` is called before each layer; if it returns false, the
+ * level TRM_TUNE_OFF takes a library's first proposal; 1 takes what the cache knows and times nothing else; 2, 3 and 4
+ * time more and more proposals, 5 all of them; 0, the default, is 3. `progress` is called before each layer; if it returns false, the
  * call ends with TRM_ERROR_CANCELLED and keeps what was timed, in the file too.
  */
 typedef bool (*trm_tune_progress_fn)(void *user, int32_t done, int32_t total, double seconds_left);
@@ -302,7 +301,8 @@ typedef struct trm_tune_options {
     trm_tune_progress_fn progress; /* may be NULL */
     void *progress_user;
 } trm_tune_options;
-#define TRM_TUNE_OPTIONS_INIT TRM_MAKE(trm_tune_options, TRM_SET(size, sizeof(trm_tune_options)) TRM_SET(level, 3))
+#define TRM_TUNE_OPTIONS_INIT TRM_MAKE(trm_tune_options, TRM_SET(size, sizeof(trm_tune_options)))
+#define TRM_TUNE_OFF          (-1) /* of level */
 
 /*
  * Tactics of a plan: timed before there is an engine, and kept in the plan and its file. Layers are timed one by one at

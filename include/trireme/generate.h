@@ -46,8 +46,8 @@ typedef struct trm_generator_options {
                                  a  weight budget that says how much stays, 512 on the host */
     trm_progress_fn progress; /* while weights load; may be NULL */
     void *progress_user;
-    bool tune; /* CUDA: algorithms of products are timed before a decode step is captured; else our own, or the
-                  library's first proposal is taken, and the first tokens come sooner */
+    bool no_tune; /* CUDA: take our own kernel or the library's first proposal for each product, so that the first
+                     tokens come sooner, instead of timing several before a decode step is captured */
     int64_t cache_tokens; /* tokens the cache holds in all, as far as memory goes, at least max_context; sequences that
                              find no room wait. 0: max_sequences * max_context */
     const char *timing_cache;        /* file that keeps what was timed (trm_context_tune); NULL: none */
@@ -62,8 +62,7 @@ typedef struct trm_generator_options {
     bool pad_steps;        /* host: pad steps to the sizes of graph buckets and start decode steps before the last one's
                               tokens are read, as CUDA always does, so that both backends run the same steps */
 } trm_generator_options;
-#define TRM_GENERATOR_OPTIONS_INIT                                                                                     \
-    TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)) TRM_SET(tune, true))
+#define TRM_GENERATOR_OPTIONS_INIT TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)))
 
 /* Builds the model's network, partitions it, loads this rank's weights and plans all memory. The model and the world
  * must outlive the generator. Errors as for trm_build and trm_engine_create; OUT_OF_MEMORY records what is needed and

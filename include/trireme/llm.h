@@ -29,8 +29,7 @@ typedef struct trm_llm_options {
     const char *weight_budget; /* weights that stay on the device, as trm_weight_budget_parse reads it: "8G", "25%",
                                   "auto"; NULL: all of them */
 } trm_llm_options;
-#define TRM_LLM_OPTIONS_INIT                                                                                           \
-    TRM_MAKE(trm_llm_options, TRM_SET(size, sizeof(trm_llm_options)) TRM_SET(backend, TRM_BACKEND_AUTO))
+#define TRM_LLM_OPTIONS_INIT TRM_MAKE(trm_llm_options, TRM_SET(size, sizeof(trm_llm_options)))
 
 /* Opens a model folder or "org/name" in the local Hugging Face cache (trm_model_open), and loads its weights. `options`
  * may be NULL. A longer max_context than the model's is a warning. Collective. Errors: as for trm_world_open,

@@ -48,19 +48,17 @@ typedef struct trm_world trm_world;
 typedef struct trm_world_options {
     size_t size;             /* sizeof(trm_world_options) */
     trm_backend backend;     /* where data will live; decides which communicator is made. All ranks have the same */
-    int32_t device;          /* CUDA device index, or -1: local rank modulo the devices seen */
+    int32_t gpu;             /* CUDA: the number of the GPU, from 1, among those that the process sees; 0: by local rank */
     int32_t threads;         /* host threads per rank; 0: the rank's share of this machine's CPUs */
     double deadline_seconds; /* for every collective and hand-shake; 0: 60 seconds, or TRIREME_DEADLINE */
-    bool bind;               /* bind this process near its GPU (CUDA) or to its share of cores (host) */
+    bool no_bind;            /* do not bind the process near its GPU (CUDA) or to its share of cores (host) */
     int32_t replica;         /* of several worlds alike on one machine, which this is: its ranks take the GPUs and */
     int32_t replicas;        /* shares of processors and memory behind those before it; 0 or 1: it has them alone */
     int32_t starting;        /* of them, those that start now, this one included: memory that is free on the host is
                                 divided among these, as the others have theirs, but none takes more than an
                                 even part of all memory; 0: all */
 } trm_world_options;
-#define TRM_WORLD_OPTIONS_INIT                                                                                         \
-    TRM_MAKE(trm_world_options, TRM_SET(size, sizeof(trm_world_options)) TRM_SET(backend, TRM_BACKEND_AUTO)            \
-                                    TRM_SET(device, -1) TRM_SET(bind, true))
+#define TRM_WORLD_OPTIONS_INIT TRM_MAKE(trm_world_options, TRM_SET(size, sizeof(trm_world_options)))
 
 /*
  * On CUDA, ranks of one host exchange small sums over each other's memory where they can, everything else over NCCL;

@@ -44,7 +44,7 @@ typedef void (*trm_heard_fn)(void *user, bool has_step);
 
 typedef struct trm_scheduler_options {
     size_t size;           /* sizeof(trm_scheduler_options) */
-    bool prefix_cache;     /* full blocks of tokens stay in the cache after their sequence, until memory is needed */
+    bool no_prefix_cache;  /* do not keep full blocks of tokens in the cache after their sequence has ended */
     int32_t step_tokens;   /* tokens in one step: running sequences first, prompts with what is left, at least one
                               prompt token; 0: the generator's max_step_tokens */
     int32_t max_waiting;   /* requests that wait for a place; 0: 1024 */
@@ -59,8 +59,7 @@ typedef struct trm_scheduler_options {
                               model too, and once more without when that has succeeded; may be NULL */
     void *user;            /* of both */
 } trm_scheduler_options;
-#define TRM_SCHEDULER_OPTIONS_INIT                                                                                     \
-    TRM_MAKE(trm_scheduler_options, TRM_SET(size, sizeof(trm_scheduler_options)) TRM_SET(prefix_cache, true))
+#define TRM_SCHEDULER_OPTIONS_INIT TRM_MAKE(trm_scheduler_options, TRM_SET(size, sizeof(trm_scheduler_options)))
 
 /* Collective. The generator's max_sequences sequences run at a time, its cache is the pool of blocks (see cache_tokens
  * of trm_generator_options). Errors: INVALID_ARGUMENT, OUT_OF_MEMORY. */
@@ -105,15 +104,16 @@ typedef struct trm_serving_request {
     int64_t n_prompt;
     int64_t n_resumed;  /* the last tokens of `prompt` that are output of an earlier run of this request: draws and
                            penalties go on behind them as if it had not been interrupted; less than n_prompt */
-    int64_t max_tokens; /* that may come, not counting n_resumed; cut to what the context has room for. 0: none, for
-                           prompt_logprobs */
+    int64_t max_tokens; /* that may come, not counting n_resumed; cut to what the context has room for. 0: as many as
+                           that; TRM_NO_TOKENS: none, for prompt_logprobs and embeddings */
     int32_t priority;   /* larger goes first, whoever's it is, and may take the place of smaller */
     trm_serving_sampling sampling;
     bool ignore_eos;            /* the model's end-of-sequence tokens do not end it */
     const int32_t *stop_tokens; /* [n_stop_tokens], at most TRM_MAX_STOP_TOKENS, beside those; copied */
     int32_t n_stop_tokens;
     int32_t min_tokens;      /* no stop token before so many tokens of output: they are masked; 0 */
-    int32_t logprobs;        /* -1: none; 0 .. TRM_MAX_TOP_LOGPROBS: of each token, and of so many most probable ones */
+    int32_t logprobs;        /* 0: none; 1 .. TRM_MAX_TOP_LOGPROBS: of each token, and of this many most probable ones;
+                                TRM_LOGPROBS_CHOSEN: of each token alone */
     int32_t prompt_logprobs; /* the same for the prompt's tokens from the second on */
     trm_mask_fn mask;        /* may be NULL */
     void *mask_user;
@@ -121,10 +121,9 @@ typedef struct trm_serving_request {
     uint64_t client;         /* whose it is: requests of one priority are admitted so that clients are served alike, in
                                 tokens; those of one client in the order in which they came */
 } trm_serving_request;
-#define TRM_SERVING_REQUEST_INIT                                                                                       \
-    TRM_MAKE(trm_serving_request,                                                                                      \
-             TRM_SET(size, sizeof(trm_serving_request)) TRM_SET(max_tokens, 16)                                        \
-                 TRM_SET(sampling.base.temperature, 1.0f) TRM_SET(logprobs, -1) TRM_SET(prompt_logprobs, -1))
+#define TRM_LOGPROBS_CHOSEN (-1) /* of logprobs and prompt_logprobs */
+/* Greedy, to the end of the context. */
+#define TRM_SERVING_REQUEST_INIT TRM_MAKE(trm_serving_request, TRM_SET(size, sizeof(trm_serving_request)))
 
 /*
  * Takes a request; its events come from trm_scheduler_step. n and best_of are requests of their own with other seeds

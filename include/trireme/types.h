@@ -60,9 +60,9 @@ typedef struct trm_dims {
 } trm_dims;
 
 typedef enum trm_backend {
-    TRM_BACKEND_AUTO = -1, /* in options: CUDA where this machine has a GPU that this build can use, else HOST */
-    TRM_BACKEND_HOST = 0,
-    TRM_BACKEND_CUDA = 1
+    TRM_BACKEND_AUTO = 0, /* in options: CUDA if this machine has a GPU that this build can use, else HOST */
+    TRM_BACKEND_HOST = 1,
+    TRM_BACKEND_CUDA = 2
 } trm_backend;
 
 /* "auto", "host" or "cuda". */

@@ -453,7 +453,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     TRM_TRY(open_generator(w, all));
     TRM_TRY(trm_world_all_ok(w->job.world, tokenizer_thread_wait(&w->tokenizer)));
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
-    options.prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE);
+    options.no_prefix_cache = settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     options.prefill_chunk = (int32_t)settings_integer(all, SETTING_PREFILL_CHUNK);
     options.max_waiting = 2 * most_requests(all); /* a preempted request that returns counts twice for a step */

@@ -273,7 +273,7 @@ static trm_status set_variables(trm_jinja_run *run, const trm_chat_template *cha
                                 trm_jinja_map *map, bool *tools)
 {
     const trm_jinja_value prompt_key = trm_jinja_literal("add_generation_prompt");
-    const trm_jinja_value prompt = trm_jinja_bool(input->add_generation_prompt);
+    const trm_jinja_value prompt = trm_jinja_bool(!input->no_generation_prompt);
     for (size_t i = 0; i < chat->special->count; i++) {
         TRM_TRY(trm_jinja_map_set(run, map, &chat->special->entries[i].key, &chat->special->entries[i].value));
     }

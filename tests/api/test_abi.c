@@ -73,6 +73,33 @@ static void every_size_is_read(void **state)
     }
 }
 
+/* A struct of zeros that has its size does what the program does by default. */
+static void zero_is_the_default(void **state)
+{
+    (void)state;
+#define ASSERT_ZEROS(type, init)                                                                                       \
+    do {                                                                                                               \
+        static const type zeros;                                                                                       \
+        type made = init;                                                                                              \
+        assert_int_equal(made.size, sizeof(made));                                                                     \
+        made.size = 0;                                                                                                 \
+        assert_memory_equal(&made, &zeros, sizeof(made));                                                              \
+    } while (0)
+    ASSERT_ZEROS(trm_world_options, TRM_WORLD_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_build_options, TRM_BUILD_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_tune_options, TRM_TUNE_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_generator_options, TRM_GENERATOR_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_scheduler_options, TRM_SCHEDULER_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_serving_request, TRM_SERVING_REQUEST_INIT);
+    ASSERT_ZEROS(trm_onnx_options, TRM_ONNX_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_chat_input, TRM_CHAT_INPUT_INIT);
+    ASSERT_ZEROS(trm_llm_options, TRM_LLM_OPTIONS_INIT);
+    ASSERT_ZEROS(trm_llm_params, TRM_LLM_PARAMS_INIT);
+#undef ASSERT_ZEROS
+    assert_int_equal(trm_system_backend((trm_backend)0),
+                     trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST);
+}
+
 /* Structs without a size of their own that others hold: they must not grow at all. */
 static void held_structs_keep_their_size(void **state)
 {
@@ -194,6 +221,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_only_grow),
         cmocka_unit_test(every_size_is_read),
+        cmocka_unit_test(zero_is_the_default),
         cmocka_unit_test(held_structs_keep_their_size),
         cmocka_unit_test(an_older_program_gets_defaults),
         cmocka_unit_test(a_newer_program_may_not_ask_for_more),

@@ -66,7 +66,7 @@ static void tuning_changes_no_result(void **state)
     trm_context_tactics(context, count_tactic, &tactics);
     assert_int_equal(tactics, 0);
     assert_runs(context, 1);
-    for (options.level = 0; options.level <= 5; options.level++) {
+    for (options.level = TRM_TUNE_OFF; options.level <= 5; options.level++) {
         assert_ok(trm_context_tune(context, &options));
         assert_runs(context, (float)options.level);
     }
@@ -88,9 +88,9 @@ static void wrong_options_are_refused(void **state)
     assert_int_equal(trm_context_tune(NULL, &options), TRM_ERROR_INVALID_ARGUMENT);
     options.level = 6;
     assert_int_equal(trm_context_tune(context, &options), TRM_ERROR_INVALID_ARGUMENT);
-    options.level = -1;
+    options.level = -2;
     assert_int_equal(trm_context_tune(context, &options), TRM_ERROR_INVALID_ARGUMENT);
-    assert_non_null(strstr(trm_last_error(), "level -1"));
+    assert_non_null(strstr(trm_last_error(), "level -2"));
     options.level = 3;
     options.size = 1;
     assert_int_equal(trm_context_tune(context, &options), TRM_ERROR_INVALID_ARGUMENT);
@@ -109,7 +109,7 @@ static void a_started_run_is_finished_first(void **state)
     const void *data;
     assert_runs(context, 1);
     assert_ok(trm_context_start(context));
-    for (options.level = 0; options.level <= 5; options.level++) {
+    for (options.level = TRM_TUNE_OFF; options.level <= 5; options.level++) {
         assert_int_equal(trm_context_tune(context, &options), TRM_ERROR_INVALID_ARGUMENT);
         assert_non_null(strstr(trm_last_error(), "before the run that was started is finished"));
     }

@@ -141,7 +141,7 @@ static void submit(bench *b)
     if (getenv("BENCH_PENALTY") != NULL) {
         r.sampling.frequency_penalty = (float)atof(getenv("BENCH_PENALTY"));
     }
-    r.logprobs = getenv("BENCH_LOGPROBS") != NULL ? atoi(getenv("BENCH_LOGPROBS")) : -1;
+    r.logprobs = getenv("BENCH_LOGPROBS") != NULL ? atoi(getenv("BENCH_LOGPROBS")) : 0;
     r.mask = getenv("BENCH_CYCLE") != NULL ? go_round : NULL;
     r.mask_user = b;
     b->submitted[b->sent++] = bench_now();
@@ -357,7 +357,7 @@ static void note_times(void *user, const trm_step_times *times)
 static void run_case(bench *b, bool leads)
 {
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
-    options.prefix_cache = getenv("BENCH_NO_PREFIX_CACHE") == NULL;
+    options.no_prefix_cache = getenv("BENCH_NO_PREFIX_CACHE") != NULL;
     options.step_tokens = b->load.step_tokens;
     options.prefill_chunk = b->load.chunk;
     options.max_waiting = b->load.concurrency > 1024 ? b->load.concurrency : 1024;

@@ -65,7 +65,7 @@ bool conformance_open(trm_backend backend, const char *mesh, conformance_world *
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = backend;
     options.threads = 1;
-    options.bind = false;
+    options.no_bind = true;
     trm_status status = opened == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_world_open(&options, &opened->world);
     if (status == TRM_OK) {
         status = trm_mesh_parse(mesh, trm_world_size(opened->world), &opened->mesh);

@@ -22,7 +22,7 @@ static int render_case(const trm_json *item)
     input.messages = trm_json_string(trm_json_get(item, "messages"));
     input.tools = trm_json_string(trm_json_get(item, "tools"));
     input.extra = trm_json_string(trm_json_get(item, "extra"));
-    input.add_generation_prompt = trm_json_truth(trm_json_get(item, "add_generation_prompt"), false);
+    input.no_generation_prompt = !trm_json_truth(trm_json_get(item, "add_generation_prompt"), false);
     input.now = 1700000000;
     if (trm_chat_template_parse("template", source, strlen(source), &chat) != TRM_OK ||
         trm_chat_template_render(chat, &input, &text, &size) != TRM_OK) {

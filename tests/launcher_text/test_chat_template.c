@@ -34,7 +34,7 @@ static void check_case(const trm_json *item)
     input.messages = trm_json_string(trm_json_get(item, "messages"));
     input.tools = trm_json_string(trm_json_get(item, "tools"));
     input.extra = trm_json_string(trm_json_get(item, "extra"));
-    input.add_generation_prompt = trm_json_truth(trm_json_get(item, "add_generation_prompt"), false);
+    input.no_generation_prompt = !trm_json_truth(trm_json_get(item, "add_generation_prompt"), false);
     input.now = 1700000000;
     snprintf(path, sizeof(path), GOLDENS "%s", file == NULL ? "" : file);
     trm_status status = file != NULL ? trm_chat_template_open(path, NULL, &chat)

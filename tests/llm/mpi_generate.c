@@ -39,7 +39,7 @@ static bool take(void *user, int32_t request, int32_t token)
 static void make_brief(trm_generator_options *options)
 {
     if (test_is_brief()) {
-        options->tune = false;
+        options->no_tune = true;
         options->dtype = TRM_BF16;
         options->max_step_tokens = 8;
     }

@@ -82,7 +82,7 @@ static void captured_steps_give_the_same(void **state)
         options.max_context = 96;
         options.max_sequences = 9;
         options.max_step_tokens = test_is_brief() ? 40 : 80;
-        options.tune = false;
+        options.no_tune = true;
         options.pad_steps = true;
         assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
@@ -91,7 +91,7 @@ static void captured_steps_give_the_same(void **state)
         for (int32_t i = 0; i < runs; i++) {
             trm_scheduler_options scheduler_options = TRM_SCHEDULER_OPTIONS_INIT;
             trm_scheduler *s;
-            scheduler_options.prefix_cache = false;
+            scheduler_options.no_prefix_cache = true;
             assert_ok(trm_scheduler_create(g, &scheduler_options, &s));
             if (leads) {
                 run(s, full == 1, requests, &results[i]);
@@ -192,7 +192,7 @@ static void run_waiting(trm_generator *g, bool draws, bool declines, ahead_resul
     const int32_t n = make_ahead(requests, draws, declines, to);
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     trm_scheduler *s;
-    options.prefix_cache = false;
+    options.no_prefix_cache = true;
     options.prefill_chunk = INT32_MAX;
     assert_ok(trm_scheduler_create(g, &options, &s));
     if (trm_world_rank(test_world) == 0) {
@@ -215,7 +215,7 @@ static void steps_ahead_give_the_same(void **state)
         options.max_sequences = slots;
         options.max_step_tokens = 80;
         options.cache_tokens = slots * 64; /* not for all to their ends: some give way */
-        options.tune = false;
+        options.no_tune = true;
         options.pad_steps = true;
         assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
@@ -289,7 +289,7 @@ static void other_steps_than_expected(void **state)
     options.max_context = 48;
     options.max_sequences = 1;
     options.max_step_tokens = 20;
-    options.tune = false;
+    options.no_tune = true;
     options.pad_steps = true;
     assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
     assert_ok(trm_generator_create(test_model, test_world, &options, &g));

@@ -50,7 +50,7 @@ static trm_status try_to_open(const char *mesh, const char *budget, const char *
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.dtype = TRM_F32;
     options.max_context = 64;
-    options.tune = false;
+    options.no_tune = true;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     assert_ok(trm_host_compute_parse(share, &options.weight_budget));
     options.weight_budget.sharing = sharing;

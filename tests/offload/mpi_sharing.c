@@ -58,7 +58,7 @@ static trm_generator *open_generator(int32_t dp, const trm_weight_budget *budget
     trm_generator *generator;
     options.dtype = TRM_BF16;
     options.max_context = 64;
-    options.tune = false;
+    options.no_tune = true;
     options.weight_budget = *budget;
     set_mesh(&options, dp);
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));

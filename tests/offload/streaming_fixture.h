@@ -24,7 +24,7 @@ static inline trm_generator *open_generator(const char *budget)
     trm_generator *generator = NULL;
     options.max_context = 64;
     options.max_sequences = 2;
-    options.tune = false; /* on a GPU another generator may find other algorithms faster, with other last bits */
+    options.no_tune = true; /* on a GPU another generator may find other algorithms faster, with other last bits */
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_OFF;
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));

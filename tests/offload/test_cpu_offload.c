@@ -29,7 +29,7 @@ static trm_generator *open_generator(const char *budget, const char *host, trm_d
     options.max_context = 64;
     options.max_sequences = MOST;
     options.dtype = dtype;
-    options.tune = options.tune && !test_is_brief();
+    options.no_tune = options.no_tune || test_is_brief();
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     assert_ok(trm_host_compute_parse(host, &options.weight_budget));
     options.weight_budget.compression = TRM_WEIGHT_COMPRESSION_LOSSLESS;
@@ -228,7 +228,7 @@ static void batch_invariance_comes_before_shares(void **state)
     trm_generator *generator;
     trm_generator_limits limits;
     options.max_context = 64;
-    options.tune = false;
+    options.no_tune = true;
     options.batch_invariant = true;
     options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT,
                                                 .percent = 20,

@@ -285,7 +285,7 @@ static void weights_that_are_turned_on_their_way(void **state)
         trm_generator *generator;
         options.max_context = POSITIONS;
         options.max_sequences = 2;
-        options.tune = false;
+        options.no_tune = true;
         if (i == 1) {
             options.weight_budget = (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .host_bytes = 1};
         }
@@ -565,6 +565,7 @@ static void steps_are_looked_at(void **state)
         request.n_prompt = 3;
         request.max_tokens = 40;
         request.ignore_eos = true;
+        request.sampling.base.temperature = 1.0f;
         request.sampling.base.seed = 3;
         assert_ok(trm_scheduler_create(generator, &options, &scheduler));
         assert_ok(trm_scheduler_submit(scheduler, &request));

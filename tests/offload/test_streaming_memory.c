@@ -211,7 +211,7 @@ static void a_machine_that_is_full(void **state)
     trm_generator_destroy(generator);
     options.max_context = 64;
     options.max_sequences = 2;
-    options.tune = false;
+    options.no_tune = true;
     options.weight_budget =
         (trm_weight_budget){.kind = TRM_WEIGHT_BUDGET_PERCENT, .compression = TRM_WEIGHT_COMPRESSION_OFF};
     refused = SIZE_MAX;

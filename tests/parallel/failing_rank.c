@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     }
     bool gpu = starts_with(how, "gpu-"), cuda = gpu || strcmp(how, "no-device") == 0 || strcmp(how, "one-gpu") == 0;
     options.backend = cuda ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
-    options.device = strcmp(how, "one-gpu") == 0 ? 0 : -1;
+    options.gpu = strcmp(how, "one-gpu") == 0;
     trm_world *world = NULL;
     trm_status status = trm_world_open(&options, &world);
     if (status != TRM_OK) {

@@ -51,7 +51,7 @@ static trm_status create_tuned(int64_t context, bool tune, trm_generator **gener
     options.max_context = context;
     options.max_sequences = 2;
     options.max_step_tokens = 16;
-    options.tune = tune;
+    options.no_tune = !tune;
     assert_ok(trm_mesh_parse(NULL, size, &options.mesh));
     return trm_generator_create(golden.model, world, &options, generator);
 }

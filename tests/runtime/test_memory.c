@@ -361,14 +361,16 @@ static void check_scheduled_steps(bool with_draft_model)
             request.prompt = prompt;
             request.n_prompt = 2 + (int64_t)id % 3;
             request.sampling.base.repetition_penalty = id % 2 == 0 ? 1.2f : 1.0f;
-            request.logprobs = id % 3 == 0 ? 4 : -1;
-            request.prompt_logprobs = id % 4 == 0 ? 2 : -1;
+            request.logprobs = id % 3 == 0 ? 4 : 0;
+            request.prompt_logprobs = id % 4 == 0 ? 2 : 0;
+            request.sampling.base.temperature = 1.0f;
+            request.max_tokens = 16;
             static const trm_logit_bias favour = {17, 90.0f}; /* so that texts repeat themselves */
             request.sampling.bias = &favour;
             request.sampling.n_bias = drafts && id % 4 == 2;
             if (drafts && id % 4 == 3) {
                 request.embedding = id == 3 ? TRM_EMBEDDING_MEAN : TRM_EMBEDDING_LAST;
-                request.max_tokens = 0;
+                request.max_tokens = TRM_NO_TOKENS;
             }
             assert_ok(trm_scheduler_submit(s, &request));
         }
@@ -413,7 +415,7 @@ static int open_all(void **state)
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = TRM_BACKEND_HOST;
     options.threads = 1;
-    options.bind = false;
+    options.no_bind = true;
     assert_ok(trm_world_open(&options, &world));
     test_golden_open("llama", &golden);
     assert_ok(trm_model_build_network(golden.model, TRM_F32, &network));

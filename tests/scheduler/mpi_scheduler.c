@@ -18,7 +18,7 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
     options.cache_tokens = cache_tokens;
-    options.tune = !test_is_brief();
+    options.no_tune = test_is_brief();
     options.speculation = speculation;
     options.dtype = made_dtype;
     options.batch_invariant = made_invariant;
@@ -89,7 +89,7 @@ static trm_scheduler *schedule(trm_generator *generator, bool prefix_cache)
     options.on_step = note_step;
     options.on_heard = note_heard;
     options.user = &facts_of_steps;
-    options.prefix_cache = prefix_cache;
+    options.no_prefix_cache = !prefix_cache;
     assert_ok(trm_scheduler_create(generator, &options, &s));
     return s;
 }
@@ -181,7 +181,7 @@ static void make_crowd(load *l, int32_t n, bool logprobs, uint64_t *random, int3
         r->request.priority = (int32_t)test_random_below(random, 2);
         r->request.sampling.base.temperature = i % 2 == 0 ? 0.0f : 0.7f;
         r->request.sampling.base.seed = test_random(random);
-        r->request.logprobs = logprobs ? 1 : -1;
+        r->request.logprobs = logprobs;
         r->request.mask = i % 4 == 2 ? load_mask : NULL; /* of which some go round in a circle */
         r->request.mask_user = l;
     }
@@ -236,7 +236,7 @@ static void check_crowd(bool logprobs)
         trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
         trm_scheduler *s;
         crowd_facts facts = {0};
-        options.prefix_cache = together == 1;
+        options.no_prefix_cache = together == 0;
         options.prefill_chunk = together == 1 ? 12 : 0;
         assert_ok(trm_scheduler_create(g, &options, &s));
         if (!leads) {

@@ -33,7 +33,7 @@ static inline trm_scheduler *schedule(trm_generator *generator, bool prefix_cach
 {
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     trm_scheduler *s;
-    options.prefix_cache = prefix_cache;
+    options.no_prefix_cache = !prefix_cache;
     options.step_tokens = step_tokens;
     assert_ok(trm_scheduler_create(generator, &options, &s));
     return s;

@@ -135,6 +135,7 @@ static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t
         r->request.priority = (int32_t)test_random_below(random, 3);
         r->request.client = (uint64_t)test_random_below(random, 4);
         r->request.ignore_eos = true;
+        r->request.sampling.base.temperature = 1.0f;
         r->request.sampling.base.seed = test_random(random);
         switch (test_random_below(random, 4)) {
         case 0:
@@ -158,7 +159,7 @@ static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t
         r->request.sampling.bias = r->bias;
         r->request.sampling.n_bias = (int32_t)test_random_below(random, 3);
         r->request.logprobs = (int32_t)test_random_below(random, 4) - 1;
-        r->request.prompt_logprobs = test_random_below(random, 4) == 0 ? 1 : -1;
+        r->request.prompt_logprobs = test_random_below(random, 4) == 0;
         r->request.mask = test_random_below(random, 2) == 0 ? load_mask : NULL;
         r->request.mask_user = l;
     }
@@ -271,7 +272,7 @@ static inline void load_compare(const load *l, const load *alone, bool cancels)
         if (!cancels || r->finish != TRM_FINISH_CANCELLED) {
             assert_int_equal(r->finish, TRM_FINISH_LENGTH);
             assert_int_equal(r->n_tokens, expected->n_tokens);
-            assert_int_equal(r->n_prompt_logprobs, r->request.prompt_logprobs < 0 ? 0 : r->request.n_prompt - 1);
+            assert_int_equal(r->n_prompt_logprobs, r->request.prompt_logprobs == 0 ? 0 : r->request.n_prompt - 1);
         }
         if (!l->rounds) {
             assert_memory_equal(r->prompt_logprobs + 1, expected->prompt_logprobs + 1,

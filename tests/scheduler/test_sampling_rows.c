@@ -223,7 +223,7 @@ static void a_model_drafts(void **state)
 /* The embedding of the first n tokens of a text, from a scheduler that may have others to do. */
 static void embed(trm_scheduler *s, const int32_t *tokens, int64_t n, trm_embedding kind, float *to)
 {
-    trm_serving_request r = request_of(77, n, 0);
+    trm_serving_request r = request_of(77, n, TRM_NO_TOKENS);
     r.prompt = tokens;
     r.embedding = kind;
     assert_ok(trm_scheduler_submit(s, &r));
@@ -328,7 +328,7 @@ static void embeddings_are_hidden_states(void **state)
     trm_model_close(model);
     g = make(64, 2, 64, 0);
     s = schedule(g, true, 0);
-    r.max_tokens = 0;
+    r.max_tokens = TRM_NO_TOKENS;
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "not made for embeddings");
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);

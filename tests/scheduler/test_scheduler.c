@@ -87,8 +87,8 @@ static void what_can_never_run_is_refused(void **state)
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "the context holds 50 including");
     r = request_of(1, 0, 1);
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "0 prompt tokens");
-    r = request_of(1, 5, -1);
-    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "asks for -1");
+    r = request_of(1, 5, -2);
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "asks for -2");
     r = request_of(1, 5, 5);
     r.n_resumed = 5;
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "5 of them resumed");
@@ -607,7 +607,7 @@ static void requests_end_where_they_should(void **state)
     /* the context is a limit; no token at all can be asked for */
     r = request_of(4, 60, 100);
     assert_ok(trm_scheduler_submit(s, &r));
-    r = request_of(5, 64, 0);
+    r = request_of(5, 64, TRM_NO_TOKENS);
     assert_ok(trm_scheduler_submit(s, &r));
     int64_t outputs[2] = {-1, -1};
     while (trm_scheduler_has_work(s)) {
@@ -670,7 +670,7 @@ static void prompts_leave_time_to_decode(void **state)
         trm_generator *g = make(0, 8, 100, 0);
         trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
         trm_scheduler *s;
-        options.prefix_cache = false;
+        options.no_prefix_cache = true;
         options.prefill_chunk = cases[k].chunk;
         assert_ok(trm_scheduler_create(g, &options, &s));
         trm_serving_request r = request_of(1, cases[k].first, 20);

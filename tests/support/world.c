@@ -26,7 +26,7 @@ static void open_world(trm_backend backend, int32_t threads, bool bind)
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
     options.backend = backend;
     options.threads = threads;
-    options.bind = bind;
+    options.no_bind = !bind;
     assert_ok(trm_world_open(&options, &test_world));
 }
 

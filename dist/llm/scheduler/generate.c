@@ -25,9 +25,7 @@ static trm_serving_request order_of(const trm_request *request, int32_t index)
     order.id = (uint64_t)index;
     order.prompt = request->prompt;
     order.n_prompt = request->n_prompt;
-    order.max_tokens = request->max_tokens == 0               ? INT64_MAX /* the context ends it */
-                       : request->max_tokens == TRM_NO_TOKENS ? 0
-                                                              : request->max_tokens;
+    order.max_tokens = request->max_tokens;
     order.sampling.base = request->sampling;
     order.ignore_eos = request->ignore_eos;
     return order;
@@ -37,7 +35,8 @@ static trm_status check(const trm_generator *g, const trm_request *requests, int
 {
     for (int32_t i = 0; i < n; i++) {
         trm_serving_request order = order_of(&requests[i], i);
-        order.max_tokens += order.max_tokens == 0; /* a prompt needs room for a token even if none is asked for */
+        /* a prompt needs room for a token even if none is asked for */
+        order.max_tokens = order.max_tokens == TRM_NO_TOKENS ? 1 : order.max_tokens;
         TRM_TRY(trm_scheduler_check(g, &order));
     }
     return TRM_OK;
@@ -131,7 +130,7 @@ TRM_CALL(trm_generator_recorder(g), trm_generate,
     }
     run r = {.requests = requests, .fn = fn, .user = user, .began = trm_scheduler_now()};
     const trm_scheduler_options options = {.size = sizeof(options),
-                                           .prefix_cache = false,
+                                           .no_prefix_cache = true,
                                            .step_tokens = g->max_step_tokens,
                                            .max_waiting = n,
                                            .prefill_chunk = INT32_MAX};

@@ -109,16 +109,18 @@ static trm_status check_sampling(const trm_generator *g, const trm_serving_reque
 static trm_status check_tokens(const trm_generator *g, const trm_serving_request *r)
 {
     unsigned long long id = r->id;
-    if (r->prompt == NULL || r->n_prompt < 1 || r->n_resumed < 0 || r->n_resumed >= r->n_prompt || r->max_tokens < 0) {
+    if (r->prompt == NULL || r->n_prompt < 1 || r->n_resumed < 0 || r->n_resumed >= r->n_prompt ||
+        r->max_tokens < TRM_NO_TOKENS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "request %llu has %lld prompt tokens, %lld of them resumed, and asks for %lld; expected at least 1, "
-                 "fewer than those, and at least 0",
+                 "fewer than those, and at least -1",
                  id, r->prompt == NULL ? 0 : (long long)r->n_prompt, (long long)r->n_resumed, (long long)r->max_tokens);
     }
-    if (r->n_prompt > g->max_context - (r->max_tokens > 0)) {
+    const bool grows = r->max_tokens != TRM_NO_TOKENS;
+    if (r->n_prompt > g->max_context - grows) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt of request %llu has %lld tokens, the context holds %lld%s", id,
                  (long long)r->n_prompt, (long long)g->max_context,
-                 r->max_tokens > 0 ? " including at least one new token" : "");
+                 grows ? " including at least one new token" : "");
     }
     for (int64_t i = 0; i < r->n_prompt; i++) {
         if (r->prompt[i] < 0 || r->prompt[i] >= g->vocab) {
@@ -139,7 +141,7 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
                  "request %llu has %d stop tokens and min_tokens %d, expected at most %d and at least 0", id,
                  r->n_stop_tokens, r->min_tokens, TRM_MAX_STOP_TOKENS);
     }
-    if (r->logprobs < -1 || r->logprobs > TRM_MAX_TOP_LOGPROBS || r->prompt_logprobs < -1 ||
+    if (r->logprobs < TRM_LOGPROBS_CHOSEN || r->logprobs > TRM_MAX_TOP_LOGPROBS || r->prompt_logprobs < TRM_LOGPROBS_CHOSEN ||
         r->prompt_logprobs > TRM_MAX_TOP_LOGPROBS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu has logprobs %d and prompt_logprobs %d, expected -1 to %d",
                  id, r->logprobs, r->prompt_logprobs, TRM_MAX_TOP_LOGPROBS);
@@ -149,7 +151,7 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
 
 trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request)
 {
-    if (request->embedding != TRM_EMBEDDING_NONE && (g->hidden == NULL || request->max_tokens != 0)) {
+    if (request->embedding != TRM_EMBEDDING_NONE && (g->hidden == NULL || request->max_tokens != TRM_NO_TOKENS)) {
         TRM_FAIL(
             TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s", (unsigned long long)request->id,
             g->hidden == NULL ? "the generator was not made for embeddings, or the model has none" : "also for tokens");
@@ -193,11 +195,20 @@ static void list_banned(const trm_scheduler *s, trm_sequence *sequence)
     }
 }
 
+/* How many of the most probable tokens a request's logprobs are wanted of, beside the token's own; -1: no logprobs. */
+static int32_t n_top_of(int32_t logprobs)
+{
+    return logprobs == 0 ? -1 : logprobs == TRM_LOGPROBS_CHOSEN ? 0 : logprobs;
+}
+
 /* A request with copies of all it points to, in one allocation. */
 static trm_status copy_request(const trm_scheduler *s, const trm_serving_request *request, trm_sequence **sequence)
 {
     int64_t room = s->g->max_context - request->n_prompt;
-    int64_t most = request->n_prompt + (request->max_tokens < room ? request->max_tokens : room);
+    int64_t wanted = request->max_tokens == 0               ? room
+                     : request->max_tokens == TRM_NO_TOKENS ? 0
+                                                            : request->max_tokens;
+    int64_t most = request->n_prompt + (wanted < room ? wanted : room);
     size_t bias = (size_t)request->sampling.n_bias * sizeof(trm_logit_bias);
     size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
     size_t lookup = s->g->speculation.kind != TRM_SPECULATION_OFF ? trm_ngram_draft_bytes(most) : 0;
@@ -229,6 +240,8 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     made->request.sampling.bias = bias_copy;
     made->request.stop_tokens = stop_copy;
     made->request.prompt = made->tokens;
+    made->request.logprobs = n_top_of(request->logprobs);
+    made->request.prompt_logprobs = n_top_of(request->prompt_logprobs);
     list_banned(s, made);
     *sequence = made;
     return TRM_OK;
@@ -365,7 +378,7 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     TRM_TRY(check_options(options));
     s->g = g;
     /* Rotary scaling that depends on the length of the whole makes equal beginnings differ. */
-    s->prefix_cache = options->prefix_cache && g->rope_lengths == NULL;
+    s->prefix_cache = !options->no_prefix_cache && g->rope_lengths == NULL;
     s->max_waiting = options->max_waiting > 0 ? options->max_waiting : DEFAULT_WAITING;
     s->step_tokens = options->step_tokens > 0 ? options->step_tokens : g->max_step_tokens;
     /* so that all running sequences fit into a step, and at least one token of a prompt with them */

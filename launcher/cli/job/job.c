@@ -437,8 +437,8 @@ trm_status job_open_world(job *j, const settings *all)
     double began = wall_seconds();
     TRM_TRY(job_backend(all, &options.backend));
     j->driver_seconds = wall_seconds() - began;
-    options.device = (int32_t)settings_integer(all, SETTING_DEVICE);
-    TRM_TRY(check_device(all, options.backend, options.device));
+    options.gpu = (int32_t)settings_integer(all, SETTING_DEVICE) + 1;
+    TRM_TRY(check_device(all, options.backend, options.gpu - 1));
     options.threads = (int32_t)settings_integer(all, SETTING_THREADS);
     options.deadline_seconds = settings_number(all, SETTING_DEADLINE);
     options.replicas = (int32_t)settings_integer(all, SETTING_REPLICAS);
@@ -530,7 +530,7 @@ static trm_status open_draft(job *j, const trm_generator_options *main, int64_t 
     options.dtype = main->dtype;
     options.cache_dtype = main->cache_dtype;
     options.mesh = main->mesh;
-    options.tune = main->tune;
+    options.no_tune = main->no_tune;
     options.timing_cache = main->timing_cache;
     return trm_generator_create(j->draft_model, j->world, &options, &j->draft);
 }
@@ -558,7 +558,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.max_context = context;
     options.max_sequences = sequences;
     options.max_step_tokens = (int32_t)settings_integer(j->all, SETTING_STEP_TOKENS);
-    options.tune = !settings_flag(j->all, SETTING_NO_TUNE) && settings_integer(j->all, SETTING_OPT_LEVEL) > 0;
+    options.no_tune = settings_flag(j->all, SETTING_NO_TUNE) || settings_integer(j->all, SETTING_OPT_LEVEL) == 0;
     char *cache = job_timing_cache(j->all, j->world);
     options.timing_cache = cache;
     options.embeddings = j->embeddings;

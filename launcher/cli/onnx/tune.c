@@ -53,7 +53,8 @@ static void tuning_begin(onnx_job *j, tuning *t)
 {
     *t = (tuning){.options = TRM_TUNE_OPTIONS_INIT, .began = wall_seconds()};
     t->cache = job_timing_cache(j->all, j->job.world);
-    t->options.level = choose_level(j->all);
+    int32_t level = choose_level(j->all);
+    t->options.level = level == 0 ? TRM_TUNE_OFF : level;
     t->options.cache = t->cache;
     t->options.progress = show_tuning;
     t->options.progress_user = j;

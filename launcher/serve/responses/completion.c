@@ -120,6 +120,12 @@ static int32_t prompt_logprobs(const choice *ch)
     return first_of_prompt(ch) == ch ? ch->owner->request.prompt_logprobs : -1;
 }
 
+/* For a trm_serving_request: of a body's -1 none, of 0 the tokens alone. */
+static int32_t wanted_logprobs(int32_t n_top)
+{
+    return n_top < 0 ? 0 : n_top == 0 ? TRM_LOGPROBS_CHOSEN : n_top;
+}
+
 trm_status choice_submission(const choice *ch, trm_serving_request *request)
 {
     const api_request *asked = &ch->owner->request;
@@ -129,7 +135,8 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->prompt = ch->tokens.data;
     request->n_prompt = (int64_t)ch->tokens.size;
     request->n_resumed = (int64_t)resumed;
-    request->max_tokens = asked->max_tokens < 0 ? INT32_MAX : asked->max_tokens - (int64_t)resumed;
+    const int64_t left = asked->max_tokens - (int64_t)resumed;
+    request->max_tokens = asked->max_tokens < 0 ? 0 : left > 0 ? left : TRM_NO_TOKENS;
     request->priority = asked->priority;
     request->client = ch->owner->client;
     request->sampling.base = (trm_sampling){.temperature = asked->temperature,
@@ -148,10 +155,10 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->n_stop_tokens = asked->n_stop_ids;
     request->min_tokens = asked->min_tokens;
     request->embedding = asked->embedding;
-    request->logprobs = asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs;
+    request->logprobs = wanted_logprobs(asked->best_of > asked->n && asked->logprobs < 0 ? 0 : asked->logprobs);
     if (ch->prompt_seen < ch->n_prompt) {
         int32_t echoed = echoed_logprobs(ch), apart = prompt_logprobs(ch);
-        request->prompt_logprobs = echoed > apart ? echoed : apart;
+        request->prompt_logprobs = wanted_logprobs(echoed > apart ? echoed : apart);
     }
     return TRM_OK;
 }
