@@ -726,11 +726,6 @@ const char *trm_part_kind_name(trm_part_kind kind)
     return (unsigned)kind < sizeof(names) / sizeof(names[0]) ? names[kind] : "invalid";
 }
 
-void trm_tensor_get_part(const trm_tensor *tensor, trm_tensor_part *part)
-{
-    *part = tensor->part;
-}
-
 void trm_free(void *memory)
 {
     free(memory);

@@ -478,11 +478,6 @@ size_t trm_context_streamed(const trm_context *context)
                : trm_streaming_copy_schedule(streaming, context->ran_schedule)->link_bytes;
 }
 
-bool trm_context_was_offloaded(const trm_context *context)
-{
-    return context != NULL && context->offload != NULL && context->ran_schedule == TRM_COPY_SCHEDULE_SMALL;
-}
-
 TRM_CALL(trm_context_recorder(context), trm_context_run, (trm_context *context), (context))
 {
     TRM_TRY(context == NULL ? TRM_OK : trm_context_refuse_captured(context, "run"));

@@ -506,8 +506,6 @@ TRM_API trm_status trm_context_set_layer_timing(trm_context *context, bool on);
 /* Bytes of weights that the last run copied, those that are packed as they are on their way; of loops in every pass
  * that it made. 0 before a run. */
 TRM_API size_t trm_context_streamed(const trm_context *context);
-/* Whether processors computed layers of the last run. */
-TRM_API bool trm_context_was_offloaded(const trm_context *context);
 typedef void (*trm_layer_time_fn)(void *user, const char *layer, trm_layer_kind kind, const char *kernel,
                                   double mean_milliseconds, int64_t runs);
 TRM_API void trm_context_layer_times(trm_context *context, trm_layer_time_fn fn, void *user);

@@ -95,7 +95,6 @@ typedef struct trm_tensor_part {
     int64_t whole;       /* SPLIT: elements along `axis` of the whole tensor; -1: unknown until a context runs */
 } trm_tensor_part;
 TRM_API const char *trm_part_kind_name(trm_part_kind kind); /* "unknown", "whole", "split", "summand" */
-TRM_API void trm_tensor_get_part(const trm_tensor *tensor, trm_tensor_part *part);
 
 TRM_API const char *trm_tensor_name(const trm_tensor *tensor);
 TRM_API trm_dtype trm_tensor_dtype(const trm_tensor *tensor);

@@ -132,12 +132,8 @@ typedef struct trm_onnx_use {
     int32_t nodes;
     bool known; /* it can be imported, as far as its name and opset tell, or is a function of the model */
 } trm_onnx_use;
-TRM_API int32_t trm_onnx_use_count(const trm_onnx *model);
 TRM_API bool trm_onnx_get_use(const trm_onnx *model, int32_t index,
                               trm_onnx_use *use); /* strings live with the model */
-
-/* The operators that can be imported: domain, name and the first opset of each way to read it; false past the end. */
-TRM_API bool trm_onnx_get_operator(int32_t index, const char **domain, const char **name, int32_t *since);
 
 /*
  * Reads a value from a file as ONNX's test data has it: one TensorProto, or where `type` (of a port) begins with

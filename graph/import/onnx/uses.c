@@ -143,11 +143,6 @@ trm_status trm_onnx_count_uses(trm_onnx *model)
     return TRM_OK;
 }
 
-int32_t trm_onnx_use_count(const trm_onnx *model)
-{
-    return model->n_uses;
-}
-
 bool trm_onnx_get_use(const trm_onnx *model, int32_t index, trm_onnx_use *use)
 {
     if (index < 0 || index >= model->n_uses) {

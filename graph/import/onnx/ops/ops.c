@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include <trireme/onnx.h>
-
 static const trm_onnx_operator *const tables[] = {
 #define TABLE(family) trm_onnx_ops_##family,
     TRM_ONNX_FAMILIES(TABLE)
@@ -31,19 +29,4 @@ const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *
         }
     }
     return best;
-}
-
-bool trm_onnx_get_operator(int32_t index, const char **domain, const char **name, int32_t *since)
-{
-    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
-        for (const trm_onnx_operator *row = tables[i]; row->name != NULL; row++) {
-            if (index-- == 0) {
-                *domain = row->domain;
-                *name = row->name;
-                *since = row->since;
-                return true;
-            }
-        }
-    }
-    return false;
 }
