@@ -541,8 +541,8 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
              (long long)g->cache_tokens, trm_dtype_name(options->dtype), trm_dtype_name(options->cache_dtype), mesh,
              (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
-             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing), options->no_tune,
-             options->pad_steps);
+             (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing),
+             options->no_tune, options->pad_steps);
     return trm_world_agree(
         g->world,
         "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "

@@ -1,9 +1,9 @@
 /*
- * Chat templates: from messages to the text of a prompt, by the template that a model brings along.
+ * Chat templates: render messages to the text of a prompt with a model's template.
  *
- * Templates are written in Jinja2. What Hugging Face transformers gives them is there: the same white space rules,
- * tojson, raise_exception, strftime_now, break and continue. A rendering is bounded in steps, depth, memory and output,
- * so neither a template nor messages can hold up the caller. A template may be used by several threads.
+ * Templates are written in Jinja2. They have what Hugging Face transformers gives them: its white space rules, tojson,
+ * raise_exception, strftime_now, break and continue. Steps, depth, memory and output of a rendering are bounded, so
+ * neither a template nor messages can hang the caller. Several threads may use a template.
  */
 #ifndef TRIREME_CHAT_H
 #define TRIREME_CHAT_H
@@ -17,12 +17,12 @@ extern "C" {
 typedef struct trm_chat_template trm_chat_template;
 
 /* Opens the template of a model folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (one text,
- * or several with names), else chat_template.json; special tokens such as bos_token come from tokenizer_config.json and
- * special_tokens_map.json. Any other path is the file of a template, without special tokens.
- * `name` chooses one of several templates; NULL: "tool_use" for messages with tools where there is one, else "default".
- * Errors: IO; INVALID_MODEL with the line of wrong syntax, and if the folder has no template; UNSUPPORTED. */
+ * or several with names), else chat_template.json. Special tokens such as bos_token come from tokenizer_config.json and
+ * special_tokens_map.json. Any other path is a template file; it has no special tokens.
+ * `name` chooses one of several templates; NULL: "tool_use" for messages with tools if there is one, else "default".
+ * Errors: IO, INVALID_MODEL (the folder has no template, or the syntax is wrong, with the line), UNSUPPORTED. */
 TRM_API trm_status trm_chat_template_open(const char *path, const char *name, trm_chat_template **chat);
-/* From the text of a template; `name` stands in errors. */
+/* Makes a template from its text [size]; errors mention `name`. */
 TRM_API trm_status trm_chat_template_parse(const char *name, const char *text, size_t size, trm_chat_template **chat);
 TRM_API void trm_chat_template_close(trm_chat_template *chat);
 
@@ -30,18 +30,19 @@ TRM_API void trm_chat_template_close(trm_chat_template *chat);
 TRM_API bool trm_chat_template_mentions(const trm_chat_template *chat, const char *text);
 
 typedef struct trm_chat_input {
-    size_t size;          /* set by TRM_CHAT_INPUT_INIT */
+    size_t size;          /* sizeof(trm_chat_input) */
     const char *messages; /* JSON array of objects */
     const char *tools;    /* JSON array; NULL: none */
     const char *extra;    /* JSON object of more variables, such as {"enable_thinking": false}; they win. NULL: none */
     bool no_generation_prompt; /* do not end with the beginning of the assistant's answer */
-    int64_t now; /* seconds since 1970 for strftime_now; 0: the clock */
+    int64_t now;               /* seconds since 1970 for strftime_now; 0: the clock */
 } trm_chat_input;
 
 #define TRM_CHAT_INPUT_INIT TRM_MAKE(trm_chat_input, TRM_SET(size, sizeof(trm_chat_input)))
 
-/* Renders: *text is NUL-terminated, *text_size without the NUL; release with trm_free. INVALID_ARGUMENT with the line
- * for what the template or its functions refuse ("conversation roles must alternate"), and for wrong JSON. */
+/* Renders. *text is NUL-terminated, *text_size does not count the NUL; release with trm_free. Error: INVALID_ARGUMENT
+ * (wrong JSON; what the template or its functions refuse, such as "conversation roles must alternate", with the line).
+ */
 TRM_API trm_status trm_chat_template_render(const trm_chat_template *chat, const trm_chat_input *input, char **text,
                                             size_t *text_size);
 

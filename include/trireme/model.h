@@ -19,12 +19,12 @@ typedef struct trm_model trm_model;
  * file, what was found and what was expected.
  */
 TRM_API trm_status trm_model_open(const char *path, trm_model **model);
-/* A model of a well-known shape ("llama-3-8b", ...; trm_model_preset_name lists them) with random weights made where
- * they are needed. `layers` > 0 takes that many layers only. */
+/* A model of a well-known shape ("llama-3-8b", ...; trm_model_preset_name lists them) with random weights from `seed`.
+ * `layers` > 0 takes only the first layers. Error: INVALID_ARGUMENT (no such shape, layers < 0). */
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
-/* The same with weights of linear layers as quantized checkpoints have them: "fp8" (a scale a row), "fp8-block" (one
- * for 128 x 128), "int8", "int4" (a scale a row), "int4-128" (one for 128 of a row); NULL or "bf16": as they are.
- * Errors: INVALID_ARGUMENT (no such shape or kind of weights, layers < 0), UNSUPPORTED (GPT-2). */
+/* The same with the weights of linear layers quantized as in checkpoints: "fp8" (one scale per row), "fp8-block" (one
+ * per 128 x 128), "int8", "int4" (one per row), "int4-128" (one per 128 elements of a row); NULL or "bf16": not
+ * quantized. Errors: INVALID_ARGUMENT (no such shape or kind of weights, layers < 0), UNSUPPORTED (GPT-2). */
 TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
                                                    trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */
@@ -38,23 +38,23 @@ typedef struct trm_model_info {
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
     int64_t parameters, weight_bytes;
     int32_t bos_token;                   /* -1: none */
-    int32_t n_eos_tokens, eos_tokens[8]; /* generation_config.json wins over config.json */
+    int32_t n_eos_tokens, eos_tokens[8]; /* from generation_config.json, else config.json */
 } trm_model_info;
 TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /* strings live with the model */
 
 /*
  * Builds the network of the model, computing in `dtype` (NONE: the type of the weights). Inputs, all i32:
  *   token_ids [T], positions [T], sequence_starts [S + 1], sequence_lengths [S], block_table [S, blocks],
- *   logit_rows [R] (tokens whose logits are wanted), and rope_lengths [T] where the rope type asks for it.
+ *   logit_rows [R] (tokens whose logits are wanted), and rope_lengths [T] if the rope type needs it.
  * States: layers.N.key_cache and layers.N.value_cache [cache blocks, TRM_KV_BLOCK_SIZE, kv_heads, head_dim].
  * Output: logits f32 [R, vocab].
  */
 #define TRM_KV_BLOCK_SIZE 16
 TRM_API trm_status trm_model_build_network(trm_model *model, trm_dtype dtype, trm_network **network);
-/* The same with states of `cache_dtype`: NONE, the computing type, or F8E4M3, with the scales that the checkpoint gives
- * for them (self_attn.k_scale and .v_scale, or as k_proj.k_scale and v_proj.v_scale, or one kv_scale), else 1. Errors
- * as well: INVALID_ARGUMENT for another cache_dtype, INVALID_MODEL for a scale that is no positive number, UNSUPPORTED
- * for one that is not a single number. */
+/* The same with states of `cache_dtype`: NONE or the computing type, or F8E4M3. F8E4M3 uses the checkpoint's scales
+ * (self_attn.k_scale and .v_scale, k_proj.k_scale and v_proj.v_scale, or one kv_scale), else 1. Errors also:
+ * INVALID_ARGUMENT (another cache_dtype), INVALID_MODEL (a scale is not positive), UNSUPPORTED (a scale is not a single
+ * number). */
 TRM_API trm_status trm_model_build_network_with_cache(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
                                                       trm_network **network);
 

@@ -1,9 +1,9 @@
 /*
  * Status codes, the error record and the logging callback.
  *
- * Every call that can fail returns a trm_status. The first function that knew the cause writes one
- * line about it into the error record of the calling thread; trm_last_error() reads it. The library
- * never prints, exits or aborts on bad input.
+ * Every call that can fail returns a trm_status. The first function that knows the cause writes one line about it into
+ * the error record of the calling thread; trm_last_error() reads it. The library never prints, exits or aborts on bad
+ * input.
  */
 #ifndef TRIREME_STATUS_H
 #define TRIREME_STATUS_H
@@ -20,7 +20,7 @@ extern "C" {
 #define TRM_PRINTF(format_index, first_argument)
 #endif
 
-/* What the ..._INIT macros are made of: a value of a struct with some fields set, the others zero. */
+/* For the ..._INIT macros: a struct with some fields set and the others zero. */
 #ifdef __cplusplus
 #define TRM_SET(field, value) trm_made_.field = value;
 #define TRM_MAKE(type, fields)                                                                                         \

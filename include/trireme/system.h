@@ -10,17 +10,17 @@
 extern "C" {
 #endif
 
-/* One line of the description: a group such as "libraries", a name in it, and its value. */
+/* Receives one line of the description: a group such as "libraries", a name in it, and its value. */
 typedef void (*trm_system_fn)(void *user, const char *group, const char *name, const char *value);
 
-/* Describes this build, the machine as far as this process may use it, the launcher, the GPUs, and the libraries found
- * at run time with their versions and paths, or why they were not found. Starts no MPI. */
+/* Describes this build, the part of the machine that this process may use, the launcher, the GPUs, and the libraries:
+ * version and path of each that was found at run time, or why it was not. Does not start MPI. */
 TRM_API void trm_system_describe(trm_system_fn fn, void *user);
 
 /* Number of GPUs that the CUDA backend of this build can use. */
 TRM_API int32_t trm_system_gpu_count(void);
 
-/* The backend that an option asks for: what TRM_BACKEND_AUTO stands for on this machine, any other as it is. */
+/* Resolves TRM_BACKEND_AUTO for this machine; returns any other backend unchanged. */
 TRM_API trm_backend trm_system_backend(trm_backend wanted);
 
 #ifdef __cplusplus

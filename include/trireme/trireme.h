@@ -1,14 +1,16 @@
 /*
  * Trireme: multi-GPU inference for large models. This header is the whole public API.
  *
- * Rules for all of it. Option structs start from their ..._INIT macro. In them zero is the default, where the field
- * says nothing else. Those that begin with `size` may get more fields at their end: programs compiled against older
- * headers go on working, with the defaults of what they do not know, and newer ones work as long as they ask for
- * nothing that the library lacks. Structs without a `size` keep their fields. What a create, open or build call hands
- * over belongs to the caller, who ends it with the destroy, close or fini call of its name, which ignores NULL. Calls
- * that return a trm_status set their results only when they succeed, and refuse NULL objects with INVALID_ARGUMENT;
- * calls that return something else must not be given NULL, where nothing else is said. Strings and arrays given to a
- * call are copied if they are needed after it.
+ * Rules for all of it:
+ *   - Option structs start from their ..._INIT macro, which sets `size` alone. Zero is the default of every field.
+ *   - Structs that begin with `size` may get more fields at their end. Programs compiled against older headers keep
+ *     working and get the defaults of the new fields; newer programs work unless they set a field that the library
+ *     lacks. Structs without a `size` never change.
+ *   - The caller owns what a create, open or build call returns, and ends it with the destroy, close or fini call of
+ *     the same name, which ignores NULL.
+ *   - Calls that return a trm_status set their results only on success, and refuse NULL objects with INVALID_ARGUMENT.
+ *     Other calls must not get NULL unless their comment allows it.
+ *   - A call copies the strings and arrays that it needs later.
  */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H

@@ -1,5 +1,5 @@
 /*
- * Element types, dimensions and backends: the words shared by every part of the API.
+ * Element types, dimensions and backends.
  */
 #ifndef TRIREME_TYPES_H
 #define TRIREME_TYPES_H
@@ -17,7 +17,7 @@ extern "C" {
 #define TRM_MAX_DIMS 8
 
 typedef enum trm_dtype {
-    TRM_DTYPE_NONE = 0, /* "not given": the rule of the layer decides */
+    TRM_DTYPE_NONE = 0, /* not given: the rule of the layer decides */
     TRM_F32 = 1,
     TRM_F16 = 2,
     TRM_BF16 = 3,
@@ -31,10 +31,10 @@ typedef enum trm_dtype {
     TRM_I64 = 11,
     TRM_U64 = 12,
     TRM_BOOL = 13, /* one byte, 0 or 1 */
-    /* Types that are only stored, moved, cast, quantized and dequantized: one byte for each element, also where it has
-     * fewer bits (those are the low ones; of I4 and I2 the sign is extended). */
+    /* Types that layers only store, move, cast, quantize and dequantize. Every element takes one byte; narrower types
+     * use its low bits, and I4 and I2 extend the sign. */
     TRM_F8E4M3 = 14,     /* finite and NaN ("fn") */
-    TRM_F8E4M3FNUZ = 15, /* no infinity, no -0, which is NaN */
+    TRM_F8E4M3FNUZ = 15, /* no infinity; the bits of -0 are NaN */
     TRM_F8E5M2 = 16,
     TRM_F8E5M2FNUZ = 17,
     TRM_F8E8M0 = 18, /* powers of 2 from 2^-127 to 2^127, NaN */

@@ -119,8 +119,7 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
     const bool grows = r->max_tokens != TRM_NO_TOKENS;
     if (r->n_prompt > g->max_context - grows) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt of request %llu has %lld tokens, the context holds %lld%s", id,
-                 (long long)r->n_prompt, (long long)g->max_context,
-                 grows ? " including at least one new token" : "");
+                 (long long)r->n_prompt, (long long)g->max_context, grows ? " including at least one new token" : "");
     }
     for (int64_t i = 0; i < r->n_prompt; i++) {
         if (r->prompt[i] < 0 || r->prompt[i] >= g->vocab) {
@@ -141,8 +140,8 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
                  "request %llu has %d stop tokens and min_tokens %d, expected at most %d and at least 0", id,
                  r->n_stop_tokens, r->min_tokens, TRM_MAX_STOP_TOKENS);
     }
-    if (r->logprobs < TRM_LOGPROBS_CHOSEN || r->logprobs > TRM_MAX_TOP_LOGPROBS || r->prompt_logprobs < TRM_LOGPROBS_CHOSEN ||
-        r->prompt_logprobs > TRM_MAX_TOP_LOGPROBS) {
+    if (r->logprobs < TRM_LOGPROBS_CHOSEN || r->logprobs > TRM_MAX_TOP_LOGPROBS ||
+        r->prompt_logprobs < TRM_LOGPROBS_CHOSEN || r->prompt_logprobs > TRM_MAX_TOP_LOGPROBS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu has logprobs %d and prompt_logprobs %d, expected -1 to %d",
                  id, r->logprobs, r->prompt_logprobs, TRM_MAX_TOP_LOGPROBS);
     }
@@ -205,9 +204,7 @@ static int32_t n_top_of(int32_t logprobs)
 static trm_status copy_request(const trm_scheduler *s, const trm_serving_request *request, trm_sequence **sequence)
 {
     int64_t room = s->g->max_context - request->n_prompt;
-    int64_t wanted = request->max_tokens == 0               ? room
-                     : request->max_tokens == TRM_NO_TOKENS ? 0
-                                                            : request->max_tokens;
+    int64_t wanted = request->max_tokens == 0 ? room : request->max_tokens == TRM_NO_TOKENS ? 0 : request->max_tokens;
     int64_t most = request->n_prompt + (wanted < room ? wanted : room);
     size_t bias = (size_t)request->sampling.n_bias * sizeof(trm_logit_bias);
     size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
