@@ -1,9 +1,8 @@
 /*
- * What an operator's import function is written with: the node, its inputs and attributes, and calls that add layers.
+ * What import functions of operators use: the node, its inputs and attributes, and calls that add layers.
  *
- * An operator is one row of a table: its name, the first opset the row is for, and a function that adds the layers a
- * node stands for and sets the node's outputs. TRM_ONNX_FAMILIES lists the tables; one file, ops_<family>.c, per
- * family.
+ * An operator is one row of a table: its name, the first opset of the row, and a function that adds the layers of a
+ * node and sets the node's outputs. TRM_ONNX_FAMILIES lists the tables; each family has a table and a file, <family>.c.
  *
  *     static void import_hard_swish(trm_onnx_node *node)
  *     {
@@ -11,13 +10,13 @@
  *     }
  *     const trm_onnx_operator trm_onnx_ops_example[] = {{"", "HardSwish", 14, 1, import_hard_swish, 0}, {0}};
  *
- * Failures are kept by the node: after the first, every call below does nothing and returns a tensor that can be looked
- * at (rank 0, f32) but stands for nothing, so that functions need no checks between calls; the importer records the
- * cause with the file, the node and its place, and goes on with the next node. Calls that return a tensor never return
- * NULL. A function that loops over what a node says (counts, axes) returns where trm_onnx_failed() is true.
+ * A node keeps its first failure. After it every call below does nothing and returns a placeholder tensor (rank 0,
+ * f32), never NULL, so that functions need no checks between calls. A function that loops over counts or axes of a node
+ * stops if trm_onnx_failed() is true. The importer records the cause with the file, the node and its place, and goes on
+ * with the next node.
  *
- * Layers whose inputs are all constants are run at once, on the host, and their outputs become constants, if they are
- * small: what the graph computes from constants and known dims is known to the functions that ask for it.
+ * A layer whose inputs are all constants runs at once, on the host; small outputs become constants. So functions know
+ * what the graph computes from constants and known dims.
  */
 #ifndef TRM_GRAPH_IMPORT_ONNX_OPS_OPS_H
 #define TRM_GRAPH_IMPORT_ONNX_OPS_OPS_H
@@ -32,10 +31,10 @@ typedef struct trm_onnx_value trm_onnx_value; /* import.h */
 struct trm_onnx_operator {
     const char *domain; /* "" is ONNX's own */
     const char *name;   /* NULL ends a table */
-    int32_t since;      /* the row is for this opset and later ones, up to the next row of the name */
-    int32_t least;      /* inputs 0 .. least - 1 must be there, as tensors */
+    int32_t since;      /* first opset of the row, which holds up to the next row of the name */
+    int32_t least;      /* inputs 0 .. least - 1 are required, as tensors */
     void (*import)(trm_onnx_node *node);
-    int32_t data; /* for functions that several rows share: an enumerator of the catalogue, for instance */
+    int32_t data; /* for functions that several rows share, such as an enumerator of the layer catalogue */
 };
 
 struct trm_onnx_node {
@@ -43,8 +42,8 @@ struct trm_onnx_node {
     const trm_onnx_operator *row;
     int32_t opset; /* of the operator's domain */
     int32_t n_inputs, n_outputs;
-    /* [n_inputs], NULL where an input is absent or no tensor (a sequence: `values` of import.h). Beyond n_inputs up to
-     * TRM_ONNX_FIXED_INPUTS it is NULL too, so that optional inputs can be read without a look at n_inputs. */
+    /* [n_inputs], NULL if an input is absent or not a tensor (for a sequence see `values` of import.h). NULL too from
+     * n_inputs to TRM_ONNX_FIXED_INPUTS, so that optional inputs can be read without comparing with n_inputs. */
     trm_tensor **inputs;
 
     /* The rest belongs to the importer. */
@@ -52,70 +51,70 @@ struct trm_onnx_node {
     struct trm_onnx_import *import;
     const struct Onnx__NodeProto *proto;
     trm_onnx_value **input_values; /* [n_inputs] */
-    trm_onnx_value **outputs;      /* [n_outputs], NULL while not set */
-    const char *label;             /* names of its layers begin with it */
-    int32_t n_names, n_bodies;     /* given to layers, and bodies run, so far */
+    trm_onnx_value **outputs;      /* [n_outputs], NULL until set */
+    const char *label;             /* prefix of its layers' names */
+    int32_t n_names, n_bodies;     /* names given and bodies imported so far */
     trm_status status;
 };
 #define TRM_ONNX_FIXED_INPUTS 16
 
 /* ---- failures and outputs ------------------------------------------------------------------------------------- */
 
-/* The node cannot be imported: UNSUPPORTED for what the format allows and we do not, INVALID_MODEL for what it does not
- * allow. The text says what is wrong, found and expected; the importer adds which node. */
+/* Fails the import of the node: UNSUPPORTED for what ONNX allows and we do not, INVALID_MODEL for what ONNX does not
+ * allow. The text says what is wrong, found and expected; the importer adds the node. */
 void trm_onnx_fail(trm_onnx_node *node, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
 bool trm_onnx_failed(const trm_onnx_node *node);
 
-/* Sets output `index`; outputs the node does not have are ignored. The tensor takes the output's name. */
+/* Sets output `index`, unless the node does not have it. The tensor takes the output's name. */
 void trm_onnx_set(trm_onnx_node *node, int32_t index, trm_tensor *tensor);
-/* Whether the node has this output and gives it a name. */
+/* Whether the node has this output and names it. */
 bool trm_onnx_wants(const trm_onnx_node *node, int32_t index);
 
 /* ---- attributes ------------------------------------------------------------------------------------------------- */
 
-/* An attribute's value, or `normal` where it is not there. One of another type fails. Strings live with the model. */
+/* An attribute's value, or `normal` if it is absent. Fails if it has another type. Strings live with the model. */
 bool trm_onnx_has(trm_onnx_node *node, const char *name);
 int64_t trm_onnx_int(trm_onnx_node *node, const char *name, int64_t normal);
 bool trm_onnx_flag(trm_onnx_node *node, const char *name, bool normal); /* an int, 0 or not */
 float trm_onnx_float(trm_onnx_node *node, const char *name, float normal);
 const char *trm_onnx_string(trm_onnx_node *node, const char *name, const char *normal);
-/* The position of a string attribute in `names`, ended by NULL; fails where it is none of them. `normal` is one. */
+/* The position of a string attribute in `names`, which NULL ends; fails if it is not one of them. `normal` is one. */
 int32_t trm_onnx_choice(trm_onnx_node *node, const char *name, const char *normal, const char *const *names);
-/* How many there are, -1 where the attribute is not there; fails where there are more than `capacity`. */
+/* Reads a list and returns its length; -1 if the attribute is absent. Fails if it is longer than `capacity`. */
 int32_t trm_onnx_ints(trm_onnx_node *node, const char *name, int64_t *values, int32_t capacity);
 int32_t trm_onnx_floats(trm_onnx_node *node, const char *name, float *values, int32_t capacity);
-int32_t trm_onnx_string_count(trm_onnx_node *node,
-                              const char *name); /* of a list of strings; -1 where it is not there */
+/* Length of a list of strings; -1 if it is absent. */
+int32_t trm_onnx_string_count(trm_onnx_node *node, const char *name);
 const char *trm_onnx_string_at(trm_onnx_node *node, const char *name, int32_t index);
-/* A list of exactly `count` ints, all `normal` where it is not there, each within int32. */
+/* A list of exactly `count` ints that fit int32; all `normal` if it is absent. */
 void trm_onnx_ints32(trm_onnx_node *node, const char *name, int32_t count, int32_t normal, int32_t *values);
-/* An element type by its ONNX number (attributes `to`, `dtype`); `normal` where it is not there. Fails on types we do
- * not have. */
+/* An element type by its ONNX number (attributes `to`, `dtype`); `normal` if it is absent. Fails on unsupported types.
+ */
 trm_dtype trm_onnx_type(trm_onnx_node *node, const char *name, trm_dtype normal);
-/* A tensor attribute as a constant; NULL where it is not there. */
+/* A tensor attribute as a constant; NULL if it is absent. */
 trm_tensor *trm_onnx_tensor(trm_onnx_node *node, const char *name);
 
 /* ---- what is known ---------------------------------------------------------------------------------------------- */
 
-/* Elements of a constant in its own type, NULL where the tensor is none or large (over 64 KiB). They live with the
- * import. */
+/* Elements of a constant in its own type; NULL if the tensor is not a constant or larger than 64 KiB. They live with
+ * the import. */
 const void *trm_onnx_data(trm_onnx_node *node, const trm_tensor *tensor);
-/* Whether the elements of a number or bool tensor are known. If so *count (may be NULL) is how many, and the first
- * `capacity` of them are in `values`. */
+/* Whether the elements of a number or bool tensor are known. If so, sets *count (may be NULL) to their number and
+ * writes the first `capacity` of them to `values`. */
 bool trm_onnx_known_ints(trm_onnx_node *node, const trm_tensor *tensor, int64_t *values, int32_t capacity,
                          int32_t *count);
 bool trm_onnx_known_float(trm_onnx_node *node, const trm_tensor *tensor, double *value); /* one element */
-/* The ints of input `index`, which must be known; fails with "input N of the node must be known when the network is
- * built: give its value" or where there are more than `capacity`. Returns how many; -1 for an absent input. */
+/* Reads the ints of input `index` and returns their number; -1 if the input is absent. Fails if they are not known when
+ * the network is built, or more than `capacity`. */
 int32_t trm_onnx_input_ints(trm_onnx_node *node, int32_t index, int64_t *values, int32_t capacity);
-/* The one number of input `index`, or `normal` where it is absent. */
+/* The single number of input `index`, or `normal` if it is absent. */
 int64_t trm_onnx_input_int(trm_onnx_node *node, int32_t index, int64_t normal);
 double trm_onnx_input_float(trm_onnx_node *node, int32_t index, double normal);
 
 /* `axis` counted from the front; fails outside of -rank .. rank - 1. */
 int32_t trm_onnx_axis(trm_onnx_node *node, int64_t axis, int32_t rank);
-/* Axes of an attribute, or of input `index` where that is >= 0 and given, counted from the front, in the order given
- * and all different. Returns how many; -1 where there are none given. */
+/* Axes of an attribute, or of input `index` if that is >= 0 and given: counted from the front, in the order given, all
+ * different. Returns their number; -1 if they are absent. */
 int32_t trm_onnx_axes(trm_onnx_node *node, const char *attribute, int32_t index, int32_t rank,
                       int32_t axes[TRM_MAX_DIMS]);
 
@@ -132,11 +131,11 @@ trm_tensor *trm_onnx_i64s(trm_onnx_node *node, const int64_t *values, int32_t n)
 /* Adds any layer: desc, inputs [n_inputs] with NULL for optional ones, outputs as the catalogue says. */
 void trm_onnx_layer(trm_onnx_node *node, const trm_layer_desc *desc, trm_tensor *const *inputs, int32_t n_inputs,
                     trm_tensor **outputs);
-/* The same for a layer whose first output is all that is wanted, with up to four inputs. */
+/* Adds a layer of up to four inputs and returns its first output. */
 trm_tensor *trm_onnx_add(trm_onnx_node *node, const trm_layer_desc *desc, trm_tensor *a, trm_tensor *b, trm_tensor *c,
                          trm_tensor *d);
 
-/* Layers that many operators are made of. Those that would change nothing add nothing. */
+/* Common layers. A call that would change nothing adds no layer. */
 trm_tensor *trm_onnx_cast(trm_onnx_node *node, trm_tensor *x, trm_dtype to);
 trm_tensor *trm_onnx_elementwise(trm_onnx_node *node, trm_elementwise_op op, trm_tensor *a, trm_tensor *b);
 /* b: a scalar of a's type */
@@ -169,8 +168,8 @@ trm_tensor *trm_onnx_unsqueeze(trm_onnx_node *node, trm_tensor *x, const int32_t
 
 /* A dimension while a network is being built: a number, or a tensor i64 [1] that a context evaluates. */
 typedef struct trm_onnx_dim {
-    int64_t value;      /* >= 0 where known */
-    trm_tensor *tensor; /* where it is not */
+    int64_t value;      /* >= 0 if known */
+    trm_tensor *tensor; /* NULL if known */
 } trm_onnx_dim;
 
 trm_onnx_dim trm_onnx_dim_known(int64_t value);
@@ -181,7 +180,7 @@ trm_onnx_dim trm_onnx_dim_combine(trm_onnx_node *node, trm_elementwise_op op, tr
 trm_onnx_dim trm_onnx_dim_product(trm_onnx_node *node, trm_tensor *x, int32_t start, int32_t end);
 /* All dims of x into dims [rank]; returns the rank. */
 int32_t trm_onnx_dims_of(trm_onnx_node *node, trm_tensor *x, trm_onnx_dim dims[TRM_MAX_DIMS]);
-/* dims as a tensor i64 [n]: a constant where all are known. */
+/* dims as a tensor i64 [n]: a constant if all are known. */
 trm_tensor *trm_onnx_shape(trm_onnx_node *node, const trm_onnx_dim *dims, int32_t n);
 /* x under other dims, any of which may be unknown. */
 trm_tensor *trm_onnx_reshape_to(trm_onnx_node *node, trm_tensor *x, const trm_onnx_dim *dims, int32_t n);
@@ -192,7 +191,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
 
 /* ---- tables ----------------------------------------------------------------------------------------------------- */
 
-/* One table per file ops_<family>.c, trm_onnx_ops_<family>. */
+/* trm_onnx_ops_<family> is the table in <family>.c. */
 /* clang-format off */
 #define TRM_ONNX_FAMILIES(X) \
     X(attention) \
@@ -224,7 +223,7 @@ trm_tensor *trm_onnx_flatten(trm_onnx_node *node, trm_tensor *x, int32_t axis);
 TRM_ONNX_FAMILIES(TRM_ONNX_DECLARE)
 #undef TRM_ONNX_DECLARE
 
-/* The row for an operator at an opset, or NULL. `known` (may be NULL): whether there is a row of the name at all. */
+/* The row for an operator at an opset, or NULL. *known (may be NULL) says whether the name has a row for any opset. */
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known);
 
 #endif

@@ -1,7 +1,7 @@
 /* Layers that carry a state from step to step: linear attention, causal convolution. */
 #include <math.h>
 
-#include "graph/import/onnx/ops/attention_parts.h"
+#include "graph/import/onnx/ops/nn/attention_parts.h"
 #include "graph/import/onnx/ops/ops.h"
 
 /* ---- linear attention ----------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 /* Attention and rotary positions as ONNX defines them. */
 #include <math.h>
 
-#include "graph/import/onnx/ops/attention_parts.h"
+#include "graph/import/onnx/ops/nn/attention_parts.h"
 #include "graph/import/onnx/import.h"
 #include "graph/import/onnx/ops/ops.h"
 

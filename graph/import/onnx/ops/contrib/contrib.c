@@ -1,5 +1,5 @@
 /* Operators of the domain com.microsoft: attention, rotary positions, activations and products in one. */
-#include "graph/import/onnx/ops/attention_parts.h"
+#include "graph/import/onnx/ops/nn/attention_parts.h"
 #include "graph/import/onnx/ops/ops.h"
 #include "graph/import/onnx/ops/common.h"
 

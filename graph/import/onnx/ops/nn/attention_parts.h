@@ -1,6 +1,6 @@
 /* What the attention operators of all domains are made of. */
-#ifndef TRM_GRAPH_IMPORT_ONNX_OPS_ATTENTION_PARTS_H
-#define TRM_GRAPH_IMPORT_ONNX_OPS_ATTENTION_PARTS_H
+#ifndef TRM_GRAPH_IMPORT_ONNX_OPS_NN_ATTENTION_PARTS_H
+#define TRM_GRAPH_IMPORT_ONNX_OPS_NN_ATTENTION_PARTS_H
 
 #include "graph/import/onnx/ops/common.h"
 

@@ -1,5 +1,5 @@
 /* Attention as one layer, or as products, mask and softmax where one layer cannot do what is asked. */
-#include "graph/import/onnx/ops/attention_parts.h"
+#include "graph/import/onnx/ops/nn/attention_parts.h"
 
 #include <math.h>
 
