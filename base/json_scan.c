@@ -44,7 +44,7 @@ static trm_status fail_found(const scanner *scan, const char *wanted)
 {
     char what[96];
     if (scan->at >= scan->size) {
-        snprintf(what, sizeof(what), "the text ends, expected %s", wanted);
+        snprintf(what, sizeof(what), "unexpected end of text, expected %s", wanted);
     } else if (scan->text[scan->at] > 32 && scan->text[scan->at] < 127) {
         snprintf(what, sizeof(what), "found '%c', expected %s", scan->text[scan->at], wanted);
     } else {
@@ -128,7 +128,7 @@ static trm_status scan_escape(scanner *scan)
                     scan->text[scan->at + 1] == 'u' && read_hex(scan, scan->at + 2, &second) && second >= 0xdc00 &&
                     second < 0xe000;
         if (!pair) {
-            return fail_at(scan, start, "half of a surrogate pair in a string");
+            return fail_at(scan, start, "unpaired surrogate in a string");
         }
         scan->at += 6;
     }
@@ -141,7 +141,7 @@ static trm_status scan_string(scanner *scan)
     for (;;) {
         int c = peek(scan);
         if (c < 0) {
-            return fail_at(scan, start, "string without an end");
+            return fail_at(scan, start, "unterminated string");
         }
         if (c == '"') {
             scan->at++;

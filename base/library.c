@@ -103,8 +103,7 @@ trm_status trm_library_open(const char *const *names, int32_t n_names, const trm
             }
         }
     }
-    TRM_FAIL(TRM_ERROR_NO_DEVICE, "cannot load %s: %s", n_names > 0 ? names[0] : "a library without a name",
-             tried.text);
+    TRM_FAIL(TRM_ERROR_NO_DEVICE, "cannot load %s: %s", n_names > 0 ? names[0] : "no library name", tried.text);
 }
 
 const char *trm_library_path(void *handle, char *path, size_t size)

@@ -25,7 +25,7 @@ trm_status trm_options_read(const char *name, const void *given, void *own)
             TRM_FAIL(
                 TRM_ERROR_INVALID_ARGUMENT,
                 "%s have size %zu, this library knows %zu bytes and byte %zu is not zero: the program was compiled "
-                "for a newer Trireme and uses an option that this one lacks",
+                "for a newer Trireme and sets an option that this library lacks",
                 name, size, known, i);
         }
     }

@@ -68,7 +68,7 @@ TRM_CALL(NULL, trm_recorder_create, (int32_t capacity, trm_recorder_fn fn, void 
     if (made == NULL || errors == NULL || pthread_mutex_init(&made->mutex, NULL) != 0) {
         free(errors);
         free(made);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a recorder of %d errors", (int)capacity);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a recorder of %d errors", (int)capacity);
     }
     made->errors = errors;
     made->capacity = capacity;

@@ -109,11 +109,11 @@ static trm_status find_group(const trm_communicator *communicator, const int32_t
     for (int32_t i = 0; i < n_groups * group_size; i++) {
         int32_t rank = find_rank(communicator, groups[i]);
         if (rank < 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "group names rank %d, which is not among the %d ranks", (int)groups[i],
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "group has rank %d, expected one of %d ranks", (int)groups[i],
                      (int)communicator->size);
         }
         if (used[rank]) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "groups name rank %d twice", (int)groups[i]);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "groups have rank %d twice", (int)groups[i]);
         }
         used[rank] = true;
         if (rank == communicator->rank) {

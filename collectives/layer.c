@@ -132,7 +132,7 @@ static trm_status find_part(const trm_kernel_call *call, const trm_collective_pa
     }
     TRM_TRY(trm_communicator_part(call->communicator, p->groups, p->n_groups, p->group_size, part));
     if (*part == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names no group with rank %d", trm_collective_op_name(p->op),
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no group with rank %d", trm_collective_op_name(p->op),
                  (int)call->communicator->world_ranks[call->communicator->rank]);
     }
     if ((*part)->size != p->n_ranks && is_cut(p->op)) {
@@ -191,7 +191,7 @@ static trm_status exchange(const trm_kernel_call *call, trm_communicator *part, 
     }
 #endif
     TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-             "a batch-invariant %s of %s by %d GPUs needs their peer memory: use two, or none of the mode",
+             "a batch-invariant %s of %s over %d GPUs needs peer access: use two GPUs, or turn batch invariance off",
              trm_collective_op_name(x->op), trm_dtype_name(x->dtype), (int)part->size);
 }
 

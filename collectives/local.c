@@ -195,7 +195,7 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
         }
         if (pthread_cond_timedwait(&o->changed[transport->rank], &o->mutex, &end) != 0) {
             status = trm_transport_lost(transport, missing_peer(t, sends, receives, n_receives, received),
-                                        "did not come within %g s", deadline_seconds);
+                                        "did not arrive within %g s", deadline_seconds);
             break;
         }
     }

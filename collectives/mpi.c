@@ -115,7 +115,7 @@ static trm_status fail_missing(mpi_transport *t, double deadline_seconds)
             missing = t->peers[i];
         }
     }
-    return trm_transport_lost(&t->base, missing < 0 ? t->peers[0] : missing, "did not come within %g s",
+    return trm_transport_lost(&t->base, missing < 0 ? t->peers[0] : missing, "did not arrive within %g s",
                               deadline_seconds);
 }
 
@@ -134,7 +134,7 @@ static trm_status wait_all(mpi_transport *t, double deadline_seconds)
             char text[MPI_MAX_ERROR_STRING] = "";
             int length = 0;
             MPI_Error_string(t->states[i].MPI_ERROR, text, &length);
-            return trm_transport_lost(&t->base, t->peers[i], "sent what was not expected, or is gone: %s", text);
+            return trm_transport_lost(&t->base, t->peers[i], "sent an unexpected message, or is gone: %s", text);
         }
         MPI_TRY(code, "MPI_Testall");
         if (done) {

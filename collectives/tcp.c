@@ -213,7 +213,7 @@ static trm_status tcp_transfer(trm_transport *transport, uint32_t channel, doubl
         TRM_TRY(trm_transport_check(transport));
         double left = end - trm_wait_now();
         if (left <= 0) {
-            return trm_transport_lost(transport, missing, "did not come within %g s", deadline_seconds);
+            return trm_transport_lost(transport, missing, "did not arrive within %g s", deadline_seconds);
         }
         wait_for_streams(t, n_sends, n_receives, left);
     }

@@ -275,12 +275,12 @@ static trm_status seat(meeting *m, const guest *one, place *places)
 {
     const hello *said = &one->said;
     if (said->size != m->size || said->rank >= m->size) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d says that the job has %d ranks, expected %d", (int)said->rank,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d has a job of %d ranks, expected %d", (int)said->rank,
                  (int)said->size, (int)m->size);
     }
     int *slot = &m->streams[said->rank][said->stream];
     if (*slot >= 0 || said->rank == m->rank) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "two processes say that they are rank %d", (int)said->rank);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "two processes have rank %d", (int)said->rank);
     }
     *slot = one->fd;
     if (places != NULL) {
@@ -366,7 +366,7 @@ static trm_status meet(meeting *m, const char *host, uint16_t port)
     }
     TRM_TRY(connect_to_first(m, host, port));
     if (!move_all(m->streams[0][TRM_TCP_DATA], places, size, false, m->end)) {
-        return fail_late(m, "rank 0 did not tell of the other ranks");
+        return fail_late(m, "rank 0 did not send the addresses of the other ranks");
     }
     for (int32_t r = 1; r < m->rank; r++) {
         TRM_TRY(connect_streams(m, r, (struct sockaddr *)&places[r].address, places[r].length));

@@ -178,7 +178,7 @@ static trm_status create_buffers(trm_reader *reader, const trm_reader_options *o
                 return status; /* ordinary memory is not there either */
             }
             refused = true;
-            TRM_WARN("%s: weights that are read from files are copied from ordinary memory, which is several times "
+            TRM_WARN("%s: weights from files are copied from pageable memory, which is several times "
                      "slower",
                      trm_last_error());
         }
@@ -214,7 +214,7 @@ trm_status trm_reader_create(trm_device *device, const trm_reader_options *optio
     for (; made->n_threads < options->threads; made->n_threads++) {
         int error = pthread_create(&made->threads[made->n_threads], NULL, read_ahead, made);
         if (error != 0) {
-            status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot start a thread that reads weights: %s", strerror(error));
+            status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot start a reader thread: %s", strerror(error));
             goto destroy;
         }
     }

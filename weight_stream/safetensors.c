@@ -126,7 +126,7 @@ static trm_status open_shards(trm_safetensors *set, const char *folder, const ch
             bool plain = file != NULL && trm_safetensors_name_is_plain(file);
             status = trm_fail(TRM_ERROR_INVALID_MODEL, "%s: tensor %s is in %s%s%s, expected a file of the folder",
                               index, trm_json_key(member), plain ? "\"" : "",
-                              plain ? file : "no file with a plain name", plain ? "\"" : "");
+                              plain ? file : "a file without a plain name", plain ? "\"" : "");
             goto out;
         }
         bool existing;

@@ -62,8 +62,8 @@ static trm_status read_type(const char *file, const trm_json *value, trm_safeten
             return TRM_OK;
         }
     }
-    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: tensor %s has dtype %.32s, which is none of the format", file, entry->name,
-             trm_safetensors_name_is_plain(type) ? type : "of unprintable characters");
+    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: tensor %s has unknown dtype %.32s", file, entry->name,
+             trm_safetensors_name_is_plain(type) ? type : "(unprintable)");
 }
 
 static trm_status read_shape(const char *file, const trm_json *value, trm_safetensors_entry *entry, size_t bits,
@@ -82,7 +82,7 @@ static trm_status read_shape(const char *file, const trm_json *value, trm_safete
     for (const trm_json *dim = trm_json_first(shape); dim != NULL; dim = trm_json_next(dim)) {
         int64_t length;
         if (!trm_json_integer(dim, &length) || length < 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: dimension %d of tensor %s is no whole number of 0 or more", file,
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: dimension %d of tensor %s is not a whole number of 0 or more", file,
                      entry->dims.n, entry->name);
         }
         entry->dims.d[entry->dims.n++] = length;
@@ -108,7 +108,7 @@ static trm_status read_entry(const char *file, const trm_json *value, size_t dat
                  TRM_SAFETENSORS_NAME_LIMIT);
     }
     if (!trm_json_is_object(value)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: tensor %s is no object", file, entry->name);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: tensor %s is not an object", file, entry->name);
     }
     size_t bits = 0, bytes = 0;
     TRM_TRY(read_type(file, value, entry, &bits));
@@ -176,7 +176,7 @@ static trm_status read_entries(const char *file, const trm_json *root, size_t da
                                trm_safetensors_entry **entries, size_t *count)
 {
     if (!trm_json_is_object(root)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the header is no JSON object", file);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the header is not a JSON object", file);
     }
     trm_safetensors_entry *list = trm_arena_array(arena, trm_json_count(root), sizeof(*list));
     if (list == NULL) {

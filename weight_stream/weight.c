@@ -230,7 +230,7 @@ static trm_status depth_of(trm_weight *const *parts, int32_t n, int32_t *depth)
         *depth = parts[i]->base->depth >= *depth ? parts[i]->base->depth + 1 : *depth;
     }
     if (*depth > MOST_DEPTH) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a weight is made of others more than %d deep", MOST_DEPTH);
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weights are nested more than %d deep", MOST_DEPTH);
     }
     return TRM_OK;
 }
@@ -348,7 +348,7 @@ trm_status trm_weight_compute(trm_weight_op op, trm_dtype dtype, const trm_weigh
         terms += operands[i]->base->terms;
     }
     if (terms > MOST_TERMS) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a weight is computed from %d others, at most %d can be", terms, MOST_TERMS);
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a weight is computed from %d others, expected at most %d", terms, MOST_TERMS);
     }
     trm_weight **parts = trm_weight_parts_create(n);
     trm_status status = parts == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_weight_clone(a, &parts[0]);

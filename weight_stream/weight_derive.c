@@ -175,7 +175,7 @@ trm_status trm_weight_slice(const trm_weight *weight, int32_t axis, int64_t star
         length > dims->d[axis] - start) {
         char text[160], what[320];
         trm_weight_print_dims(dims, text);
-        snprintf(what, sizeof(what), "cannot take %lld elements from %lld on of axis %d of %s", (long long)length,
+        snprintf(what, sizeof(what), "cannot take %lld elements from offset %lld of axis %d of %s", (long long)length,
                  (long long)start, axis, text);
         return fail_view(weight, what);
     }

@@ -70,8 +70,8 @@ trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_
             TRM_FAIL(TRM_ERROR_IO, "cannot read %s: %s", file->path, strerror(errno));
         }
         if (got == 0) {
-            TRM_FAIL(TRM_ERROR_IO, "%s ends at byte %zu, it had %zu bytes when it was opened", file->path, begin + done,
-                     file->mapping.size);
+            TRM_FAIL(TRM_ERROR_IO, "%s ends at byte %zu, expected %zu bytes as when it was opened", file->path,
+                     begin + done, file->mapping.size);
         }
         done += got > 0 ? (size_t)got : 0;
     }
@@ -128,7 +128,7 @@ trm_status trm_weight_file_check(const trm_weight_file *file)
         return TRM_OK;
     }
     if (fstat(file->descriptor, &now) != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot look at %s: %s", file->path, strerror(errno));
+        TRM_FAIL(TRM_ERROR_IO, "cannot stat %s: %s", file->path, strerror(errno));
     }
     if ((uintmax_t)now.st_size < file->mapping.size) {
         TRM_FAIL(TRM_ERROR_IO, "%s has %jd bytes, it had %zu when it was opened", file->path, (intmax_t)now.st_size,

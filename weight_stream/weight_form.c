@@ -73,7 +73,7 @@ static bool view_holds(const trm_weight_view *view, size_t count)
 
 static trm_status refuse_view(const char *what)
 {
-    return trm_fail(TRM_ERROR_INVALID_MODEL, "weight %s: its view does not fit what it is a view of", what);
+    return trm_fail(TRM_ERROR_INVALID_MODEL, "weight %s: its view does not fit its base", what);
 }
 
 /* A view of a whole weight. */
@@ -90,7 +90,7 @@ static trm_status from_join(const trm_weight_form *form, trm_weight **weight)
     TRM_TRY(trm_weight_check_concat(form->parts, form->n_parts, form->axis));
     for (int32_t i = 0; i < form->n_parts; i++) {
         if (form->parts[i]->count == 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a join has a part with no elements");
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "a join has a part without elements");
         }
         count += form->parts[i]->count; /* checked with the dims of the join */
     }
@@ -155,7 +155,7 @@ trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight
     case TRM_WEIGHT_COMPUTED:
         return from_computed(form, weight);
     }
-    return trm_fail(TRM_ERROR_INVALID_MODEL, "weight of no known kind");
+    return trm_fail(TRM_ERROR_INVALID_MODEL, "weight of unknown kind");
 }
 
 static trm_status rebase_stored(trm_weight_form *form, trm_weight_find_fn find, void *user, trm_weight **rebased)

@@ -83,7 +83,7 @@ static unsigned char *window_of(reading *call)
     if (call->window == NULL && call->status == TRM_OK) {
         call->window = aligned_alloc(TRM_WEIGHT_WINDOW_ALIGNMENT, TRM_WEIGHT_WINDOW);
         if (call->window == NULL) {
-            call->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes to read weights through",
+            call->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a buffer of %zu bytes to read weights",
                                     TRM_WEIGHT_WINDOW);
         }
     }
@@ -567,7 +567,7 @@ static trm_status read_elements(const trm_weight *weight, trm_dtype dtype, size_
     }
     if (first > weight->count || count > weight->count - first) {
         trm_weight_describe(weight, source, sizeof(source));
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %zu elements, cannot read %zu from %zu on", source,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %zu elements, cannot read %zu from offset %zu", source,
                  weight->count, count, first);
     }
     reading call = {.direct = direct, .status = count > 0 ? check_files(weight->base) : TRM_OK};

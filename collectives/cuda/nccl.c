@@ -145,8 +145,8 @@ static trm_status await(nccl_communicator *c, const char *what)
         trm_status status = c->base.watch != NULL ? c->base.watch(c->base.watch_user) : TRM_OK;
         double waited = trm_wait_now() - start;
         if (status == TRM_OK && waited > c->base.deadline_seconds) {
-            status = trm_fail(TRM_ERROR_LOST_RANK, "%s: not all of %d ranks came within %g s", what, (int)c->base.size,
-                              c->base.deadline_seconds);
+            status = trm_fail(TRM_ERROR_LOST_RANK, "%s: not all of %d ranks joined within %g s", what,
+                              (int)c->base.size, c->base.deadline_seconds);
         }
         if (status != TRM_OK) {
             abandon(c);
@@ -270,7 +270,7 @@ static trm_status call_nccl(nccl_communicator *c, const trm_exchange *x, trm_str
 
 static trm_status fail_aborted(void)
 {
-    return trm_fail(TRM_ERROR_LOST_RANK, "the NCCL communicator was given up after a failure");
+    return trm_fail(TRM_ERROR_LOST_RANK, "the NCCL communicator cannot be used after a failure");
 }
 
 static trm_status nccl_exchange(trm_communicator *communicator, const trm_exchange *x, trm_stream *stream)

@@ -176,7 +176,7 @@ static void probe_mailboxes(peer_communicator *c, peer_card *mine)
     if (status != TRM_OK) {
         refuse(mine, trm_last_error());
     } else if (!correct) {
-        refuse(mine, "a first exchange over peer memory gave no or a wrong result");
+        refuse(mine, "the first exchange over peer memory failed or gave a wrong result");
     }
 }
 
@@ -246,7 +246,7 @@ static trm_status fail_if_dead(const peer_communicator *c)
                  (int)c->base.world_ranks[c->base.rank], c->base.deadline_seconds, (int)c->base.world_ranks[lost - 1]);
     }
     if (c->stopped) {
-        TRM_FAIL(TRM_ERROR_LOST_RANK, "the communicator over peer memory was given up after a failure");
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "the peer memory communicator cannot be used after a failure");
     }
     return TRM_OK;
 }

@@ -20,7 +20,7 @@ trm_status trm_async_step_init(trm_generator *g)
     ahead->n_cached = calloc(n, sizeof(*ahead->n_cached));
     ahead->tokens = calloc(n, sizeof(*ahead->tokens));
     if (ahead->n_cached == NULL || ahead->tokens == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate steps ahead of %d sequences", g->max_sequences);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the async steps of %d sequences", g->max_sequences);
     }
     for (int32_t i = 0; i < TRM_ASYNC_STEP_TURNS; i++) {
         void *memory;

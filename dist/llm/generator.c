@@ -79,13 +79,13 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "context, sequences, step tokens and cache must not be negative");
     }
     if (longest > 0 && options->max_context > longest) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a context of %lld tokens was asked for, the model has %lld",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "max_context is %lld tokens, the model has %lld",
                  (long long)options->max_context, (long long)longest);
     }
     g->max_context = options->max_context > 0 ? options->max_context : longest > 0 ? longest : 4096;
     if (g->max_context > INT32_MAX - TRM_KV_BLOCK_SIZE || options->max_sequences > MOST_SEQUENCES) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "%d sequences of %lld tokens were asked for, expected at most %d sequences of %d tokens",
+                 "generator has %d sequences of %lld tokens, expected at most %d sequences of %d tokens",
                  options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - TRM_KV_BLOCK_SIZE);
     }
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
@@ -102,7 +102,7 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     }
     int64_t blocks = (g->max_context + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
     if (blocks > INT32_MAX / g->max_sequences) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d sequences of %lld tokens are more than a cache can number",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d sequences of %lld tokens need more cache blocks than can be numbered",
                  g->max_sequences, (long long)g->max_context);
     }
     g->blocks_per_sequence = (int32_t)blocks;
@@ -188,7 +188,7 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
         cache / unit.bytes, (double)need->activations / unit.bytes,
         (double)(others - need->weights - need->staging - need->activations) / unit.bytes,
         trm_size_text((double)info->memory_free).text, trm_size_text((double)info->memory_total).text,
-        may_stream ? "; with a weight budget (auto) what does not fit streams from host memory" : "");
+        may_stream ? "; with a weight budget (auto) the rest streams from host memory" : "");
 }
 
 /* Blocks for all the sequences, or as many as were asked for, but for one sequence at least. */
@@ -388,7 +388,7 @@ static trm_status mark_hidden(trm_generator *g, trm_network *network)
         layer = layer->inputs[0]->producer;
     }
     if (layer == NULL || layer->inputs[0]->producer == NULL || layer->inputs[0]->dims.n != 2) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model's logits are no product of hidden states: it has no embeddings");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model has no embeddings: its logits are not a product of hidden states");
     }
     trm_tensor *hidden = layer->inputs[0];
     int length = snprintf(g->hidden_name, sizeof(g->hidden_name), "%s", hidden->name);
@@ -695,7 +695,7 @@ TRM_CALL(trm_generator_recorder(g), trm_generator_set_draft, (trm_generator *g, 
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a draft model: %s",
                  g == NULL    ? "generator is NULL"
                  : g == draft ? "a generator cannot draft for itself"
-                              : "it is of another world, or has a draft model itself");
+                              : "it belongs to another world, or has a draft model itself");
     }
     if (draft != NULL && (g->speculation.kind == TRM_SPECULATION_OFF || draft->max_sequences < g->max_sequences)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,

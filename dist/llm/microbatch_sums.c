@@ -161,7 +161,7 @@ trm_status trm_microbatch_sums_init(trm_microbatches *microbatches, int64_t rows
     }
     if (microbatches->places[0] == NULL || microbatches->places[1] == NULL) {
         trm_microbatch_sums_fini(microbatches);
-        TRM_INFO("rank %d: sums of long steps do not travel by copies", engine->plan->rank);
+        TRM_INFO("rank %d: all-reduces of microbatches do not use copy engines", engine->plan->rank);
         return TRM_OK;
     }
     choose_layers(microbatches, first);
@@ -229,7 +229,7 @@ trm_status trm_microbatch_sums_add(trm_microbatches *microbatches, int32_t micro
     (void)microbatch;
     (void)layer;
     (void)stream;
-    TRM_FAIL(TRM_ERROR_INTERNAL, "sums travel by copies on CUDA alone");
+    TRM_FAIL(TRM_ERROR_INTERNAL, "all-reduces by copy engines need CUDA");
 }
 
 #endif

@@ -21,7 +21,7 @@ static trm_status start_mpi(bool *finalize)
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (finalized) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "MPI was finalized before: a process joins the world once");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "MPI was already finalized: a process can join a world only once");
     }
     *finalize = !initialized;
     if (!initialized && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {

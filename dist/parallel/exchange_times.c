@@ -66,7 +66,7 @@ static trm_status agree(const measuring *m, trm_status mine, bool *all)
 {
     int64_t ok = mine == TRM_OK;
     if (mine != TRM_OK) {
-        TRM_INFO("rank %d: a way of exchanges is not measured: %s", (int)m->world->rank, trm_last_error());
+        TRM_INFO("rank %d: cannot measure one way of exchanging: %s", (int)m->world->rank, trm_last_error());
     }
     TRM_TRY(trm_world_minimum(m->world, &ok, 1));
     *all = ok != 0;
@@ -245,7 +245,7 @@ static trm_status measure(trm_world *world, trm_communicator *part, known_times 
     }
     close_measuring(&m);
     if (world->rank == 0) {
-        TRM_INFO("%d times of exchanges were measured in %.0f ms, NCCL was set up in %.0f ms before",
+        TRM_INFO("measured %d exchange times in %.0f ms, after setting up NCCL in %.0f ms",
                  world->timed_exchanges - timed, (trm_clock_seconds() - ready) * 1e3, (ready - began) * 1e3);
     }
     return status;
@@ -330,7 +330,7 @@ static void take(const trm_world *world, trm_communicator *part, const known_tim
             log_times((trm_choice_op)op, known->times[op]);
             trm_choice_describe(&choice, text, sizeof(text));
             TRM_INFO("%s between %d GPUs: %s", op == TRM_CHOICE_GATHER ? "all_gather" : "all_reduce", part->size,
-                     choice.n > 0 ? text : "as constants say");
+                     choice.n > 0 ? text : "by the default table");
         }
     }
 }

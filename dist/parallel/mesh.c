@@ -99,8 +99,8 @@ TRM_CALL(NULL, trm_mesh_parse, (const char *text, int32_t world_size, trm_mesh *
                  (int)world_size);
     }
     if (read.size[TRM_AXIS_DP] % read.size[TRM_AXIS_EP] != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh %s has ep=%d, which does not divide dp=%d that it is laid over",
-                 text, (int)read.size[TRM_AXIS_EP], (int)read.size[TRM_AXIS_DP]);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh %s has ep=%d, which does not divide dp=%d", text,
+                 (int)read.size[TRM_AXIS_EP], (int)read.size[TRM_AXIS_DP]);
     }
     *mesh = read;
     return TRM_OK;

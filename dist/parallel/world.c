@@ -87,8 +87,8 @@ static trm_status check_options(const trm_world_options *options)
                  (int)options->replica, (int)options->replicas, MOST_REPLICAS);
     }
     if (options->starting < 0 || options->starting > (is_one_of_many ? options->replicas : 1)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d of %d replicas start, expected at most all of them",
-                 (int)options->starting, (int)options->replicas);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "starting is %d, expected at most the %d replicas", (int)options->starting,
+                 (int)options->replicas);
     }
     return TRM_OK;
 }
@@ -131,7 +131,7 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     }
     for (int32_t r = 1; r < world->size; r++) {
         if (strcmp(all[r].options, all[0].options) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d has other options than rank 0: %s, expected %s", (int)r,
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d has options that differ from rank 0: %s, expected %s", (int)r,
                      all[r].options, all[0].options);
         }
     }
@@ -176,7 +176,7 @@ static trm_status open_device(trm_world *world, trm_topology *topology, const tr
             TRM_FAIL(TRM_ERROR_NO_DEVICE, "no usable CUDA device: %s", why);
         }
         if (options->gpu == 0 && options->replicas > 1 && world->local_size > seen) {
-            TRM_FAIL(TRM_ERROR_NO_DEVICE, "%d replicas of %d ranks take %d GPUs, this machine has %d",
+            TRM_FAIL(TRM_ERROR_NO_DEVICE, "%d replicas of %d ranks need %d GPUs, this machine has %d",
                      (int)options->replicas, (int)(world->local_size / options->replicas), (int)world->local_size,
                      (int)seen);
         }
@@ -242,10 +242,10 @@ static trm_status open_peers(trm_world *world)
     TRM_TRY(trm_communicator_peer_create(world->device, world->bootstrap->control, nccl, &world->communicator, why,
                                          sizeof(why)));
     if (world->communicator == nccl && strcmp(world->exchange, "peer") == 0) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "TRIREME_EXCHANGE is peer, but there is no peer memory: %s", why);
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "TRIREME_EXCHANGE is peer, but the GPUs have no peer access: %s", why);
     }
     if (world->communicator == nccl) {
-        trm_log(TRM_LOG_INFO, "exchanges go over NCCL alone: %s", why);
+        trm_log(TRM_LOG_INFO, "all exchanges use NCCL: %s", why);
     }
     return TRM_OK;
 }
@@ -377,7 +377,7 @@ void trm_world_abort(trm_world *world, trm_status status)
 static trm_status all_ok(trm_world *world, trm_status mine)
 {
     if (world == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot ask the other ranks: world is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot compare the ranks: world is NULL");
     }
     return world->bootstrap == NULL ? mine : trm_bootstrap_all_ok(world->bootstrap, mine);
 }
@@ -431,7 +431,7 @@ trm_status trm_world_host_communicator(trm_world *world, trm_communicator **comm
 {
     *communicator = world->bootstrap != NULL ? world->bootstrap->control : world->communicator;
     if (!trm_world_has_host_communicator(world)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "this world was made without a way for host bytes");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "this world has no channel for host memory");
     }
     return TRM_OK;
 }
@@ -476,7 +476,7 @@ trm_status trm_world_agree(trm_world *world, const char *what, const void *bytes
     TRM_TRY(trm_communicator_exchange(communicator, &x, NULL));
     for (int32_t r = 1; r < world->size; r++) {
         if (memcmp(&all[r], &all[0], sizeof(mine)) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d has another %s than rank 0", (int)r, what);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d differs from rank 0 in %s", (int)r, what);
         }
     }
     return TRM_OK;

@@ -77,7 +77,7 @@ TRM_CALL(trm_world_recorder(world), trm_world_collective,
          (world, params, dtype, from, to, count, on_device))
 {
     if (world == NULL || params == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot exchange: world or params is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot run a collective: world or params is NULL");
     }
     if ((params->op == TRM_SEND || params->op == TRM_RECV) && params->n_groups != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has %d groups, expected none: its root is the peer",

@@ -120,7 +120,7 @@ static trm_status find_keys(const trm_analysis *analysis, lowering *l)
     if (queries == -1 || keys == -1) {
         if (queries != keys || analysis->dim_class[q->index][l->rows] != analysis->dim_class[k->index][l->rows]) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                     "n_ranks is %" PRId32 " with a causal kind, and it is unknown whether q and k "
+                     "n_ranks is %" PRId32 " with a causal kind, but it is unknown whether q and k "
                      "have as many rows: give their sizes",
                      p->n_ranks);
         }

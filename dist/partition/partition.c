@@ -201,9 +201,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written
                      mesh->size[i]);
         }
         if (mesh->size[i] > 1 && i == TRM_AXIS_EP) {
-            TRM_FAIL(
-                TRM_ERROR_INVALID_ARGUMENT,
-                "networks cannot be partitioned over mesh axis ep; the axes that can be used are tp, cp, pp and dp");
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot partition a network over mesh axis ep; use tp, cp, pp or dp");
         }
         size *= mesh->size[i];
         if (size > TRM_MAX_RANKS) {
@@ -212,7 +210,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written
     }
     if (mesh->size[TRM_AXIS_CP] > 1 && mesh->size[TRM_AXIS_TP] > 1 && !as_written) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "networks cannot be partitioned over mesh axis cp and axis tp at a time, but over either");
+                 "cannot partition a network over mesh axes cp and tp together; use one of them");
     }
     if (rank < 0 || rank >= size) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " is not in a mesh of %" PRId64 " ranks", rank, size);
@@ -370,7 +368,7 @@ static trm_status share(trm_partitioner *p, const trm_mesh *mesh, int32_t rank, 
         return TRM_OK;
     }
     if (mesh->size[TRM_AXIS_PP] > 1 && batch_is_open(p)) {
-        shared->cause = "over pipeline stages (pp) only a batch of known size is shared";
+        shared->cause = "with pipeline stages (pp) the batch needs a known size to be split";
         return TRM_OK;
     }
     TRM_TRY(trm_partition_search(p));
@@ -380,7 +378,7 @@ static trm_status share(trm_partitioner *p, const trm_mesh *mesh, int32_t rank, 
         TRM_TRY(trm_partition_search(p));
     }
     if (!splits_something(p)) {
-        shared->cause = "no layer that can be told to keep the entries of the batch apart";
+        shared->cause = "no layer is known to keep the entries of the batch apart";
         return TRM_OK;
     }
     trm_partition_report counted_later = {0};
@@ -405,7 +403,7 @@ static trm_status share_batch(const trm_partitioner *whole, const trm_mesh *mesh
     trm_status status = share(&p, mesh, rank, shared);
     trm_arena_fini(&p.arena);
     if (status == TRM_OK && shared->cause != NULL && rank == 0) {
-        TRM_WARN("mesh axis dp shares nothing, its ranks all compute the same: %s", shared->cause);
+        TRM_WARN("mesh axis dp splits nothing, all its ranks compute the same: %s", shared->cause);
     }
     return status;
 }
@@ -425,7 +423,7 @@ static trm_status partition(trm_partitioner *partitioner, const trm_mesh *mesh, 
     }
     status = solve(partitioner, mesh, rank, local, report);
     if (status == TRM_OK && shared.cause != NULL && report->note[0] == '\0') {
-        snprintf(report->note, sizeof(report->note), "mesh axis dp shares nothing: %s", shared.cause);
+        snprintf(report->note, sizeof(report->note), "mesh axis dp splits nothing: %s", shared.cause);
     }
 done:
     trm_network_destroy(shared.network);
@@ -455,7 +453,7 @@ trm_status trm_partition_bounded(const trm_network *network, const trm_mesh *mes
         status = clone_as_written(network, mesh, rank, local);
         made.as_written = true;
         snprintf(made.note, sizeof(made.note),
-                 "layer %.200s exchanges data between ranks: the network is run by each rank as it is", exchange->name);
+                 "layer %.200s exchanges data between ranks: every rank runs the network as written", exchange->name);
     } else {
         status = partition(&partitioner, mesh, rank, local, &made);
     }

@@ -128,7 +128,7 @@ static trm_status add_state(search *s, double cost, int32_t step_index, const tr
         trm_form_set *sets = realloc(list->forms, ((size_t)capacity * stride + 1) * sizeof(*sets));
         list->forms = sets != NULL ? sets : list->forms;
         if (states == NULL || sets == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for %d states of the partitioner", capacity);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d states of the partitioner", capacity);
         }
         list->capacity = capacity;
     }
@@ -197,7 +197,7 @@ static trm_status record(search *s, int32_t previous, int32_t strategy, int32_t 
         size_t capacity = s->steps_capacity == 0 ? 1024 : s->steps_capacity * 2;
         step *grown = realloc(s->steps, capacity * sizeof(*grown));
         if (grown == NULL || capacity > INT32_MAX) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for %zu steps of the partitioner", capacity);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu steps of the partitioner", capacity);
         }
         s->steps = grown;
         s->steps_capacity = capacity;
@@ -337,8 +337,7 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
     s->n_live = n_after;
     settle(s);
     if (s->now.n == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s cannot run with the tensors it reads pinned as they are",
-                 layer->name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s cannot run with these pins of its inputs", layer->name);
     }
     return TRM_OK;
 }
@@ -403,7 +402,7 @@ static trm_status run(search *s)
     int32_t *lists = calloc(2 * (size_t)s->max_live + 1, sizeof(*lists));
     trm_status status = TRM_OK;
     if (row == NULL || lists == NULL) {
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for the partitioner");
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the partitioner");
         goto done;
     }
     TRM_TRY_GOTO(status, add_state(s, 0.0, -1, row), done);
@@ -430,7 +429,7 @@ trm_status trm_partition_search(trm_partitioner *partitioner)
 {
     search s = {.partitioner = partitioner, .max_live = bound_live(partitioner)};
     s.live = s.max_live < 0 ? NULL : calloc((size_t)s.max_live + 1, sizeof(*s.live));
-    trm_status status = s.live == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for the partitioner") : TRM_OK;
+    trm_status status = s.live == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the partitioner") : TRM_OK;
     if (status == TRM_OK) {
         status = run(&s);
     }

@@ -72,11 +72,11 @@ trm_status trm_plan_get_header(const char *name, const unsigned char *bytes, siz
                                trm_plan_header *header)
 {
     if (size < sizeof(magic) || memcmp(bytes, magic, sizeof(magic)) != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s is no plan file", name);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s is not a plan file", name);
     }
     if (size < TRM_PLAN_HEADER) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the plan file is cut off: it has %zu bytes of %d of its header", name,
-                 size, TRM_PLAN_HEADER);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the plan file is cut off: it has %zu of the %d bytes of its header",
+                 name, size, TRM_PLAN_HEADER);
     }
     uint64_t format = get_u64(bytes + 8);
     if (format != TRM_PLAN_FORMAT) {
@@ -162,7 +162,7 @@ static trm_status walk_bytes(walk *self, const ProtobufCMessageDescriptor *type,
     size_t begin = *at;
     uint64_t length, value;
     if (!read_varint(self, end, at, &length) || length > end - *at) {
-        return malformed(self, type, begin, "a field is longer than what it lies in");
+        return malformed(self, type, begin, "field extends past the end of its message");
     }
     size_t content = *at;
     *at += (size_t)length;
@@ -172,19 +172,19 @@ static trm_status walk_bytes(walk *self, const ProtobufCMessageDescriptor *type,
     if (field->type == PROTOBUF_C_TYPE_STRING) {
         return trm_plan_is_text((const char *)self->bytes + content, (size_t)length)
                    ? TRM_OK
-                   : malformed(self, type, begin, "a text has control characters");
+                   : malformed(self, type, begin, "text has control characters");
     }
     int wire = wire_of(field);
     if (field->label != PROTOBUF_C_LABEL_REPEATED || wire == WIRE_BYTES) {
-        return malformed(self, type, begin, "a field of another form than the schema says");
+        return malformed(self, type, begin, "field has another wire type than in the schema");
     }
     if (wire != WIRE_VARINT) {
         return length % (wire == WIRE_FIXED32 ? 4 : 8) == 0 ? TRM_OK
-                                                            : malformed(self, type, begin, "a number is cut off");
+                                                            : malformed(self, type, begin, "number is cut off");
     }
     while (content < *at) {
         if (!read_varint(self, *at, &content, &value)) {
-            return malformed(self, type, begin, "a number is cut off");
+            return malformed(self, type, begin, "number is cut off");
         }
     }
     return TRM_OK;
@@ -199,23 +199,23 @@ static trm_status walk_message(walk *self, const ProtobufCMessageDescriptor *typ
         size_t start = at;
         uint64_t tag, value;
         if (!read_varint(self, end, &at, &tag) || tag >> 3 == 0 || tag >> 3 > 1000) {
-            return malformed(self, type, start, "a field is cut off or has no known number");
+            return malformed(self, type, start, "field is cut off or has an unknown number");
         }
         int wire = (int)(tag & 7);
         const ProtobufCFieldDescriptor *field = protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
         if (field == NULL) {
-            return malformed(self, type, start, "a field that this version does not know");
+            return malformed(self, type, start, "unknown field");
         }
         if (wire == WIRE_BYTES) {
             TRM_TRY(walk_bytes(self, type, field, &at, end, depth));
             continue;
         }
         if (wire != wire_of(field)) {
-            return malformed(self, type, start, "a field of another form than the schema says");
+            return malformed(self, type, start, "field has another wire type than in the schema");
         }
         size_t fixed = wire == WIRE_FIXED32 ? 4 : 8;
         if (wire == WIRE_VARINT ? !read_varint(self, end, &at, &value) : fixed > end - at) {
-            return malformed(self, type, start, "a number is cut off");
+            return malformed(self, type, start, "number is cut off");
         }
         at += wire == WIRE_VARINT ? 0 : fixed;
     }

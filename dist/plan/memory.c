@@ -117,7 +117,7 @@ static trm_status lay_out_tensor(const trm_plan *plan, const trm_tensor *tensor,
     offsets[tensor->index] = *total;
     if (bytes > SIZE_MAX - TRM_TENSOR_ALIGNMENT ||
         !trm_checked_add(*total, trm_align_up(bytes, TRM_TENSOR_ALIGNMENT), total)) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the plan past the address space", tensor->name);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan exceeds the address space at tensor %s", tensor->name);
     }
     return TRM_OK;
 }
@@ -163,7 +163,7 @@ static trm_status check_total(const trm_plan *plan)
     size_t total = 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         if (!trm_checked_add(total, parts[i], &total) || total > PTRDIFF_MAX) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan needs more memory than there are addresses");
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan exceeds the address space");
         }
     }
     return TRM_OK;
@@ -208,7 +208,7 @@ static trm_status infer_point(trm_inference *inference, const trm_plan *plan, co
     if (status != TRM_ERROR_INVALID_ARGUMENT || !counted) {
         return status;
     }
-    TRM_DEBUG("counts are left open, as the largest do not fit: %s", trm_last_error());
+    TRM_DEBUG("data-dependent dims stay unknown, because the largest do not fit: %s", trm_last_error());
     return infer_with_counts(inference, plan, profile, point, TRM_COUNT_OPEN, dims, &counted);
 }
 
@@ -308,7 +308,7 @@ static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
     if (wanted && plan->max_aux_streams == TRM_AUX_STREAMS_AUTO) {
         double width;
         TRM_TRY(trm_streams_width(network, &width));
-        TRM_DEBUG("%.2f layers that take time can run at a time", width);
+        TRM_DEBUG("on average %.2f layers can run at once", width);
         wanted = width >= LEAST_WIDTH;
     }
     for (int32_t i = 0; i < network->n_tensors; i++) {

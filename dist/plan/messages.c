@@ -172,7 +172,7 @@ trm_status trm_plan_get_dtype(const char *file, const char *name, bool none, int
             return TRM_OK;
         }
     }
-    return trm_fail(TRM_ERROR_INVALID_MODEL, "%s: \"%.40s\" is no type", file, name);
+    return trm_fail(TRM_ERROR_INVALID_MODEL, "%s: \"%.40s\" is not a type", file, name);
 }
 
 static trm_status check_count(const char *file, const Trireme__Plan__Parameter *from, size_t found, size_t expected)
@@ -208,7 +208,7 @@ static trm_status get_words(const char *file, const trm_field *field, const Trir
                 value++;
             }
             if (field->values[value] == NULL) {
-                TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is \"%.40s\", which it cannot be", file, from->name,
+                TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s has the invalid value \"%.40s\"", file, from->name,
                          from->words[i]);
             }
         }
@@ -229,7 +229,7 @@ static trm_status get_program(const char *file, const Trireme__Plan__Parameter *
         fits = from->integers[i] >= 0 && from->integers[i] < TRM_MAX_LAYER_INPUTS + TRM_MAX_FUSED_STEPS;
     }
     if (!fits) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is no list of steps", file, from->name);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: parameter %s is not a list of steps", file, from->name);
     }
     *to = (trm_fused_elementwise_params){.n_steps = (int32_t)steps, .n_outputs = (int32_t)outputs};
     for (int32_t i = 0; i < to->n_outputs; i++) {
@@ -320,7 +320,7 @@ trm_status trm_plan_get_desc(const char *file, const Trireme__Plan__Layer *from,
         }
         if (k == n_fields || (seen >> k & 1) != 0) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: layer %s has parameter \"%.40s\" %s", file, from->name,
-                     from->parameters[i]->name, k == n_fields ? "that its kind has not" : "twice");
+                     from->parameters[i]->name, k == n_fields ? "that its kind lacks" : "twice");
         }
         seen |= (uint64_t)1 << k;
         TRM_TRY(get_parameter(file, &fields[k], from->parameters[i], first_input, desc));

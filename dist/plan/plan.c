@@ -51,8 +51,8 @@ static trm_status check_exchange(const trm_collective_params *p, int32_t rank, i
         }
     }
     if (p->n_groups > 0 && group == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s names no group with rank %d: leave it out of that rank's network", op,
-                 rank);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no group with rank %d: remove it from the network of that rank",
+                 op, rank);
     }
     return has_peer ? check_peer(p, group, rank, ranks) : TRM_OK;
 }
@@ -86,7 +86,7 @@ static trm_status fuse_elementwise(trm_network *network, trm_backend backend)
     if (trm_fused_available(backend, why, sizeof(why))) {
         return trm_pass_fuse_elementwise(network, NULL);
     }
-    trm_log(TRM_LOG_INFO, "elementwise layers are not fused: %s", why);
+    trm_log(TRM_LOG_INFO, "cannot fuse elementwise layers: %s", why);
     return TRM_OK;
 }
 

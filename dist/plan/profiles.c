@@ -43,7 +43,7 @@ static trm_status check_point(const trm_tensor *tensor, const trm_shape_bound *b
                      (long long)found->d[k], k, (long long)dims.d[k]);
         }
         if (above->n == dims.n && dims.d[k] > above->d[k]) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has %lld as %s and %lld as %s of dimension %d",
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has %lld as %s and %lld as %s at dimension %d",
                      tensor->name, (long long)dims.d[k], trm_plan_point_name(point), (long long)above->d[k],
                      trm_plan_point_name((trm_plan_point)(point + 1)), k);
         }
@@ -57,11 +57,11 @@ trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_opt
         const trm_shape_bound *bound = &options->bounds[i];
         const trm_tensor *tensor = trm_network_find_tensor(network, bound->tensor);
         if (tensor == NULL || (tensor->role != TRM_TENSOR_INPUT && tensor->role != TRM_TENSOR_STATE)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there is a bound for %s, which is no input or state of the network",
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound for %s, which is not an input or state of the network",
                      bound->tensor == NULL ? "NULL" : bound->tensor);
         }
         if (bound->profile < 0 || bound->profile >= TRM_MAX_PROFILES) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s is of profile %d, expected 0 to %d", tensor->name,
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "bound of %s has profile %d, expected 0 to %d", tensor->name,
                      bound->profile, TRM_MAX_PROFILES - 1);
         }
         for (int32_t point = TRM_POINT_COUNT; point-- > 0;) {

@@ -77,7 +77,7 @@ static trm_status get_elements(const reader *r, const Trireme__Plan__Blob *blob,
     size_t expected = trm_dtype_size(dtype);
     for (int32_t i = 0; i < dims->n; i++) {
         if (dims->d[i] < 0 || !trm_checked_mul(expected, (size_t)dims->d[i], &expected)) {
-            return trm_fail(TRM_ERROR_INVALID_MODEL, "%s: elements of %s have dims that are no sizes", r->name, what);
+            return trm_fail(TRM_ERROR_INVALID_MODEL, "%s: elements of %s have invalid dims", r->name, what);
         }
     }
     if (blob->size != expected) {
@@ -96,14 +96,14 @@ static trm_status open_file(reader *r, uint32_t position, trm_weight_file **file
         return TRM_OK;
     }
     if (position > r->index->n_files) {
-        return refuse(r, "a weight is in a file that the plan does not name");
+        return refuse(r, "weight refers to a file that the plan does not name");
     }
     const Trireme__Plan__File *named = r->index->files[position - 1];
     if (r->files[position - 1] == NULL) {
         char path[PATH_MAX];
         bool absolute = named->path[0] == '/';
         if ((size_t)snprintf(path, sizeof(path), "%s%s", absolute ? "" : r->folder, named->path) >= sizeof(path)) {
-            return refuse(r, "the path of a weight file is too long");
+            return refuse(r, "path of a weight file is too long");
         }
         trm_status status = trm_weight_file_open(path, named->name, &r->files[position - 1]);
         if (status != TRM_OK) {
@@ -126,7 +126,7 @@ static trm_status get_view(const reader *r, const Trireme__Plan__Weight *from, t
     TRM_TRY(trm_plan_get_dims(r->name, from->dims, from->n_dims, &view->dims));
     if (from->n_sizes > TRM_WEIGHT_MAX_STEPS || from->n_strides != from->n_sizes || from->n_first != from->n_dims + 1 ||
         from->first[from->n_dims] != from->n_sizes) {
-        return refuse(r, "the view of a weight has steps that do not fit its dimensions");
+        return refuse(r, "view of a weight has steps that do not fit its dimensions");
     }
     view->offset = from->offset;
     for (size_t i = 0; i < from->n_sizes; i++) {
@@ -160,8 +160,8 @@ static trm_status check_stored(const reader *r, size_t position, const trm_weigh
     }
     if (refitted && deciding) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "weight %s of %s is not the one that plan %s was built with, whose elements decided what the network "
-                 "is: build a plan of these weights",
+                 "weight %s of %s is not the one that plan %s was built with, whose elements decided the "
+                 "network: build a plan of these weights",
                  form->name, trm_weight_file_path(form->file), r->name);
     }
     if (refitted) {
@@ -170,7 +170,7 @@ static trm_status check_stored(const reader *r, size_t position, const trm_weigh
                  "from its weights: build it refittable",
                  form->name, trm_weight_file_path(form->file), r->name);
     }
-    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s of %s is not what it was when plan %s was built: build the plan again",
+    TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s of %s has changed since plan %s was built: build the plan again",
              form->name, trm_weight_file_path(form->file), r->name);
 }
 
@@ -208,7 +208,7 @@ static trm_status get_stored(reader *r, size_t position, trm_weight_form *form, 
         return TRM_OK;
     }
     trm_status status = found != NULL    ? TRM_OK
-                        : from->stripped ? refuse(r, "a weight is not there")
+                        : from->stripped ? refuse(r, "missing weight")
                                          : open_file(r, from->file, &form->file);
     status = status == TRM_OK ? trm_weight_from_form(form, weight) : status;
     if (status == TRM_OK) {
@@ -260,7 +260,8 @@ static trm_status check_missing(reader *r)
     }
     r->asks_caller = r->source != NULL;
     if (r->source == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s was saved without its %u weights: give them (%s)", r->name, count, names);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s was saved without its %u weights: supply them (%s)", r->name, count,
+                 names);
     }
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s lacks %u weights of plan %s: %s", trm_weight_source_path(r->source), count,
              r->name, names);
@@ -291,7 +292,7 @@ static trm_status get_weight(reader *r, size_t position)
         for (size_t i = 0; i < from->n_parts; i++) {
             if (from->parts[i] >= position || from->n_parts > INT32_MAX || r->weights[from->parts[i]] == NULL) {
                 free(parts);
-                return refuse(r, "a weight is joined of what does not stand before it");
+                return refuse(r, "weight is joined from parts that do not precede it");
             }
             parts[i] = r->weights[from->parts[i]];
         }
@@ -314,17 +315,17 @@ static trm_status get_layer(const reader *r, const Trireme__Plan__Layer *from)
     trm_network *network = r->plan->network;
     trm_tensor *inputs[TRM_MAX_LAYER_INPUTS] = {NULL}, *outputs[TRM_MAX_LAYER_OUTPUTS] = {NULL};
     if (from->n_inputs > TRM_MAX_LAYER_INPUTS || from->n_outputs > TRM_MAX_LAYER_OUTPUTS) {
-        return refuse(r, "a layer has too many inputs or outputs");
+        return refuse(r, "layer has too many inputs or outputs");
     }
     for (size_t i = 0; i < from->n_inputs; i++) {
         if (from->inputs[i] > (uint32_t)network->n_tensors) {
-            return refuse(r, "a layer reads a tensor that is not there");
+            return refuse(r, "layer reads an unknown tensor");
         }
         inputs[i] = from->inputs[i] == 0 ? NULL : network->tensors[from->inputs[i] - 1];
     }
     for (size_t i = 0; i < from->n_outputs; i++) {
         if (from->outputs[i] >= (uint32_t)network->n_tensors) {
-            return refuse(r, "a layer makes a tensor that is not there");
+            return refuse(r, "layer writes an unknown tensor");
         }
         outputs[i] = network->tensors[from->outputs[i]];
     }
@@ -341,7 +342,7 @@ static trm_status get_constant(const reader *r, const Trireme__Plan__Tensor *fro
 {
     trm_network *network = r->plan->network;
     if ((from->value != NULL) == (from->weight != 0) || from->weight > r->from->n_weights) {
-        return refuse(r, "a constant has not one source of its elements");
+        return refuse(r, "constant has none or several sources of its elements");
     }
     if (from->value != NULL) {
         const unsigned char *bytes = NULL;
@@ -350,11 +351,11 @@ static trm_status get_constant(const reader *r, const Trireme__Plan__Tensor *fro
     }
     trm_weight *weight;
     if (r->weights[from->weight - 1] == NULL) {
-        return refuse(r, "a constant is of a weight that no file has");
+        return refuse(r, "constant refers to a weight without a file");
     }
     trm_dims found = trm_weight_dims(r->weights[from->weight - 1]);
     if (!trm_dims_equal(&found, dims)) {
-        return refuse(r, "a constant and its weight have different dims");
+        return refuse(r, "constant and its weight have different dims");
     }
     TRM_TRY(trm_weight_clone(r->weights[from->weight - 1], &weight));
     return trm_network_add_weight(network, from->name, weight, dtype, tensor);
@@ -369,7 +370,7 @@ static trm_status get_part(const reader *r, const Trireme__Plan__Part *from, trm
     if (from->kind < TRM_PART_WHOLE || from->kind > TRM_PART_SUMMAND || from->parts < 1 ||
         from->parts > TRM_MAX_RANKS || (is_split ? from->axis >= (uint32_t)tensor->dims.n : from->axis != 0) ||
         (is_split ? from->whole < -1 : from->whole != 0)) {
-        return refuse(r, "a tensor is a part that cannot be");
+        return refuse(r, "tensor has an invalid part");
     }
     const char *of = trm_arena_strdup(&r->plan->network->arena, from->of[0] == '\0' ? tensor->name : from->of);
     if (of == NULL) {
@@ -383,7 +384,7 @@ static trm_status get_part(const reader *r, const Trireme__Plan__Part *from, trm
 static trm_status get_dim_names(const reader *r, const Trireme__Plan__Tensor *from, trm_tensor *tensor)
 {
     if (from->n_dim_names > 0 && (tensor->role != TRM_TENSOR_INPUT || from->n_dim_names != (size_t)tensor->dims.n)) {
-        return refuse(r, "a tensor has names for other dimensions than it has");
+        return refuse(r, "tensor has names for dimensions that it lacks");
     }
     for (size_t i = 0; i < from->n_dim_names; i++) {
         if (from->dim_names[i][0] != '\0') {
@@ -416,7 +417,7 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
         status = trm_network_restore_output(network, from->name, (trm_dtype)dtype, dims, &tensor);
         break;
     default:
-        return refuse(r, "a tensor has a role that does not exist");
+        return refuse(r, "tensor has an unknown role");
     }
     TRM_TRY(status);
     if (strcmp(tensor->name, from->name) != 0) {
@@ -425,7 +426,7 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     TRM_TRY(get_dim_names(r, from, tensor));
     const bool is_shared = tensor->role == TRM_TENSOR_INPUT && tensor->dims.n > 0;
     if (from->batch_ranks > (is_shared ? TRM_MAX_RANKS : 0)) {
-        return refuse(r, "a tensor has a batch that cannot be shared");
+        return refuse(r, "tensor has a batch that cannot be split");
     }
     tensor->batch_ranks = (int32_t)from->batch_ranks;
     TRM_TRY(get_part(r, from->part, tensor));
@@ -437,12 +438,12 @@ static trm_status find_deciding(reader *r)
 {
     const Trireme__Plan__Network *from = r->from;
     if (from->n_deciding > from->n_weights) {
-        return refuse(r, "more weights decided the network than there are");
+        return refuse(r, "more weights decide the network than there are");
     }
     for (size_t i = 0; i < from->n_deciding; i++) {
         if (from->deciding[i] >= from->n_weights ||
             from->weights[from->deciding[i]]->kind != TRIREME__PLAN__WEIGHT__KIND__STORED) {
-            return refuse(r, "what decided the network is no weight of a file");
+            return refuse(r, "a weight that decides the network is not in a file");
         }
         r->decides[from->deciding[i]] = true;
     }
@@ -479,7 +480,7 @@ static trm_status get_network(reader *r)
     }
     if (r->source != NULL && r->n_refitted == 0) {
         r->asks_caller = true;
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has none of the weights that plan %s has outside of itself",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has none of the weights that plan %s lacks",
                  trm_weight_source_path(r->source), r->name);
     }
     TRM_TRY(get_deciding(r));
@@ -491,12 +492,12 @@ static trm_status get_network(reader *r)
     }
     for (int32_t i = 0; i < network->n_tensors; i++) {
         if (network->tensors[i]->role == TRM_TENSOR_ACTIVATION && network->tensors[i]->producer == NULL) {
-            return refuse(r, "there is a tensor that no layer makes");
+            return refuse(r, "tensor that no layer writes");
         }
     }
     for (size_t i = 0; i < from->n_outputs; i++) {
         if (from->outputs[i] >= (uint32_t)network->n_tensors) {
-            return refuse(r, "an output is a tensor that is not there");
+            return refuse(r, "output is an unknown tensor");
         }
         TRM_TRY(trm_network_mark_output(network, network->tensors[from->outputs[i]]));
     }
@@ -528,7 +529,7 @@ static trm_status get_bounds(const reader *r, trm_shape_bound *bounds)
         const Trireme__Plan__Bound *from = r->from->bounds[i];
         trm_shape_bound *to = &bounds[i];
         if (from->tensor >= (uint32_t)network->n_tensors || from->max == NULL) {
-            return refuse(r, "there is a bound of a tensor that is not there, or one without dims");
+            return refuse(r, "bound without dims, or of an unknown tensor");
         }
         const trm_tensor *tensor = network->tensors[from->tensor];
         to->tensor = tensor->name;
@@ -546,11 +547,11 @@ static trm_status get_partition(const reader *r)
     trm_partition_report *to = &r->plan->partition;
     int32_t most = (int32_t)(sizeof(to->parts) / sizeof(to->parts[0])), ranks = trm_mesh_tensor_ranks(&r->plan->mesh);
     if (from == NULL || from->n_parts > (size_t)most) {
-        return refuse(r, "the plan does not say how it is partitioned");
+        return refuse(r, "the partition is missing");
     }
     for (size_t i = 0; i < from->n_parts; i++) {
         if (from->parts[i] < 1 || from->parts[i] > ranks || ranks % from->parts[i] != 0) {
-            return refuse(r, "the parts of collectives do not divide the ranks");
+            return refuse(r, "parts of collectives do not divide the ranks");
         }
         to->parts[i] = from->parts[i];
     }
@@ -580,7 +581,7 @@ static trm_status get_tactic(const reader *r, const Trireme__Plan__Tactic *from)
         fits = is_tactic(timed[i + 1].name, timed[i + 1].nanoseconds);
     }
     if (!fits) {
-        return refuse(r, "there is a tactic that none can be");
+        return refuse(r, "invalid tactic");
     }
     return trm_plan_add_tactic(r->plan, from->problem, timed, 1 + (int32_t)from->n_others);
 }
@@ -594,7 +595,7 @@ static trm_status get_tactics(const reader *r)
     }
     if (device == NULL || strlen(device->name) >= sizeof(plan->device.name) ||
         r->from->n_tactics > TRM_PLAN_MOST_TACTICS) {
-        return refuse(r, "there are too many tactics, or no device that they were timed on");
+        return refuse(r, "too many tactics, or tactics without a device");
     }
     plan->device =
         (trm_plan_device){.multiprocessors = device->multiprocessors, .major = device->major, .minor = device->minor};
@@ -650,7 +651,7 @@ static trm_status check_index(reader *r, int32_t rank)
     plan->max_workspace = index->max_workspace;
     plan->max_aux_streams = index->max_aux_streams;
     if (plan->max_aux_streams < TRM_AUX_STREAMS_AUTO || plan->max_aux_streams > TRM_MAX_AUX_STREAMS) {
-        return refuse(r, "the number of streams is out of range");
+        return refuse(r, "number of streams is out of range");
     }
     int64_t ranks = 1;
     for (size_t i = 0; i < index->n_mesh && index->n_mesh == TRM_AXIS_COUNT; i++) {
@@ -661,11 +662,11 @@ static trm_status check_index(reader *r, int32_t rank)
     }
     if (index->n_mesh != TRM_AXIS_COUNT || ranks == 0 || (size_t)ranks != index->n_ranks ||
         plan->mesh.size[TRM_AXIS_DP] % plan->mesh.size[TRM_AXIS_EP] != 0) {
-        return refuse(r, "the mesh of the plan is none, or not that of its ranks");
+        return refuse(r, "invalid mesh, or one that does not match the ranks");
     }
     if (rank < 0 || (size_t)rank >= index->n_ranks) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s: the plan is for a mesh of %zu ranks, there is none for rank %d",
-                 r->name, index->n_ranks, rank);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s: the plan is for a mesh of %zu ranks and has no rank %d", r->name,
+                 index->n_ranks, rank);
     }
     plan->rank = rank;
     return TRM_OK;

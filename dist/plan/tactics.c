@@ -89,7 +89,7 @@ static trm_status ask_progress(const walk *w)
     double left = w->done == 0 ? 0 : (trm_clock_seconds() - w->began) / w->done * (w->total - w->done);
     if (w->options != NULL && w->options->progress != NULL &&
         !w->options->progress(w->options->progress_user, w->done, w->total, left)) {
-        TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was ended after %d of %d layers", w->done, w->total);
+        TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was cancelled after %d of %d layers", w->done, w->total);
     }
     return TRM_OK;
 }
@@ -263,7 +263,7 @@ static trm_status time_layers(walk *w, trm_device *device)
     trm_status status;
     TRM_TRY(for_all_profiles(w, false));
     if (!trm_checked_add(w->operand_bytes, w->plan->workspace_bytes, &bytes)) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan needs more memory than there are addresses");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the plan exceeds the address space");
     }
     TRM_TRY(trm_device_alloc(device, bytes + TRM_TENSOR_ALIGNMENT, &memory));
     w->memory = memory;
@@ -366,7 +366,7 @@ static trm_status check_device(const trm_plan_device *expected, trm_device *devi
         found.major != expected->major || found.minor != expected->minor) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "the plan was tuned on %s (compute capability %d.%d, %d multiprocessors), this is %s (%d.%d, %d): "
-                 "build it again here, or leave out its tactics (--allow-other-device)",
+                 "build it again here, or drop its tactics (--allow-other-device)",
                  expected->name, expected->major, expected->minor, expected->multiprocessors, found.name, found.major,
                  found.minor, found.multiprocessors);
     }
@@ -438,7 +438,7 @@ trm_status trm_plan_use_tactics(trm_plan *plan, trm_device *device)
     status = for_all_profiles(&w, true);
     if (status == TRM_OK && m.found[0] != '\0') {
         status = trm_fail(TRM_ERROR_INVALID_ARGUMENT,
-                          "the plan was tuned with %s, this machine has %s: build it again here, or leave out its "
+                          "the plan was tuned with %s, this machine has %s: build it again here, or drop its "
                           "tactics (--allow-other-device)",
                           m.expected, strcmp(m.found + strcspn(m.found, " "), " 0") == 0 ? "none" : m.found);
     }

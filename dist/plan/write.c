@@ -260,7 +260,7 @@ static trm_status strip(writer *w, const trm_weight_form *form, const char *name
         const stripped *known = w->stripped[index];
         if (known->begin != form->begin ||
             strcmp(trm_weight_file_path(known->file), trm_weight_file_path(form->file)) != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot leave out weights: two of them are named %s", name);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot strip weights: two of them are named %s", name);
         }
         return TRM_OK;
     }
@@ -667,7 +667,7 @@ static trm_status check_plans(const trm_plan *const *plans, int32_t n_plans)
         int32_t ranks = trm_mesh_ranks(&plans[i]->mesh);
         if (ranks != n_plans || plans[i]->rank != i) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "cannot save a plan file: plan %d of %d is that of rank %d of %d, expected all ranks in order", i,
+                     "cannot save a plan file: plan %d of %d is for rank %d of %d, expected all ranks in order", i,
                      n_plans, plans[i]->rank, ranks);
         }
         if (plans[i]->backend != plans[0]->backend || plans[i]->allow_tf32 != plans[0]->allow_tf32 ||
@@ -711,7 +711,7 @@ TRM_CALL(NULL, trm_plan_save,
          (plans, n_plans, weights, path))
 {
     if ((unsigned)weights > TRM_PLAN_WEIGHTS_STRIPPED) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot save a plan file: weights are to be kept in way %d", (int)weights);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot save a plan file: weights have the invalid kind %d", (int)weights);
     }
     if (plans == NULL || path == NULL || n_plans < 1 || n_plans > TRM_MAX_RANKS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,

@@ -110,7 +110,7 @@ TRM_CALL(trm_engine_recorder(engine), trm_context_create_in,
     }
     if (memory == NULL || (uintptr_t)memory % TRM_TENSOR_ALIGNMENT != 0 || bytes < trm_engine_context_bytes(engine)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "a context is to lie in %zu bytes at %p, expected at least %zu aligned to %zu", bytes, memory,
+                 "memory of a context has %zu bytes at %p, expected at least %zu aligned to %zu", bytes, memory,
                  trm_engine_context_bytes(engine), TRM_TENSOR_ALIGNMENT);
     }
     return create(engine, NULL, memory, context);
@@ -321,7 +321,8 @@ TRM_CALL(trm_context_recorder(context), trm_context_bind_input,
                  data, TRM_TENSOR_ALIGNMENT);
     }
     if (trm_inference_wants(context->inference, tensor)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s cannot be bound: its elements may decide dims, set it", name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot bind input %s, because its elements may decide dims: set it",
+                 name);
     }
     TRM_TRY(trm_context_set_dims(context, tensor, &dims));
     bind_input(context, tensor, data);
@@ -379,7 +380,7 @@ trm_status trm_context_check_bound(const trm_context *context, int32_t i, size_t
 {
     const trm_context_extra *bound = &context->bound_outputs[i];
     if (bound->memory != NULL && bytes > bound->capacity) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s has %zu bytes, it is bound to %zu",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s needs %zu bytes, it is bound to %zu",
                  context->engine->plan->network->outputs[i]->name, bytes, bound->capacity);
     }
     return TRM_OK;
@@ -394,7 +395,7 @@ static trm_status find_memory(trm_context *context, int32_t i, const trm_view *v
     if (*memory == NULL && context->allocate_output != NULL) {
         *memory = context->allocate_output(context->allocate_user, name, &view->dims, bytes);
         if (*memory == NULL && bytes > 0) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the caller has no %zu bytes for output %s", bytes, name);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "the output allocator has no %zu bytes for output %s", bytes, name);
         }
     }
     return TRM_OK;
@@ -528,7 +529,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_output,
     for (int32_t i = 0; i < network->n_outputs; i++) {
         if (strcmp(network->outputs[i]->name, name) == 0) {
             if (!context->has_outputs) {
-                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s is not there: no run has succeeded", name);
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read output %s: no run has succeeded", name);
             }
             *dims = context->output_dims[i];
             *data = context->output_memory[i];
@@ -639,7 +640,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_optimization_profile, (t
 {
     if (context == NULL || profile < -1 || profile >= context->engine->plan->n_profiles) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set profile %d: %s", profile,
-                 context == NULL ? "context is NULL" : "the plan does not have it");
+                 context == NULL ? "context is NULL" : "the plan has no such profile");
     }
     context->profile = profile;
     context->shaped = false;

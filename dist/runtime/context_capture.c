@@ -137,8 +137,9 @@ static trm_status capture(trm_context *context)
 
 static trm_status refuse_first(void)
 {
-    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run can be captured by the caller only after one of the same dims, with "
-                                         "the same memory bound: run it once before");
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+             "cannot capture this run: no run had the same dims and the same bound memory; run "
+             "it once before");
 }
 
 /* Whether all outputs fit what they are bound to, and copies of the others have a place already. */
@@ -161,7 +162,7 @@ trm_status trm_context_refuse_captured(const trm_context *context, const char *w
 {
     if (trm_stream_is_capturing(context->stream)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "cannot %s while the caller captures the context's stream: that waits for the device", what);
+                 "cannot %s while the caller captures the context's stream: it would wait for the device", what);
     }
     return TRM_OK;
 }
@@ -182,28 +183,29 @@ static bool others_stream_in_regions(const trm_context *context)
 trm_status trm_context_check_capture(const trm_context *context)
 {
     if (context->is_started) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a run cannot be captured by the caller before the one that was started "
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot capture a run before the run that was started "
                                              "is finished");
     }
     if (context->debug != NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run that is captured has no debug tensors");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot read debug tensors of a captured run");
     }
     if (context->offload != NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run of which processors compute layers cannot be captured by the caller: "
-                                        "after a run of more rows it would find other weights in the ring");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "cannot capture a run with CPU offload: after a run of more rows the ring would "
+                 "hold other weights");
     }
     if (context->ring != NULL && !context->engine->places.capturable) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run whose weights are read from files or brought together by several ranks "
-                                        "cannot be captured by the caller: keep them in pinned host memory");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "cannot capture a run that reads weights from files or shares them between ranks: "
+                 "keep them in pinned host memory");
     }
     if (streams_in_regions(context)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run with loops or branches cannot be captured by the caller while weights "
-                                        "stream: keep them all on the device");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "cannot capture a run with loops or branches while weights stream: keep them all "
+                 "on the device");
     }
     if (context->asking != NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                 "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
-                 "captured",
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot capture this network: layer %s depends on what a run computes",
                  context->asking->name);
     }
     const bool moved =
@@ -252,7 +254,7 @@ trm_status trm_context_enqueue_run(trm_context *context)
         context->inputs_changed = false;
     }
     if (context->captured == NULL && capture(context) != TRM_OK) { /* as where a library sets itself up again */
-        TRM_DEBUG("a run is not captured: %s", trm_last_error());
+        TRM_DEBUG("cannot capture a run, it goes on without: %s", trm_last_error());
         return trm_context_enqueue(context);
     }
     return trm_context_launch(context, context->captured, context->schedule);

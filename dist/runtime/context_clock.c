@@ -53,10 +53,10 @@ TRM_CALL(trm_context_recorder(context), trm_context_times, (const trm_context *c
          (context, times))
 {
     if (context == NULL || times == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tell times: context or times is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read times: context or times is NULL");
     }
     if (!context->is_clocked || !context->has_outputs) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "there are no times: no run has been timed");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "no times: no run has been timed");
     }
     float spans[TRM_CLOCK_COUNT - 1];
     for (int32_t i = 0; i + 1 < TRM_CLOCK_COUNT; i++) {

@@ -8,7 +8,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *con
          (context, fn, user))
 {
     if (context == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot look at debug tensors: context is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set debug tensors: context is NULL");
     }
     context->shaped = context->shaped && (fn == NULL) == (context->debug == NULL); /* all outputs are then written */
     context->debug = fn;
@@ -52,7 +52,7 @@ static trm_status show(trm_context *context, const trm_layer *layer, const trm_t
         shown.part.whole = shown.dims.d[shown.part.axis] * shown.part.parts;
     }
     if (!context->debug(context->debug_user, &shown)) {
-        TRM_FAIL(TRM_ERROR_CANCELLED, "the run was ended at debug tensor %s", tensor->name);
+        TRM_FAIL(TRM_ERROR_CANCELLED, "the run was cancelled at debug tensor %s", tensor->name);
     }
     return TRM_OK;
 }
@@ -61,7 +61,7 @@ trm_status trm_context_show_layer(trm_context *context, int32_t index)
 {
     const trm_layer *layer = context->engine->plan->network->layers[index];
     if (trm_stream_is_capturing(context->stream)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "a run that is captured has no debug tensors");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot read debug tensors of a captured run");
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
         TRM_TRY(show(context, layer, layer->outputs[i]));

@@ -54,7 +54,7 @@ static trm_pool *find_planners(trm_engine *engine)
 {
     pthread_mutex_lock(&engine->planning);
     if (engine->planners == NULL && trm_pool_create(trm_world_threads(engine->world), &engine->planners) != TRM_OK) {
-        TRM_WARN("kernels are planned by one thread: %s", trm_last_error());
+        TRM_WARN("preparing kernels on one thread: %s", trm_last_error());
         engine->planners = NULL;
     }
     trm_pool *planners = engine->planners;

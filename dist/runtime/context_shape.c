@@ -112,7 +112,7 @@ trm_status trm_context_grow(trm_context *context, trm_context_extra *extra, size
     if (size > extra->capacity || extra->memory == NULL) {
         if (trm_stream_is_capturing(context->stream)) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                     "a run that needs %zu more bytes cannot be captured: run it once with the same inputs before",
+                     "cannot capture a run that allocates %zu bytes: run it once with the same inputs before",
                      size - extra->capacity);
         }
         trm_device *device = context->engine->world->device;
@@ -155,8 +155,8 @@ static trm_status place_anew(trm_context *context, const trm_tensor *larger)
     if (total > plan->activation_bytes) {
         char found[TRM_DIMS_TEXT_SIZE], planned[TRM_DIMS_TEXT_SIZE];
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                 "tensor %s has dims %s for these inputs, the largest inputs give it %s: activations need %zu bytes, "
-                 "%zu are planned; give the builder bounds (min, opt) that include them",
+                 "tensor %s has dims %s for these inputs, but %s for the largest: activations need %zu bytes, the "
+                 "plan has %zu; give the builder bounds (min, opt) that include these inputs",
                  larger->name, trm_dims_format(&context->dims[larger->index], found),
                  trm_dims_format(&plan->max_dims[larger->index], planned), total, plan->activation_bytes);
     }
@@ -214,7 +214,7 @@ trm_status trm_context_stage_values(trm_context *context, int32_t begin, int32_t
             const void *elements = trm_inference_values(context->inference, tensor);
             if (elements == NULL || bytes > plan->tensor_bytes[tensor->index]) {
                 char found[TRM_DIMS_TEXT_SIZE];
-                TRM_FAIL(TRM_ERROR_UNSUPPORTED, "values of %s, with dims %s, do not fit into %zu bytes as planned",
+                TRM_FAIL(TRM_ERROR_UNSUPPORTED, "values of %s with dims %s need more than the %zu bytes planned",
                          tensor->name, trm_dims_format(&context->dims[tensor->index], found),
                          plan->tensor_bytes[tensor->index]);
             }
@@ -328,7 +328,7 @@ trm_status trm_context_shape(trm_context *context)
     TRM_TRY(trm_context_begin_walk(context));
     TRM_TRY(trm_inference_run(context->inference, &stop));
     if (stop.state != TRM_INFERENCE_DONE) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "dims of layer %s are known in a run only", stop.layer->name);
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "dims of layer %s are known only in a run", stop.layer->name);
     }
     TRM_TRY(trm_context_make_room(context, 0, n));
     context->schedule =

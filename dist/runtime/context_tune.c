@@ -33,7 +33,7 @@ trm_status trm_context_tune_step(trm_context *context, int32_t layer)
     double elapsed = trm_clock_seconds() - tuning->began;
     double left = tuning->done == 0 ? 0 : elapsed / tuning->done * (tuning->total - tuning->done);
     if (tuning->progress != NULL && !tuning->progress(tuning->user, tuning->done, tuning->total, left)) {
-        TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was ended after %d of %d layers", tuning->done, tuning->total);
+        TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was cancelled after %d of %d layers", tuning->done, tuning->total);
     }
     trm_tuner_forget_last(context->tuner);
     TRM_TRY(step->kernel->tune(&step->call, context->tuner));

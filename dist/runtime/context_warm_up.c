@@ -155,12 +155,12 @@ TRM_CALL(trm_context_recorder(context), trm_context_warm_up, (trm_context *conte
 {
     if (context == NULL || context->is_started) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot warm up: %s",
-                 context == NULL ? "context is NULL" : "a run was started and not finished");
+                 context == NULL ? "context is NULL" : "a run was started but not finished");
     }
     const trm_plan *plan = context->engine->plan;
     TRM_TRY(trm_context_refuse_captured(context, "warm up"));
     if (trm_network_has_regions(plan->network)) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot warm up: what loops and branches do depends on what inputs hold");
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot warm up: loops or branches depend on the elements of inputs");
     }
     void *zeros = NULL;
     trm_status status = make_zeros(plan, &zeros);

@@ -42,7 +42,7 @@ static trm_status check_fits(trm_plan *plan, const trm_world *world)
 {
     trm_backend backend = trm_device_backend(world->device);
     if (plan->backend != backend || plan->rank != world->rank) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the plan is for rank %d on %s, this is rank %d on %s", plan->rank,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the plan is for rank %d on %s, this rank is %d on %s", plan->rank,
                  trm_backend_name(plan->backend), world->rank, trm_backend_name(backend));
     }
     int32_t ranks = trm_mesh_ranks(&plan->mesh);
@@ -290,7 +290,7 @@ TRM_CALL(trm_engine_recorder(engine), trm_engine_set_weight_budget, (trm_engine 
 {
     if (engine == NULL || engine->plan->streaming == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a weight budget: %s",
-                 engine == NULL ? "engine is NULL" : "the engine's plan had none");
+                 engine == NULL ? "engine is NULL" : "the engine's plan had no weight budget");
     }
     trm_held_error changed;
     trm_error_hold(trm_weight_residency_change(&engine->places, engine->plan, engine->world->device, bytes), &changed);

@@ -380,7 +380,7 @@ trm_status trm_load_start(trm_engine *engine, const trm_load_options *options, t
     TRM_TRY(clear_weights(engine));
     trm_load *made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the loading of weights");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the loader of weights");
     }
     init(made, engine, options);
     made->has_thread = pthread_create(&made->thread, NULL, run_thread, made) == 0;

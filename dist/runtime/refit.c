@@ -100,11 +100,10 @@ static trm_status check_engine(const trm_engine *engine)
     trm_streaming_info streaming;
     trm_engine_streaming(engine, &streaming);
     if (streaming.files > 0) { /* contexts read ahead into their next run, from the weights as they are */
-        TRM_FAIL(
-            TRM_ERROR_INVALID_ARGUMENT,
-            "cannot refit an engine that reads %zu bytes of its weights from files in every run: give it more host "
-            "memory",
-            streaming.files);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot refit an engine that reads %zu bytes of its weights from files in every run: allow more host "
+                 "memory",
+                 streaming.files);
     }
     if (!engine->plan->network->refittable) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,

@@ -32,7 +32,8 @@ static trm_status answer_stop(trm_context *context, const trm_inference_stop *st
     int64_t count;
     memcpy(&count, context->read, sizeof(count));
     if (count < 0) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s counted %lld entries", stop->layer->name, (long long)count);
+        TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s has the invalid count of %lld entries", stop->layer->name,
+                 (long long)count);
     }
     return trm_inference_give_count(context->inference, count);
 }
@@ -91,9 +92,7 @@ trm_status trm_context_walk(trm_context *context, bool uploads)
         const bool asks = counts || stop.state == TRM_INFERENCE_VALUES;
         context->asking = asks && context->asking == NULL ? stop.layer : context->asking;
         if (context->asking != NULL && trm_stream_is_capturing(context->stream)) {
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                     "layer %s asks for what a run computes: a network whose dims or layers depend on data cannot be "
-                     "captured",
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot capture this network: layer %s depends on what a run computes",
                      context->asking->name);
         }
         end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (counts || jumps ? 1 : 0);

@@ -106,7 +106,7 @@ static void a_look_can_end_the_run(void **state)
     seen s = {.stop_at = 1};
     assert_ok(trm_context_set_debug(context, look, &s));
     assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {2, 3}}, ones));
-    assert_fails(trm_context_run(context), TRM_ERROR_CANCELLED, "the run was ended at debug tensor s");
+    assert_fails(trm_context_run(context), TRM_ERROR_CANCELLED, "the run was cancelled at debug tensor s");
     assert_int_equal(s.n, 2);
     assert_fails(trm_context_output(context, "y", &dims, &data), TRM_ERROR_INVALID_ARGUMENT, "no run has succeeded");
     assert_fails(trm_context_set_debug(NULL, look, &s), TRM_ERROR_INVALID_ARGUMENT, "context is NULL");

@@ -252,7 +252,7 @@ static void test_build_refuses(void **state)
     bounds[1].tensor = NULL;
     assert_fails(trm_build(network, &bad, &plan), INVALID, "bound");
     bounds[1].tensor = "w";
-    assert_fails(trm_build(network, &bad, &plan), INVALID, "no input or state");
+    assert_fails(trm_build(network, &bad, &plan), INVALID, "not an input or state");
     bounds[0].max.d[1] = 5;
     assert_fails(trm_build(network, &good, &plan), INVALID, "bound of x has 5 at dimension 1, expected 4");
     bounds[0].max = dims(1, 4, 0);

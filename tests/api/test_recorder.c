@@ -439,7 +439,7 @@ static void generators_and_schedulers(void **state)
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     trm_generator_set_recorder(generator, recorder);
     assert_int_equal(trm_generator_set_weight_budget(generator, 0), TRM_ERROR_INVALID_ARGUMENT);
-    assert_took(recorder, "trm_generator_set_weight_budget", TRM_ERROR_INVALID_ARGUMENT, "had none");
+    assert_took(recorder, "trm_generator_set_weight_budget", TRM_ERROR_INVALID_ARGUMENT, "had no weight budget");
     fail_in(trm_generator_context(generator), "in9");
     assert_took(recorder, "trm_context_set_input", TRM_ERROR_INVALID_ARGUMENT, "in9");
     assert_ok(trm_scheduler_create(generator, &how, &scheduler));

@@ -33,8 +33,8 @@ static void refuse(const char *text, const char *cause)
 static void malformed_text_is_refused_with_its_place(void **state)
 {
     (void)state;
-    refuse("", "test.json: line 1 column 1: the text ends, expected a value");
-    refuse(" \n ", "line 2 column 2: the text ends, expected a value");
+    refuse("", "test.json: line 1 column 1: unexpected end of text, expected a value");
+    refuse(" \n ", "line 2 column 2: unexpected end of text, expected a value");
     refuse("{\n  \"a\": 1,\n  \"b\": ?\n}", "line 3 column 8: found '?', expected a value");
     refuse("{\"a\" 1}", "line 1 column 6: found '1', expected ':'");
     refuse("{\"a\":1 \"b\":2}", "found '\"', expected ',' or '}'");
@@ -46,9 +46,9 @@ static void malformed_text_is_refused_with_its_place(void **state)
     refuse("[1}", "found '}', expected ',' or ']'");
     refuse("{\"a\":1]", "found ']', expected ',' or '}'");
     refuse("]", "found ']', expected a value");
-    refuse("[", "the text ends, expected a value");
-    refuse("[1", "the text ends, expected ',' or ']'");
-    refuse("{\"a\":", "the text ends, expected a value");
+    refuse("[", "unexpected end of text, expected a value");
+    refuse("[1", "unexpected end of text, expected ',' or ']'");
+    refuse("{\"a\":", "unexpected end of text, expected a value");
     refuse("1 2", "column 3: found '2', expected the end of the text");
     refuse("{} x", "found 'x', expected the end of the text");
     refuse("\xef\xbb\xbf{}", "found byte 0xef, expected a value");
@@ -65,12 +65,12 @@ static void malformed_numbers_are_refused(void **state)
     (void)state;
     refuse("01", "column 2: found '1', expected the end of the text");
     refuse("+1", "found '+', expected a value");
-    refuse("-", "the text ends, expected a digit");
+    refuse("-", "unexpected end of text, expected a digit");
     refuse("-x", "found 'x', expected a digit");
-    refuse("1.", "the text ends, expected a digit");
+    refuse("1.", "unexpected end of text, expected a digit");
     refuse(".5", "found '.', expected a value");
-    refuse("1e", "the text ends, expected a digit");
-    refuse("1e+", "the text ends, expected a digit");
+    refuse("1e", "unexpected end of text, expected a digit");
+    refuse("1e+", "unexpected end of text, expected a digit");
     refuse("0x10", "found 'x', expected the end of the text");
     refuse("[1, 1e999]", "column 5: number out of range");
     refuse("{\"a\":{\"b\":[1,2]},\n\"c\":-2e308}", "line 2 column 5: number out of range");
@@ -80,7 +80,7 @@ static void malformed_numbers_are_refused(void **state)
 static void malformed_strings_are_refused(void **state)
 {
     (void)state;
-    refuse("\"abc", "column 1: string without an end");
+    refuse("\"abc", "column 1: unterminated string");
     refuse("\"abc\\", "invalid escape");
     refuse("\"a\\x\"", "column 3: invalid escape");
     refuse("\"a\nb\"", "control character in a string");
@@ -88,10 +88,10 @@ static void malformed_strings_are_refused(void **state)
     refuse("\"\\u12g4\"", "\\u without four hexadecimal digits");
     refuse("\"\\u12", "\\u without four hexadecimal digits");
     refuse("\"\\u0000\"", "\\u0000 in a string");
-    refuse("\"\\ud800\"", "half of a surrogate pair");
-    refuse("\"\\udc00\"", "half of a surrogate pair");
-    refuse("\"\\ud800\\u0041\"", "half of a surrogate pair");
-    refuse("\"\\ud800\\", "half of a surrogate pair");
+    refuse("\"\\ud800\"", "unpaired surrogate");
+    refuse("\"\\udc00\"", "unpaired surrogate");
+    refuse("\"\\ud800\\u0041\"", "unpaired surrogate");
+    refuse("\"\\ud800\\", "unpaired surrogate");
     refuse("\"\x80\"", "column 2: invalid UTF-8");
     refuse("\"\xc0\xaf\"", "invalid UTF-8");
     refuse("\"\xc3\"", "invalid UTF-8");

@@ -513,7 +513,7 @@ static void lose_a_rank(bool in_lane)
         lost_enqueue(&l);
         trm_communicator_abort(l.peer);
         assert_ok(trm_stream_synchronize(stream));
-        assert_fails(trm_communicator_check(l.peer), TRM_ERROR_LOST_RANK, "given up");
+        assert_fails(trm_communicator_check(l.peer), TRM_ERROR_LOST_RANK, "cannot be used after a failure");
     } else {
         trm_communicator_abort(l.peer);
     }

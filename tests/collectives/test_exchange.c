@@ -133,7 +133,7 @@ static void test_rank_that_does_not_come(void **state)
     for (int32_t r = 0; r < 3; r += 2) {
         assert_int_equal(outcomes[r].status, TRM_ERROR_LOST_RANK);
         assert_non_null(
-            strstr(outcomes[r].cause, "all_reduce of 1 f32 between 3 ranks: rank 1 did not come within 5 s"));
+            strstr(outcomes[r].cause, "all_reduce of 1 f32 between 3 ranks: rank 1 did not arrive within 5 s"));
         assert_true(outcomes[r].seconds > 4.9);
     }
 }

@@ -121,7 +121,7 @@ static void test_sizes_that_differ(void **state)
     tcp_rank ranks[2] = {{.claims = 2}, {.claims = 3}};
     run_tcp(ranks, 2, 2, 20.0, never);
     assert_int_equal(ranks[0].status, TRM_ERROR_INVALID_ARGUMENT);
-    assert_non_null(strstr(ranks[0].cause, "rank 1 says that the job has 3 ranks, expected 2"));
+    assert_non_null(strstr(ranks[0].cause, "rank 1 has a job of 3 ranks, expected 2"));
 }
 
 /* Rank 1 leaves before the exchange: at once a failure, with no deadline to wait for. */

@@ -79,7 +79,7 @@ case_broken_models() {
 
 case_refusals() { # requests that do not fit the model or the machine
     refused 2 "tokens, the context holds 1024" run "$model" -p "$(head -c 5000 /dev/zero | tr '\0' '~')"
-    refused 2 "a context of 4000 tokens was asked for, the model has 1024" run "$model" -p a --context 4000
+    refused 2 "max_context is 4000 tokens, the model has 1024" run "$model" -p a --context 4000
     refused 2 "tp=5" run "$model" -p a --mesh tp=5
     refused 2 "mesh" run "$model" -p a --mesh bogus
     fails 2 "cp" 2 run "$model" -p a --mesh cp=2

@@ -27,7 +27,7 @@ case_plans() { # networks built once, into plan files
         mv "$work/moved.onnx" "$work/product.onnx"
     done
     shows "mesh tp=2; rank 1: " 0 inspect "$work/net.plan" --rank 1
-    fails 2 "net.plan: the plan is for a mesh of 2 ranks, there is none for rank 2" 0 inspect "$work/net.plan" --rank 2
+    fails 2 "net.plan: the plan is for a mesh of 2 ranks and has no rank 2" 0 inspect "$work/net.plan" --rank 2
     fails 2 "the plan is for a mesh of 2 ranks, the world has 1" 0 run "$work/net.plan" "${inputs[@]}"
     fails 2 "rank 2: net.plan: the plan is for a mesh of 2 ranks" 3 run "$work/net.plan" "${inputs[@]}"
     fails 2 "mesh is \"dp=2\", but the plan was built for \"tp=2\"" 2 run "$work/net.plan" "${inputs[@]}" --mesh dp=2
@@ -67,7 +67,7 @@ case_plans() { # networks built once, into plan files
     shows "  a f32 20x4, random" 0 bench "$work/two.plan" --opt-profile 1 --duration 0 --warm-up 0 --iterations 1
     start 0 bench "$work/two.plan" --opt-profile 0 --shapes a:12x4
     [ $code = 2 ] || complain "dims of another profile: exit code $code: $(cat "$work/err")"
-    fails 2 "cannot set profile 2: the plan does not have it" 0 run "$work/two.plan" --opt-profile 2 "${inputs[@]}"
+    fails 2 "cannot set profile 2: the plan has no such profile" 0 run "$work/two.plan" --opt-profile 2 "${inputs[@]}"
     # Ranks that share a batch: of a, whose rows are unknown until a run; those of b are no batch.
     npy "6, 4" '\x00\x00\x80\x3f' 24 >"$work/a6.npy"
     fails 2 "profile 0 at its min dims: input a has a batch of 1, expected a multiple of 2, the ranks of mesh axis dp" 0 build "$work/open.onnx" \
@@ -77,7 +77,7 @@ case_plans() { # networks built once, into plan files
     fails 2 "input a has a batch of 3, expected a multiple of 2, the ranks of mesh axis dp that share it" 2 run "$work/shared.plan" "${inputs[@]}"
     fails 2 "input a has a batch of 3, expected a multiple of 2, the ranks of mesh axis dp that share it" 2 run "$work/product.onnx" "${inputs[@]}" --mesh dp=2
     start 2 bench "$work/open.onnx" --mesh dp=2 --shapes a:1x4 --duration 0 --warm-up 0 --iterations 1
-    grep -q "mesh axis dp shares nothing, its ranks all compute the same: the first input" "$work/err" || complain "no warning: $(cat "$work/err")"
+    grep -q "mesh axis dp splits nothing, all its ranks compute the same: the first input" "$work/err" || complain "no warning: $(cat "$work/err")"
     # Plans without weights, and with other ones.
     cp "$corpus/hostile_stored_floats" "$work/stored.onnx"
     cp "$work/stored.onnx" "$work/other.onnx"
@@ -197,7 +197,7 @@ case_plans() { # networks built once, into plan files
     head -c 200 "$work/net.plan" >"$work/short.plan"
     fails 3 "short.plan: the plan file has 200 bytes, expected" 0 inspect "$work/short.plan"
     echo "plan" >"$work/text.plan"
-    fails 3 "text.plan is no plan file" 0 bench "$work/text.plan"
+    fails 3 "text.plan is not a plan file" 0 bench "$work/text.plan"
     fails 3 "cannot open $work/none.plan" 0 run "$work/none.plan"
     fails 2 "build takes a .onnx file" 0 build "$work/net.plan"
     fails 2 "expected a name that ends in .plan" 0 build "$work/product.onnx" -o "$work/net.engine"

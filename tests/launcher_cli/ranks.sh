@@ -42,7 +42,7 @@ case_ranks() { # one rank alone is wrong
     each run "$model" -p a --stop x -- run "$model" -p a --stop x --stop y
     each_fails 2 "rank 1: setting \"stop = y\""
     each run "$model" -p a --deadline 30 -- run "$model" -p a
-    each_fails 2 "rank 1 has other options than rank 0"
+    each_fails 2 "rank 1 has options that differ from rank 0"
     each run "$model" -f "$work/absent.txt" -- run "$model"
     each_fails 1 "cannot open $work/absent.txt"
     each bench "$model" --tokens 4 --repeat 1 -- run "$model" -p a
@@ -108,7 +108,7 @@ case_failing_ranks() { # a rank dies in the middle of the text
     wait $job
     code=$?
     [ $code = 6 ] || complain "rank 1 was stopped: exit code $code, expected 6: $(tail -9 "$work/err")"
-    grep '^trireme: ' "$work/err" | grep -q "rank 1 did not come within $deadline s" || complain "stopped rank: $(tail -9 "$work/err")"
+    grep '^trireme: ' "$work/err" | grep -q "rank 1 did not arrive within $deadline s" || complain "stopped rank: $(tail -9 "$work/err")"
 
     # without mpirun, as torchrun starts ranks: the survivor finds out by itself
     for victim in 1 0; do

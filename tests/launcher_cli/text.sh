@@ -141,16 +141,16 @@ case_streaming() {
         prints "$genesis" 0 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 10% --host-compute $share
     done
     prints "$genesis" 2 run "$model" -p "In the beginning" -n 60 --quiet --weight-budget 0 --host-compute 60%
-    refused 2 "processors cannot compute 50 % of what does not stay (host compute): the plan is batch invariant" \
+    refused 2 "CPU offload cannot take 50 % of the streamed weights (host compute): the plan is batch invariant" \
         run "$model" -p a --weight-budget 0 --host-compute 50% --batch-invariant
-    fails 2 "processors cannot compute 50 % of what does not stay" 0 bench "$model" --weight-budget 0 --host-compute 50% --batch-invariant
+    fails 2 "CPU offload cannot take 50 % of the streamed weights" 0 bench "$model" --weight-budget 0 --host-compute 50% --batch-invariant
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-compute auto --batch-invariant -v
-    [ "$code $(grep -c 'processors compute nothing (host compute auto): the plan is batch invariant' "$work/err")" = "0 1" ] ||
+    [ "$code $(grep -c 'no CPU offload (host compute auto): the plan is batch invariant' "$work/err")" = "0 1" ] ||
         complain "auto says not why it is off: $(cat "$work/err")"
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-compute auto --batch-invariant
     ! grep -q 'processors' "$work/err" || complain "auto says why it is off: $(cat "$work/err")"
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M --host-compute 50% -q
-    [ "$code $(grep -c '^trireme: warning: rank 0: processors compute nothing, 50 % of what does not stay was asked for: .* are read from their files' "$work/err")" = "0 1" ] ||
+    [ "$code $(grep -c '^trireme: warning: rank 0: no CPU offload, although 50 % of the streamed weights was asked for: every step reads .* from files' "$work/err")" = "0 1" ] ||
         complain "a share beside files: $(cat "$work/err")"
     shows "the CPU runs" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0 --host-compute 50%
     start 0 bench "$model" --tokens 4 --prompt-tokens 8 --repeat 1 --weight-budget 0% --host-compute 100 --json
@@ -160,7 +160,7 @@ case_streaming() {
     grep -qE 'of staging at [0-9.]+ GB/s: a step takes at least .* that fills a step \([0-9]+ tokens\) about [0-9.]+ ms; the KV cache' "$work/err" ||
         complain "no plan: $(cat "$work/err")"
     start 0 run "$model" -p a -n 2 --weight-budget 0 --host-memory 2M
-    grep -q 'warning: rank 0: host memory has room for 2.00 MiB of weights, [0-9.]* MiB are read from their files' "$work/err" || complain "files: $(cat "$work/err")"
+    grep -q 'warning: rank 0: host memory has room for 2.00 MiB of weights; every step reads the other [0-9.]* MiB from files' "$work/err" || complain "files: $(cat "$work/err")"
     shows "7.344 million, 14.01 MiB as stored" 0 inspect "$model" --memory-plan --context 100
     grep -qE '^rank 0: [0-9.]+ MiB: weights 28\.[0-9]+, staging 0.000, cache of 112 tokens [0-9.]+' "$work/out" || complain "a small plan: $(cat "$work/out")"
     shows "of staging at an assumed 5.0 GB/s: a step" 0 inspect "$model" --memory-plan --context 100 --weight-budget 0

@@ -96,7 +96,7 @@ static void check_mesh(const char *mesh, bool replicas)
         check(mesh, "0", "auto", TRM_WEIGHT_SHARING_AUTO, &expected, false);
         check(mesh, "0", "0%", TRM_WEIGHT_SHARING_ON, &expected, false);
         assert_fails(try_to_open(mesh, "0", "50%", TRM_WEIGHT_SHARING_ON, &generator), TRM_ERROR_INVALID_ARGUMENT,
-                     "processors cannot compute 50 % of what does not stay (host compute): replicas fetch weights");
+                     "CPU offload cannot take 50 % of the streamed weights (host compute): replicas stream weights");
         assert_fails(try_to_open(mesh, "0", differs, TRM_WEIGHT_SHARING_AUTO, &generator), TRM_ERROR_INVALID_ARGUMENT,
                      "sharing of weights");
     }

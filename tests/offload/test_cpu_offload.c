@@ -181,7 +181,7 @@ static void log_here(bool keeps)
     trm_log_set(keeps ? keep_log : NULL, NULL, keeps ? TRM_LOG_INFO : TRM_LOG_WARNING);
 }
 
-/* Where some weights are read from files in every step processors compute nothing, and that is told. */
+/* Where some weights are read from files in every step no CPU offload, and that is told. */
 static void files_are_left_to_the_link(void **state)
 {
     (void)state;
@@ -202,10 +202,10 @@ static void files_are_left_to_the_link(void **state)
         log_here(true);
         assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         log_here(false);
-        assert_non_null(strstr(logged, i == 0 ? "1 rank 0: processors compute nothing, 60 % of what does not stay was "
-                                                "asked for: "
-                                              : "2 rank 0: processors compute nothing (host compute auto): "));
-        assert_non_null(strstr(logged, "MiB are read from their files in every step\n"));
+        assert_non_null(strstr(logged, i == 0 ? "1 rank 0: no CPU offload, although 60 % of the streamed "
+                                                "weights was asked for: every step reads "
+                                              : "2 rank 0: no CPU offload (host compute auto): "));
+        assert_non_null(strstr(logged, " MiB from files\n"));
         check_alike(generator, &expected);
         trm_generator_get_limits(generator, &limits);
         assert_true(limits.streaming.files > 0 && limits.streaming.offloaded_layers == 0);
@@ -235,16 +235,16 @@ static void batch_invariance_comes_before_shares(void **state)
                                                 .host_compute = TRM_HOST_COMPUTE_PERCENT,
                                                 .host_percent = 12.5};
     assert_fails(trm_generator_create(test_model, test_world, &options, &generator), TRM_ERROR_INVALID_ARGUMENT,
-                 "processors cannot compute 12.5 % of what does not stay (host compute): the plan is batch invariant");
+                 "CPU offload cannot take 12.5 % of the streamed weights (host compute): the plan is batch invariant");
     options.weight_budget.host_compute = TRM_HOST_COMPUTE_AUTO;
     for (int32_t i = 0; i < 2; i++) {
         log_here(true);
         assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
         log_here(false);
-        const char *told = strstr(logged, "processors compute nothing");
+        const char *told = strstr(logged, "no CPU offload");
         assert_int_equal(told != NULL, i == 0);
-        assert_true(i == 1 || strstr(logged, "2 rank 0: processors compute nothing (host compute auto): the plan is"));
-        assert_true(i == 1 || strstr(told + 1, "processors compute nothing") == NULL);
+        assert_true(i == 1 || strstr(logged, "2 rank 0: no CPU offload (host compute auto): the plan is"));
+        assert_true(i == 1 || strstr(told + 1, "no CPU offload") == NULL);
         trm_generator_get_limits(generator, &limits);
         assert_int_equal(limits.streaming.offloaded_layers, 0);
         trm_generator_destroy(generator);
@@ -478,8 +478,7 @@ static void networks_and_contexts(void **state)
         log_here(true);
         assert_ok(trm_engine_create(plan, test_world, NULL, NULL, &engine));
         log_here(false);
-        const char *told =
-            strstr(logged, "83 % of what does not stay, 100 % was asked for: the other layers they cannot");
+        const char *told = strstr(logged, "83 % of the streamed weights, although 100 % was asked for: it cannot");
         assert_int_equal(share == 1, told != NULL);
         for (int32_t i = 0; i < CONTEXTS; i++) {
             assert_ok(trm_context_create(engine, &contexts[i]));
@@ -529,9 +528,8 @@ static void too_small_a_share_is_told(void **state)
     log_here(true);
     assert_ok(trm_engine_create(plan_products(&budget), test_world, NULL, NULL, &engine));
     log_here(false);
-    assert_non_null(strstr(logged,
-                           "1 rank 0: processors compute nothing, 0.5 % of what does not stay was asked for: each "
-                           "of its layers reads more\n"));
+    assert_non_null(strstr(logged, "1 rank 0: no CPU offload, although 0.5 % of the streamed weights was asked for: "
+                                   "every layer reads more\n"));
     trm_engine_destroy(engine);
 }
 

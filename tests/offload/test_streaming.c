@@ -56,7 +56,7 @@ static void budgets_change(void **state)
     }
     trm_generator_destroy(generator);
     generator = open_generator("off");
-    assert_fails(trm_generator_set_weight_budget(generator, 0), TRM_ERROR_INVALID_ARGUMENT, "had none");
+    assert_fails(trm_generator_set_weight_budget(generator, 0), TRM_ERROR_INVALID_ARGUMENT, "had no weight budget");
     trm_generator_destroy(generator);
 }
 

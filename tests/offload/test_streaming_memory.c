@@ -21,7 +21,7 @@ static void keep_log(void *user, trm_log_level level, const char *message)
     snprintf(logged, sizeof(logged), "%s", message);
 }
 
-/* Copies then go from ordinary memory, and no kernel reads a table where it lies. */
+/* Copies then go from pageable memory, and no kernel reads a table where it lies. */
 static void a_system_that_does_not_pin(void **state)
 {
     (void)state;
@@ -36,7 +36,7 @@ static void a_system_that_does_not_pin(void **state)
     trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
     generator = open_generator("0");
     trm_log_set(NULL, NULL, TRM_LOG_WARNING);
-    assert_non_null(strstr(logged, "refused by the test: weights are streamed from ordinary memory, which is several "
+    assert_non_null(strstr(logged, "refused by the test: weights stream from pageable memory, which is several "
                                    "times slower and is not captured"));
     restore_ops();
     tokens found = generate(generator);
@@ -97,7 +97,7 @@ static void memory_that_is_nearly_full(void **state)
         const size_t host = limits.streaming.host, files = limits.streaming.files;
         assert_true(host + limits.streaming.file_buffers <= rooms[i] || host == 0);
         assert_true(i == 1 ? host == 0 && files == all : host == all && files == 0);
-        assert_true(i != 1 || strstr(logged, " MiB are read from their files in every step, at the speed of the disk"));
+        assert_true(i != 1 || strstr(logged, " MiB from files, at the speed of the disk"));
         tokens found = generate(generator);
         assert_memory_equal(&found, &expected, sizeof(found));
         trm_generator_destroy(generator);
@@ -228,7 +228,7 @@ static void a_machine_that_is_full(void **state)
         status = trm_generator_create(test_model, test_world, &options, &generator);
         restore_ops();
         trm_log_set(NULL, NULL, TRM_LOG_WARNING);
-        assert_non_null(strstr(logged, "refused by the test: weights that are read from files are copied from ordinary "
+        assert_non_null(strstr(logged, "refused by the test: weights from files are copied from pageable "
                                        "memory, which is several times slower"));
         assert_int_equal(status, i == 0 ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK);
         assert_true(i == 1 || strstr(trm_last_error(), "the machine is full") != NULL);
@@ -239,7 +239,7 @@ static void a_machine_that_is_full(void **state)
     trm_generator_get_limits(generator, &limits);
     assert_true(limits.streaming.files > 0);
     trm_generator_destroy(generator);
-    available = TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES - 1; /* ordinary memory would be taken from others */
+    available = TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES - 1; /* pageable memory would be taken from others */
     logged[0] = '\0';
     trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
     trm_device_ops *ops = change_ops();
@@ -251,7 +251,7 @@ static void a_machine_that_is_full(void **state)
     available = 0;
     assert_int_equal(status, TRM_ERROR_OUT_OF_MEMORY);
     assert_non_null(strstr(trm_last_error(), "cannot pin 8388608 bytes of host memory: refused by the test"));
-    assert_null(strstr(logged, "ordinary memory"));
+    assert_null(strstr(logged, "pageable memory"));
 }
 
 /* A budget that could not be reached leaves weights on the host, where kernels read tables: pinned, too. */

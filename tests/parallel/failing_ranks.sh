@@ -34,7 +34,7 @@ expect well 3 0 "rank 0 done" "rank 1 done" "rank 2 done"
 oom="rank 1 failed: out of memory: cannot load shard 7"
 export OMPI_MCA_odls_base_sigkill_timeout=5 # these ranks do not mind being told to end before they have said why
 expect fails 3 5 "[0] log: $oom" "[1] log: $oom" "[2] log: $oom" "[0] error: all_reduce of 1 f32 between 3 ranks: $oom"
-expect absent 3 6 "rank 1 did not come within 6 s" "[0] log: rank" "[2] log: rank"
+expect absent 3 6 "rank 1 did not arrive within 6 s" "[0] log: rank" "[2] log: rank"
 unset OMPI_MCA_odls_base_sigkill_timeout
 for ((i = 0; i < 5; i++)); do # at the same time: each rank tells of one failure, once
     expect both-fail 3 5 "failed: out of memory: cannot load shard"
@@ -43,8 +43,8 @@ for ((i = 0; i < 5; i++)); do # at the same time: each rank tells of one failure
 done
 expect killed 3 137
 expect exits 3 3
-expect stopped 2 6 "rank 1 did not come within 6 s"
-expect options-differ 3 2 "error: rank 1 has other options than rank 0: version"
+expect stopped 2 6 "rank 1 did not arrive within 6 s"
+expect options-differ 3 2 "error: rank 1 has options that differ from rank 0: version"
 RANK=0 WORLD_SIZE=3 expect contradiction 3 2 "OMPI_COMM_WORLD_RANK and RANK contradict each other"
 
 # The same without MPI: the ranks are started here, as torchrun would.
@@ -81,7 +81,7 @@ expect_torchrun() {
 expect_torchrun well "0 0 0" "rank 0 done" "rank 1 done" "rank 2 done"
 expect_torchrun fails "5 5 5" "[0] log: $oom" "[1] log: $oom" "[2] log: $oom"
 expect_torchrun killed "6 - 6" "rank 1 closed its connection"
-expect_torchrun absent "6 - 6" "rank 1 did not come within 6 s"
+expect_torchrun absent "6 - 6" "rank 1 did not arrive within 6 s"
 
 if nvidia-smi -L >/dev/null 2>&1; then
     expect one-gpu 2 2 "ranks 0 and 1 both use GPU"

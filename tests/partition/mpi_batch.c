@@ -320,8 +320,8 @@ static void shares_beside_stages(void **state)
         run_batch(&b, 12, 1);
         close_network(&b);
         open_network(&b, make_chain(-1), make_mesh(1, 2));
-        assert_true((strstr(b.plan->partition.note, "over pipeline stages (pp) only a batch of known size") != NULL) ==
-                    (n > 2));
+        assert_true((strstr(b.plan->partition.note, "with pipeline stages (pp) the batch needs a known size") !=
+                     NULL) == (n > 2));
         run_batch(&b, 2 * n, 1);
         close_network(&b);
     }

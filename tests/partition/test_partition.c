@@ -305,7 +305,7 @@ static void says_why_no_batch_is_shared(void **unused)
     network = make_images(1, &image);
     local = partition(network, mesh, 1, &report);
     assert_string_equal(report.note,
-                        "mesh axis dp shares nothing: the first input has no batch, a first dimension other than 1");
+                        "mesh axis dp splits nothing: the first input has no batch, a first dimension other than 1");
     assert_false(report.shares_batch);
     trm_network_destroy(local);
     trm_network_destroy(network);
@@ -314,8 +314,8 @@ static void says_why_no_batch_is_shared(void **unused)
     net_output(network,
                net_layer(network, "y", sorts, net_input(network, "x", TRM_F32, DIMS(-1, 4)), NULL, NULL, NULL));
     local = partition(network, mesh, 0, &report);
-    assert_string_equal(
-        report.note, "mesh axis dp shares nothing: no layer that can be told to keep the entries of the batch apart");
+    assert_string_equal(report.note,
+                        "mesh axis dp splits nothing: no layer is known to keep the entries of the batch apart");
     assert_int_equal(trm_network_input(local, 0)->batch_ranks, 0);
     trm_network_destroy(local);
     trm_network_destroy(network);
@@ -679,7 +679,7 @@ static void refuses_meshes(void **unused)
     trm_mesh cp = {{1, 1, 2, 1, 1}}, both = {{2, 1, 2, 1, 1}}, none = {{0, 1, 1, 1, 1}}, two = tp(2);
     assert_fails(trm_partition(network, &cp, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "axis cp");
     assert_fails(trm_partition(network, &both, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
-                 "axis cp and axis tp");
+                 "axes cp and tp together");
     assert_fails(trm_partition(network, &none, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "size 0");
     assert_fails(trm_partition(network, &two, 2, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "rank 2");
     trm_network_destroy(network);

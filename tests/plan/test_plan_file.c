@@ -440,8 +440,8 @@ static void cut_off_files_are_refused(void **state)
     s.bytes[s.size] = 0;
     assert_fails(read_bytes(&s, s.bytes, s.size + 1, false, &plan), TRM_ERROR_INVALID_MODEL, "too long");
     assert_fails(read_bytes(&s, s.bytes, s.size - 1, false, &plan), TRM_ERROR_INVALID_MODEL, "cut off");
-    test_write_file(s.path, "no plan", 7);
-    assert_fails(trm_plan_load(s.path, 0, &plan), TRM_ERROR_INVALID_MODEL, "no plan file");
+    test_write_file(s.path, "not a plan", 7);
+    assert_fails(trm_plan_load(s.path, 0, &plan), TRM_ERROR_INVALID_MODEL, "not a plan file");
     end_small(&s);
 }
 
@@ -551,7 +551,7 @@ static void weight_files_that_changed_are_refused(void **state)
     float values[14] = {0};
     make_small(&s, false);
     test_write_file(s.weights, values, sizeof(values));
-    assert_fails(trm_plan_load(s.path, 0, &plan), TRM_ERROR_INVALID_MODEL, "not what it was");
+    assert_fails(trm_plan_load(s.path, 0, &plan), TRM_ERROR_INVALID_MODEL, "has changed since");
     test_write_file(s.weights, values, sizeof(values) - 4);
     assert_fails(trm_plan_load(s.path, 0, &plan), TRM_ERROR_INVALID_MODEL, "it had 56");
     assert_int_equal(unlink(s.weights), 0);
@@ -696,7 +696,7 @@ static void tactics_of_no_library_are_refused(void **state)
                 assert_int_equal(plan->tactics[0].timed[at].nanoseconds, timed[at].nanoseconds);
                 trm_plan_destroy(plan);
             } else {
-                assert_fails(read_bytes(&s, s.bytes, s.size, true, &plan), TRM_ERROR_INVALID_MODEL, "none can be");
+                assert_fails(read_bytes(&s, s.bytes, s.size, true, &plan), TRM_ERROR_INVALID_MODEL, "invalid tactic");
             }
             end_small(&s);
         }
@@ -729,7 +729,7 @@ static void tactics_with_too_many_others_are_refused(void **state)
             assert_true(strcmp(plan->tactics[0].problem, "pp") == 0 && plan->tactics[0].timed[n].nanoseconds == 1);
             trm_plan_destroy(plan);
         } else {
-            assert_fails(read_bytes(&s, s.bytes, s.size, true, &plan), TRM_ERROR_INVALID_MODEL, "none can be");
+            assert_fails(read_bytes(&s, s.bytes, s.size, true, &plan), TRM_ERROR_INVALID_MODEL, "invalid tactic");
         }
         end_small(&s);
     }

@@ -427,7 +427,7 @@ static void loops_are_captured_as_they_ran(void **state)
     }
     n = 5;
     assert_ok(trm_context_set_input(context, "n", (trm_dims){0}, &n));
-    assert_refused(context, trm_context_start, TRM_ERROR_INVALID_ARGUMENT, "only after one of the same dims");
+    assert_refused(context, trm_context_start, TRM_ERROR_INVALID_ARGUMENT, "no run had the same dims");
     assert_ok(trm_context_run(context));
     assert_cuda(cudaGraphExecDestroy(exec));
     exec = capture(context, cudaStreamCaptureModeGlobal);
@@ -452,7 +452,7 @@ static void what_was_not_run_is_refused(void **state)
     (void)state;
     trm_engine *engine = open_products(NULL);
     trm_context *context = open_context(engine);
-    const char *first = "only after one of the same dims";
+    const char *first = "no run had the same dims";
     void *memory;
     set_rows(context, 3, 0);
     assert_refused(context, trm_context_start, TRM_ERROR_INVALID_ARGUMENT, first);
@@ -514,7 +514,7 @@ static void what_data_decides_is_refused(void **state)
     assert_ok(trm_context_set_input(context, "x", (trm_dims){1, {COUNT}}, x));
     for (int i = 0; i < 2; i++) {
         assert_ok(trm_context_run(context));
-        assert_refused(context, trm_context_start, TRM_ERROR_UNSUPPORTED, "depend on data cannot be captured");
+        assert_refused(context, trm_context_start, TRM_ERROR_UNSUPPORTED, "depends on what a run computes");
         assert_ok(trm_context_output(context, "y", &dims, &data));
         assert_true(dims.d[1] <= COUNT - 1);
     }
@@ -530,7 +530,7 @@ static void weights_read_in_every_run_are_refused(void **state)
     trm_engine *engine = open_products(&budget);
     trm_context *context = open_context(engine);
     (void)run_rows(context, 2, 0);
-    assert_refused(context, trm_context_start, TRM_ERROR_UNSUPPORTED, "read from files");
+    assert_refused(context, trm_context_start, TRM_ERROR_UNSUPPORTED, "reads weights from files");
     (void)run_rows(context, 2, 0);
     trm_context_destroy(context);
     trm_engine_destroy(engine);

@@ -174,7 +174,7 @@ static void refittable_plans_take_any_weights(void **state)
     run_plan(plan, y);
     assert_same(y, f.y_one);
     assert_fails(trm_plan_load(f.plan, 0, &plan), TRM_ERROR_INVALID_MODEL,
-                 "net.plan was saved without its 7 weights: give them (");
+                 "net.plan was saved without its 7 weights: supply them (");
     trm_plan_info info;
     assert_ok(trm_plan_refit(f.plan, 0, f.two, &plan));
     trm_plan_get_info(plan, &info);
@@ -213,7 +213,7 @@ static void other_plans_take_the_same_weights(void **state)
     plan = test_build_onnx(f.one, false, 1, 0);
     save(plan, TRM_PLAN_WEIGHTS_EMBEDDED, f.plan);
     assert_fails(trm_plan_refit(f.plan, 0, f.one, &(trm_plan *){NULL}), TRM_ERROR_INVALID_ARGUMENT,
-                 "has none of the weights that plan net.plan has outside of itself");
+                 "has none of the weights that plan net.plan lacks");
     for (int k = 0; k < 2; k++) {
         save(plan, k == 0 ? TRM_PLAN_WEIGHTS_STRIPPED : TRM_PLAN_WEIGHTS_REFERENCED, f.plan);
         trm_plan *other;

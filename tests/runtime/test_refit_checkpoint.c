@@ -134,11 +134,11 @@ static void other_zero_points_are_refused(void **state)
     assert_ok(trm_plan_refit(path, 0, same, &plan)); /* and what came out is as careful */
     assert_ok(trm_plan_save((const trm_plan *const *)&plan, 1, TRM_PLAN_WEIGHTS_REFERENCED, again));
     trm_plan_destroy(plan);
-    assert_fails(trm_plan_refit(again, 0, zeros, &plan), TRM_ERROR_INVALID_ARGUMENT, "decided what the network is");
+    assert_fails(trm_plan_refit(again, 0, zeros, &plan), TRM_ERROR_INVALID_ARGUMENT, "decided the network");
     assert_ok(trm_plan_load(again, 0, &plan));
     trm_plan_destroy(plan);
     write_words(same, ".qzeros", 0x77777776, 1, true);
-    assert_fails(trm_plan_load(again, 0, &plan), TRM_ERROR_INVALID_MODEL, "is not what it was");
+    assert_fails(trm_plan_load(again, 0, &plan), TRM_ERROR_INVALID_MODEL, "has changed since");
 }
 
 static void embedded_weights_are_their_own(void **state)

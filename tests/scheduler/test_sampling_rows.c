@@ -117,7 +117,7 @@ static void requests_shape_their_tokens(void **state)
     r.id = 8;
     end = run_one(s, &r, tokens, error);
     assert_int_equal(end.finish, TRM_FINISH_ERROR);
-    assert_non_null(strstr(error, "leaves no token"));
+    assert_non_null(strstr(error, "allows no token"));
     /* no end before min_tokens */
     r = request_of(1, 12, 16);
     r.stop_tokens = greedy;
@@ -322,14 +322,14 @@ static void embeddings_are_hidden_states(void **state)
     /* what is not there is refused */
     r = request_of(6, 5, 3);
     r.embedding = TRM_EMBEDDING_LAST;
-    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "also for tokens");
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "max_tokens is not");
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);
     trm_model_close(model);
     g = make(64, 2, 64, 0);
     s = schedule(g, true, 0);
     r.max_tokens = TRM_NO_TOKENS;
-    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "not made for embeddings");
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "created without embeddings");
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);
 }

@@ -124,7 +124,7 @@ static void what_can_never_run_is_refused(void **state)
     for (uint64_t id = 1; id <= 3; id++) {
         r = request_of(id, 5, 2);
         assert_ok(trm_scheduler_submit(s, &r));
-        assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "live already");
+        assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "already running");
     }
     r = request_of(4, 5, 2);
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_BUSY, "3 requests wait");

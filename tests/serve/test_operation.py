@@ -400,7 +400,7 @@ class Refusals(unittest.TestCase):
         self.fails(2, "found only one of them", "--tls-key", "/dev/null")
         self.fails(2, "cannot serve HTTPS with certificate", "--tls-key", "/dev/null", "--tls-certificate", "/dev/null")
         self.fails(1, "/no/such/file", "--api-keys", "/no/such/file")
-        self.fails(2, "a context of 1000000000 tokens was asked for, the model has", "--context", "1000000000")
+        self.fails(2, "max_context is 1000000000 tokens, the model has", "--context", "1000000000")
         self.fails(2, f"has {RANKS + 1} ranks, but the world has {RANKS}", "--mesh", f"tp={RANKS + 1}")
         for origin in "pages.example", "https://", "https://pages.example/", "https://*.example", "":
             self.fails(2, f'cors-origin is "{origin}", expected SCHEME', "--cors-origin", origin)

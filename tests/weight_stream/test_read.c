@@ -369,7 +369,7 @@ static void windows_of_a_file_that_was_cut_off(void **state)
     assert_ok(trm_weight_file_read_direct(file, 5001, LEFT - 5001, window, &at));
     assert_memory_equal(at, data + 5001, LEFT - 5001);
     assert_fails(trm_weight_file_read_direct(file, 5001, LEFT - 5000, window, &at), TRM_ERROR_IO,
-                 "ends at byte 200001, it had 300000 bytes when it was opened");
+                 "ends at byte 200001, expected 300000 bytes as when it was opened");
     assert_fails(trm_weight_file_read_direct(file, LEFT + 5000, 7, window, &at), TRM_ERROR_IO, "when it was opened");
     trm_weight_file_release(file);
     free(data);

@@ -182,15 +182,15 @@ static void truncated_files(void **state)
 static void headers_that_are_no_headers(void **state)
 {
     (void)state;
-    refuse("", "line 1 column 1: the text ends, expected a value");
-    refuse("[]", "the header is no JSON object");
-    refuse("{\"a\":", "line 1 column 6: the text ends");
+    refuse("", "line 1 column 1: unexpected end of text, expected a value");
+    refuse("[]", "the header is not a JSON object");
+    refuse("{\"a\":", "line 1 column 6: unexpected end of text");
     refuse("{\"\xff\":1}", "line 1 column 3: invalid UTF-8");
     refuse("{} x", "found 'x', expected the end of the text");
     refuse("{\"a\":[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
            "nested more than 64 levels deep");
     refuse("{" TENSOR("a", "F32", "[2]", "0", "8") "," TENSOR("a", "F32", "[2]", "8", "16") "}", "duplicate key \"a\"");
-    refuse("{\"a\":1}", "tensor a is no object");
+    refuse("{\"a\":1}", "tensor a is not an object");
     refuse("{\"a\\nb\":1}", "the name of a tensor has control characters");
 }
 
@@ -198,12 +198,12 @@ static void wrong_types_and_shapes(void **state)
 {
     (void)state;
     refuse("{\"a\":{\"shape\":[4],\"data_offsets\":[0,16]}}", "tensor a has no dtype");
-    refuse("{" TENSOR("a", "F31", "[4]", "0", "16") "}", "tensor a has dtype F31, which is none of the format");
-    refuse("{" TENSOR("a", "f32", "[4]", "0", "16") "}", "tensor a has dtype f32, which is none of the format");
+    refuse("{" TENSOR("a", "F31", "[4]", "0", "16") "}", "tensor a has unknown dtype F31");
+    refuse("{" TENSOR("a", "f32", "[4]", "0", "16") "}", "tensor a has unknown dtype f32");
     refuse("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,16]}}", "tensor a has no shape");
-    refuse("{" TENSOR("a", "F32", "[-4]", "0", "16") "}", "dimension 0 of tensor a is no whole number");
-    refuse("{" TENSOR("a", "F32", "[1,2.5]", "0", "16") "}", "dimension 1 of tensor a is no whole number");
-    refuse("{" TENSOR("a", "F32", "[null]", "0", "16") "}", "dimension 0 of tensor a is no whole number");
+    refuse("{" TENSOR("a", "F32", "[-4]", "0", "16") "}", "dimension 0 of tensor a is not a whole number");
+    refuse("{" TENSOR("a", "F32", "[1,2.5]", "0", "16") "}", "dimension 1 of tensor a is not a whole number");
+    refuse("{" TENSOR("a", "F32", "[null]", "0", "16") "}", "dimension 0 of tensor a is not a whole number");
     refuse("{" TENSOR("a", "F32", "[18446744073709551616]", "0", "16") "}", "dimension 0 of tensor a");
     refuse("{" TENSOR("a", "F32", "[4294967296,4294967296]", "0", "16") "}", "the shape of tensor a overflows");
     refuse("{" TENSOR("a", "F32", "[4611686018427387904]", "0", "16") "}", "dimension 0 of tensor a");
@@ -328,11 +328,11 @@ static void wrong_indices(void **state)
 {
     (void)state;
     const trm_status invalid = TRM_ERROR_INVALID_MODEL;
-    refuse_index("{", invalid, "index.json: line 1 column 2: the text ends");
+    refuse_index("{", invalid, "index.json: line 1 column 2: unexpected end of text");
     refuse_index("{}", invalid, "index.json: no weight_map of tensor names to files");
     refuse_index("{\"weight_map\":[]}", invalid, "no weight_map");
     refuse_index("{\"weight_map\":{}}", invalid, "no weight_map");
-    refuse_index("{\"weight_map\":{\"a\":1}}", invalid, "tensor a is in no file with a plain name");
+    refuse_index("{\"weight_map\":{\"a\":1}}", invalid, "tensor a is in a file without a plain name");
     refuse_index("{\"weight_map\":{\"a\":\"\"}}", invalid, "tensor a is in \"\", expected a file of the folder");
     refuse_index("{\"weight_map\":{\"a\":\"/etc/passwd\"}}", invalid,
                  "tensor a is in \"/etc/passwd\", expected a file of the folder");
@@ -340,7 +340,7 @@ static void wrong_indices(void **state)
     refuse_index("{\"weight_map\":{\"a\":\"x/../../one.safetensors\"}}", invalid, "expected a file of the folder");
     refuse_index("{\"weight_map\":{\"a\":\"..\"}}", invalid, "expected a file of the folder");
     refuse_index("{\"weight_map\":{\"a\":\"x/..\"}}", invalid, "expected a file of the folder");
-    refuse_index("{\"weight_map\":{\"a\":\"a\\nb\"}}", invalid, "tensor a is in no file with a plain name");
+    refuse_index("{\"weight_map\":{\"a\":\"a\\nb\"}}", invalid, "tensor a is in a file without a plain name");
     refuse_index("{\"weight_map\":{\"a\\nb\":\"one.safetensors\"}}", invalid, "control characters");
     refuse_index("{\"weight_map\":{\"a\":\"three.safetensors\"}}", TRM_ERROR_IO,
                  "index.json names a file for tensor a: cannot open");

@@ -21,7 +21,7 @@ static trm_status fail_budget(const char *text)
 TRM_CALL(NULL, trm_weight_budget_parse, (const char *text, trm_weight_budget *budget), (text, budget))
 {
     if (text == NULL || budget == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read a weight budget: text or budget is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot parse a weight budget: text or budget is NULL");
     }
     trm_weight_budget read = {0};
     if (strcmp(text, "auto") == 0) {
@@ -58,7 +58,7 @@ TRM_CALL(NULL, trm_weight_compression_parse, (const char *text, trm_weight_compr
 {
     static const char *const names[] = {"auto", "off", "lossless"};
     if (text == NULL || compression == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read a weight compression: text or compression is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot parse a weight compression: text or compression is NULL");
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(text, names[i]) == 0) {
@@ -73,7 +73,7 @@ TRM_CALL(NULL, trm_weight_sharing_parse, (const char *text, trm_weight_sharing *
 {
     static const char *const names[] = {"auto", "off", "on"};
     if (text == NULL || sharing == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read whether weights are shared: text or result is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot parse weight sharing: text or result is NULL");
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (strcmp(text, names[i]) == 0) {
@@ -87,7 +87,7 @@ TRM_CALL(NULL, trm_weight_sharing_parse, (const char *text, trm_weight_sharing *
 TRM_CALL(NULL, trm_host_compute_parse, (const char *text, trm_weight_budget *budget), (text, budget))
 {
     if (text == NULL || budget == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot read what processors compute: text or budget is NULL");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot parse host compute: text or budget is NULL");
     }
     char *end = NULL;
     const double percent =
@@ -113,23 +113,23 @@ bool trm_wants_share(const trm_weight_budget *budget)
 trm_status trm_weight_budget_check(const trm_weight_budget *budget)
 {
     if (budget->kind < TRM_WEIGHT_BUDGET_OFF || budget->kind > TRM_WEIGHT_BUDGET_BYTES) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is of kind %d", (int)budget->kind);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget has kind %d", (int)budget->kind);
     }
     if ((unsigned)budget->compression > TRM_WEIGHT_COMPRESSION_LOSSLESS) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression is of kind %d", (int)budget->compression);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight compression has kind %d", (int)budget->compression);
     }
     if ((unsigned)budget->sharing > TRM_WEIGHT_SHARING_ON) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing is of kind %d", (int)budget->sharing);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight sharing has kind %d", (int)budget->sharing);
     }
     if ((unsigned)budget->host_compute > TRM_HOST_COMPUTE_PERCENT) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute is of kind %d", (int)budget->host_compute);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute has kind %d", (int)budget->host_compute);
     }
     if (budget->host_compute == TRM_HOST_COMPUTE_PERCENT &&
         !(budget->host_percent >= 0 && budget->host_percent <= 100)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute is %g per cent, expected 0 to 100", budget->host_percent);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "host compute is %g%%, expected 0 to 100", budget->host_percent);
     }
     if (budget->kind == TRM_WEIGHT_BUDGET_PERCENT && !(budget->percent >= 0 && budget->percent <= 100)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is %g per cent, expected 0 to 100", budget->percent);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight budget is %g%%, expected 0 to 100", budget->percent);
     }
     return TRM_OK;
 }

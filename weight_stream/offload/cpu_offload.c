@@ -178,7 +178,7 @@ static trm_status fill(const trm_offload_site *site, trm_cpu_offload *made)
     }
     made->calls = calloc((size_t)made->n * TRM_HOST_COMPUTE_ROWS, sizeof(*made->calls));
     if (made->calls == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d layers that processors run", made->n);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d layers of CPU offload", made->n);
     }
     TRM_TRY(describe_calls(site, made));
     TRM_TRY(trm_device_alloc_host(site->world->device, made->shadow_bytes + made->workspace_bytes, &memory));
@@ -196,14 +196,14 @@ trm_status trm_cpu_offload_create(const trm_offload_site *site, trm_cpu_offload 
     size_t n = (size_t)site->plan->network->n_layers;
     trm_cpu_offload *offload = calloc(1, sizeof(*offload));
     if (offload == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the layers that processors run");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the layers of CPU offload");
     }
     offload->n_layers = (int32_t)n;
     offload->of = calloc(n + 1, sizeof(*offload->of));
     offload->layers = calloc(n + 1, sizeof(*offload->layers));
     atomic_init(&offload->status, TRM_OK);
     trm_status status = offload->of == NULL || offload->layers == NULL
-                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the numbers of %zu layers", n)
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the indices of %zu layers", n)
                             : fill(site, offload);
     if (status != TRM_OK) {
         trm_cpu_offload_destroy(offload, site->world->device);
@@ -297,9 +297,9 @@ trm_status trm_cpu_offload_prepare(trm_cpu_offload *offload, int32_t layer, cons
             out->copies[out->n++] = (trm_small_copy){call->outputs[k].data, from->data, view_bytes(from)};
         }
     }
-    TRM_TRY(trm_program_append(program, "copy to processors", run_copies, in));
+    TRM_TRY(trm_program_append(program, "copy to the CPU", run_copies, in));
     TRM_TRY(trm_program_append(program, h->kernel->name, run_task, h));
-    return trm_program_append(program, "copy from processors", run_copies, out);
+    return trm_program_append(program, "copy from the CPU", run_copies, out);
 }
 
 trm_status trm_cpu_offload_status(trm_cpu_offload *offload)

@@ -305,7 +305,7 @@ static trm_status measure_all(measure *m, trm_cpu_offload_rates *rates)
         TRM_TRY(measure_layer(m, layers[i], rates->handover, &rates->kinds[i].host, &link));
         rates->link = i == 0 || link < rates->link ? link : rates->link;
         TRM_DEBUG(
-            "rank %d: %d threads run %s at %.1f GB/s beside a link of %.1f GB/s, a layer is handed over in %.1f us",
+            "rank %d: %d threads run %s at %.1f GB/s beside a link of %.1f GB/s, handing over a layer takes %.1f us",
             m->plan->rank, (int)trm_pool_threads(m->pool), layers[i]->name, rates->kinds[i].host / 1e9, link / 1e9,
             rates->handover * 1e6);
     }

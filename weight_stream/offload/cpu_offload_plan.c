@@ -140,27 +140,26 @@ void trm_cpu_offload_report(const trm_plan *plan)
     const hostable sum = count_hostable(s);
     const double share = trm_wants_share(&s->asked) ? s->asked.host_percent / 100 : 0;
     const size_t read = s->hosts ? s->small.hosted_bytes : 0;
-    char cause[128] = "a step would not take clearly less time";
+    char cause[128] = "steps would not become clearly faster";
     if (sum.files > 0) {
-        snprintf(cause, sizeof(cause), "%s are read from their files in every step",
-                 trm_size_text((double)sum.files).text);
+        snprintf(cause, sizeof(cause), "every step reads %s from files", trm_size_text((double)sum.files).text);
     } else if (sum.runs == 0) {
-        snprintf(cause, sizeof(cause), "they can run none of its layers");
+        snprintf(cause, sizeof(cause), "the CPU can run none of the layers");
     } else if (share > 0 && read == 0) {
-        snprintf(cause, sizeof(cause), "each of its layers reads more");
+        snprintf(cause, sizeof(cause), "every layer reads more");
     }
     if (sum.all == 0) {
         return;
     }
     if (share > 0 && read == 0) {
-        TRM_WARN("rank %d: processors compute nothing, %g %% of what does not stay was asked for: %s", plan->rank,
+        TRM_WARN("rank %d: no CPU offload, although %g %% of the streamed weights was asked for: %s", plan->rank,
                  s->asked.host_percent, cause);
     } else if (share * (double)sum.all > (double)sum.runs * (1 + 1e-9)) {
         TRM_WARN(
-            "rank %d: processors read %s, %.0f %% of what does not stay, %g %% was asked for: the other layers they "
-            "cannot run",
+            "rank %d: CPU offload reads %s, %.0f %% of the streamed weights, although %g %% was asked for: it cannot "
+            "run the other layers",
             plan->rank, trm_size_text((double)read).text, (double)read / (double)sum.all * 100, s->asked.host_percent);
     } else if (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO && s->n_sharers == 1 && read == 0) {
-        TRM_INFO("rank %d: processors compute nothing (host compute auto): %s", plan->rank, cause);
+        TRM_INFO("rank %d: no CPU offload (host compute auto): %s", plan->rank, cause);
     }
 }

@@ -85,7 +85,7 @@ trm_status trm_streaming_check_alike(const trm_plan *plan, trm_world *world)
     for (int32_t r = 0; r < s->n_sharers; r++) {
         if (all[r] != mine) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "rank %d keeps other weights on the device than rank %d, with which it shares the others: give "
+                     "rank %d keeps other weights on the device than rank %d, with which it shares weights: give "
                      "both the same weight budget",
                      plan->rank, (int)group->world_ranks[r]);
         }

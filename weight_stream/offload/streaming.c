@@ -147,15 +147,15 @@ static trm_status set_streaming(trm_plan *plan, trm_streaming_plan *streaming)
 
 static trm_status fail_regions(void)
 {
-    TRM_FAIL(TRM_ERROR_UNSUPPORTED, "processors cannot compute layers of a network with loops or branches");
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED, "CPU offload does not support networks with loops or branches");
 }
 
 /* Of a plan that is not refused. */
 static const char *hosts_nothing_because(const trm_plan *plan, const trm_streaming_plan *s)
 {
     return s->problem.sections != NULL ? "the network has loops or branches"
-           : plan->batch_invariant     ? "the plan is batch invariant, and rows decide which kernel computes"
-           : s->n_sharers > 1          ? "replicas fetch weights together (weight sharing)"
+           : plan->batch_invariant     ? "the plan is batch invariant, but CPU offload depends on the number of rows"
+           : s->n_sharers > 1          ? "replicas stream weights together (weight sharing)"
                                        : NULL;
 }
 
@@ -167,12 +167,12 @@ static trm_status check_hosting(const trm_plan *plan, const trm_streaming_plan *
         return TRM_OK;
     }
     if (trm_wants_share(budget)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "processors cannot compute %g %% of what does not stay (host compute): %s",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "CPU offload cannot take %g %% of the streamed weights (host compute): %s",
                  budget->host_percent, cause);
     }
     const bool tells = plan->rank == 0 || s->problem.sections != NULL; /* other causes are those of all ranks */
     if (budget->host_compute == TRM_HOST_COMPUTE_AUTO && tells) {
-        TRM_INFO("rank %d: processors compute nothing (host compute auto): %s", plan->rank, cause);
+        TRM_INFO("rank %d: no CPU offload (host compute auto): %s", plan->rank, cause);
     }
     return TRM_OK;
 }
@@ -198,7 +198,7 @@ TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_bud
     const bool has_regions = trm_network_has_regions(plan->network);
     trm_streaming_plan *made = calloc(1, sizeof(*made));
     if (made == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan of streamed weights");
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a streaming plan");
     }
     made->asked = *budget;
     made->is_refused = has_regions && trm_wants_share(budget);
@@ -267,12 +267,11 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
         s->problem.quick = false;
     }
     if (device_bytes(plan) > room) {
-        TRM_FAIL(
-            TRM_ERROR_OUT_OF_MEMORY,
-            "weights need at least %s of memory with everything streamed (%s that cannot be, %s of staging), there "
-            "is room for %s",
-            trm_size_text((double)device_bytes(plan)).text, trm_size_text((double)plan->weight_bytes).text,
-            trm_size_text((double)trm_streaming_staging(s)).text, trm_size_text((double)room).text);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY,
+                 "weights need at least %s of memory with everything streamed (%s cannot stream, %s are staging), but "
+                 "there is room for %s",
+                 trm_size_text((double)device_bytes(plan)).text, trm_size_text((double)plan->weight_bytes).text,
+                 trm_size_text((double)trm_streaming_staging(s)).text, trm_size_text((double)room).text);
     }
     return TRM_OK;
 }

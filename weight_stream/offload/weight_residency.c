@@ -75,7 +75,7 @@ static void pin_stored(trm_weight_residency *places, const trm_plan *plan, trm_d
         if (memory != NULL && !places->is_pinned[i] && places->pinned) {
             places->is_pinned[i] = trm_device_pin(device, memory, host_bytes(places, plan, i)) == TRM_OK;
             if (!places->is_pinned[i]) {
-                TRM_WARN("rank %d: %s: weights are streamed from ordinary memory, which is several times slower and is "
+                TRM_WARN("rank %d: %s: weights stream from pageable memory, which is several times slower and is "
                          "not captured",
                          plan->rank, trm_last_error());
             }
@@ -144,7 +144,7 @@ static void report_files(const trm_weight_residency *places, const trm_plan *pla
         files += places->stored[i].memory == NULL && places->resident[i] == NULL ? plan->streaming->part_bytes[i] : 0;
     }
     if (files > 0) {
-        TRM_WARN("rank %d: host memory has room for %s of weights, %s are read from their files in every step, at the "
+        TRM_WARN("rank %d: host memory has room for %s of weights; every step reads the other %s from files, at the "
                  "speed of the disk",
                  plan->rank, trm_size_text((double)places->host_limit).text, trm_size_text((double)files).text);
     }
@@ -165,7 +165,7 @@ trm_status trm_weight_residency_init(trm_weight_residency *places, const trm_pla
     if (places->resident == NULL || places->stored == NULL || places->is_pinned == NULL ||
         places->packed_took == NULL) {
         places->n = 0;
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %zu weights", n - 1);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the residency of %zu weights", n - 1);
     }
     places->host_room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
     limit_host(places, plan, false);
@@ -437,7 +437,7 @@ static trm_status adjust(trm_weight_residency *places, trm_plan *plan, const trm
 {
     bool *resident = calloc((size_t)places->n * 2 + 1, sizeof(*resident)); /* and what processors can read */
     if (resident == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the places of %d weights", places->n);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the residency of %d weights", places->n);
     }
     bool *readable = resident + places->n;
     trm_streaming_facts facts = {

@@ -116,7 +116,7 @@ trm_status trm_scheduler_join(trm_scheduler *s, trm_sequence *sequence)
     if (fresh) {
         level = calloc(1, sizeof(*level));
         if (level == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot keep request %llu", (unsigned long long)r->id);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate request %llu", (unsigned long long)r->id);
         }
         *level = (trm_level){.priority = r->priority, .next = *at};
         *at = level;
@@ -129,7 +129,7 @@ trm_status trm_scheduler_join(trm_scheduler *s, trm_sequence *sequence)
             if (fresh) {
                 drop_level(at);
             }
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot keep request %llu", (unsigned long long)r->id);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate request %llu", (unsigned long long)r->id);
         }
         *client = (trm_client){.id = r->client, .level = level, .next = level->clients};
         level->clients = client;

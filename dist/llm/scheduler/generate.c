@@ -126,7 +126,7 @@ TRM_CALL(trm_generator_recorder(g), trm_generate,
          (g, requests, n, fn, user, stats))
 {
     if (g == NULL || n < 0 || (requests == NULL && n > 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: generator or requests is NULL, or there are %d", n);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: generator or requests is NULL, or n is %d", n);
     }
     run r = {.requests = requests, .fn = fn, .user = user, .began = trm_scheduler_now()};
     const trm_scheduler_options options = {.size = sizeof(options),

@@ -82,7 +82,7 @@ static trm_status check_sampling(const trm_generator *g, const trm_serving_reque
         TRM_FAIL(
             TRM_ERROR_INVALID_ARGUMENT,
             "request %llu has temperature %g, top_k %d, top_p %g, min_p %g, typical_p %g; expected temperature >= 0, "
-            "top_k >= 0, and of the others 0 to 1",
+            "top_k >= 0, and the others from 0 to 1",
             id, (double)b->temperature, b->top_k, (double)b->top_p, (double)b->min_p, (double)s->typical_p);
     }
     if (!is_in(b->repetition_penalty, 0.0f, 1e6f) || !is_in(s->presence_penalty, -100.0f, 100.0f) ||
@@ -112,8 +112,8 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
     if (r->prompt == NULL || r->n_prompt < 1 || r->n_resumed < 0 || r->n_resumed >= r->n_prompt ||
         r->max_tokens < TRM_NO_TOKENS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "request %llu has %lld prompt tokens, %lld of them resumed, and asks for %lld; expected at least 1, "
-                 "fewer than those, and at least -1",
+                 "request %llu has %lld prompt tokens, %lld of them resumed, and max_tokens %lld; expected at least 1, "
+                 "fewer than n_prompt, and at least -1",
                  id, r->prompt == NULL ? 0 : (long long)r->n_prompt, (long long)r->n_resumed, (long long)r->max_tokens);
     }
     const bool grows = r->max_tokens != TRM_NO_TOKENS;
@@ -151,9 +151,10 @@ static trm_status check_tokens(const trm_generator *g, const trm_serving_request
 trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request)
 {
     if (request->embedding != TRM_EMBEDDING_NONE && (g->hidden == NULL || request->max_tokens != TRM_NO_TOKENS)) {
-        TRM_FAIL(
-            TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s", (unsigned long long)request->id,
-            g->hidden == NULL ? "the generator was not made for embeddings, or the model has none" : "also for tokens");
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu asks for an embedding, but %s",
+                 (unsigned long long)request->id,
+                 g->hidden == NULL ? "the generator was created without embeddings, or the model has none"
+                                   : "max_tokens is not TRM_NO_TOKENS");
     }
     TRM_TRY(check_tokens(g, request));
     return check_sampling(g, request);
@@ -213,8 +214,8 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     trm_sequence *made =
         malloc(sizeof(*made) + bias + stops + tokens + lookup + pooled); /* alignments fall in that order */
     if (made == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot keep request %llu of %lld tokens", (unsigned long long)request->id,
-                 (long long)most);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate request %llu of %lld tokens",
+                 (unsigned long long)request->id, (long long)most);
     }
     *made = (trm_sequence){.request = *request, .n_tokens = request->n_prompt, .n_most = most, .slot = -1, .guess = -1};
     trm_logit_bias *bias_copy = (trm_logit_bias *)(made + 1);
@@ -258,11 +259,12 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_submit, (trm_scheduler *s, con
     request = &own;
     TRM_TRY(trm_scheduler_check(s->g, request));
     if (trm_scheduler_find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is live already", (unsigned long long)request->id);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is already running or waiting",
+                 (unsigned long long)request->id);
     }
     int32_t ended = s->events_given ? 0 : s->n_events; /* requests whose last event waits for the next step */
     if (s->n_waiting >= s->max_waiting || ended + s->n_waiting + s->n_running >= s->max_waiting + s->g->max_sequences) {
-        TRM_FAIL(TRM_ERROR_BUSY, "%d requests wait already, at most %d may", s->n_waiting + ended, s->max_waiting);
+        TRM_FAIL(TRM_ERROR_BUSY, "%d requests wait, the limit is %d", s->n_waiting + ended, s->max_waiting);
     }
     trm_sequence *sequence = NULL;
     TRM_TRY(copy_request(s, request, &sequence));
@@ -355,7 +357,7 @@ static trm_status check_options(const trm_scheduler_options *options)
     if (options->step_tokens < 0 || options->prefill_chunk < 0 || options->max_waiting < 0 ||
         options->max_waiting > MOST_WAITING) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "step_tokens is %d, prefill_chunk %d and max_waiting %d, expected at least 0 and of max_waiting at "
+                 "step_tokens is %d, prefill_chunk %d and max_waiting %d, expected at least 0 and max_waiting at "
                  "most %d",
                  options->step_tokens, options->prefill_chunk, options->max_waiting, MOST_WAITING);
     }

@@ -29,7 +29,7 @@ static trm_status ask_mask(const trm_scheduler *s, const trm_sequence *sequence,
             return TRM_OK;
         }
     }
-    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mask of request %llu leaves no token", (unsigned long long)r->id);
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mask of request %llu allows no token", (unsigned long long)r->id);
 }
 
 /* How the token of a request behind `drafted` drafted ones is chosen. */

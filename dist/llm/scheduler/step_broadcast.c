@@ -141,7 +141,7 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
     const trm_generator *g = s->g;
     const int32_t *from = *at;
     if (end - from < PER_SEQUENCE) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 ends inside a sequence");
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 is cut off inside a sequence");
     }
     int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], n_hidden = from[6];
     int32_t known = from[7], fresh = from[8];
@@ -227,7 +227,7 @@ static trm_status run_draft(trm_scheduler *s)
     }
     if (!fits || tokens > d->step_tokens) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "rank 0 sent a step of %d sequences for a draft model%s", n,
-                 d->g == NULL ? ", of which there is none" : "");
+                 d->g == NULL ? ", but this rank has none" : "");
     }
     return trm_draft_model_step(d, n);
 }
