@@ -306,7 +306,7 @@ static trm_status check_given(const trm_tensor *tensor, const trm_dims *given)
     }
     if (!fits) {
         char found[TRM_DIMS_TEXT_SIZE], expected[TRM_DIMS_TEXT_SIZE];
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s %s is given dims %s, expected %s",
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s %s has dims %s, expected %s",
                  tensor->role == TRM_TENSOR_STATE ? "state" : "input", tensor->name, trm_dims_format(given, found),
                  trm_dims_format(&tensor->dims, expected));
     }

@@ -161,7 +161,7 @@ trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes
             fits = trm_checked_add(at, p->size, &end);
         }
         if (!fits) {
-            status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "tensor %s brings the activations past the address space",
+            status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "the activations exceed the address space at tensor %s",
                               network->tensors[p->tensor]->name);
             goto free_tables;
         }

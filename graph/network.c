@@ -240,7 +240,7 @@ trm_status trm_network_add_weight(trm_network *network, const char *name, trm_we
     trm_status status = TRM_OK;
     trm_dtype stored = trm_weight_dtype(weight);
     if (stored != dtype && !(trm_dtype_is_float(stored) && trm_dtype_is_float(dtype))) {
-        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "constant %s is stored as %s, which cannot be read as %s",
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "constant %s is stored as %s, cannot be read as %s",
                           name == NULL ? "" : name, trm_dtype_name(stored), trm_dtype_name(dtype));
     }
     trm_tensor *added = NULL;
@@ -449,7 +449,7 @@ TRM_CALL(NULL, trm_network_mark_output, (trm_network *network, trm_tensor *tenso
                  tensor->name);
     }
     if (tensor->is_output) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot mark output %s: it is one already", tensor->name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot mark output %s: it is already an output", tensor->name);
     }
     TRM_TRY(reserve_outputs(network));
     tensor->is_output = true;

@@ -29,8 +29,7 @@ void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor
 trm_status trm_network_rename_tensor(trm_network *network, trm_tensor *tensor, const char *name)
 {
     if (trm_network_find_tensor(network, name) != NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot rename %s to %s: there is a tensor of that name", tensor->name,
-                 name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot rename %s to %s: a tensor has that name", tensor->name, name);
     }
     const char *copy = trm_arena_strdup(&network->arena, name);
     if (copy == NULL) {

@@ -30,7 +30,7 @@ trm_status trm_layer_check_fields(const trm_layer_desc *desc)
         const trm_dims *dims = at;
         if ((fields[i].type == TRM_FIELD_ENUM && !enum_is_known(&fields[i], at)) ||
             (fields[i].type == TRM_FIELD_DIMS && (dims->n < 0 || dims->n > TRM_MAX_DIMS))) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "parameter %s has a value that does not exist", fields[i].name);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "parameter %s has an unknown value", fields[i].name);
         }
     }
     return TRM_OK;

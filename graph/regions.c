@@ -66,7 +66,7 @@ static trm_status nest(const trm_network *network, trm_regions *regions)
             bool is_loop = layer->desc.kind == TRM_LAYER_END_LOOP;
             if (begin == NULL || (begin->desc.kind == TRM_LAYER_LOOP) != is_loop ||
                 layer->inputs[is_loop ? 1 : 0]->producer != begin) {
-                TRM_FAIL(TRM_ERROR_INVALID_MODEL, "layer %s (%s) does not end the region that it lies in", layer->name,
+                TRM_FAIL(TRM_ERROR_INVALID_MODEL, "layer %s (%s) does not end its region", layer->name,
                          trm_layer_kind_name(layer->desc.kind));
             }
             regions->other[i] = innermost;
@@ -121,8 +121,9 @@ static trm_status check_inputs(const trm_network *network, const trm_regions *re
         }
         int32_t region = input->producer == NULL ? -1 : regions->inside[input->producer->index];
         if (!may_read(regions, layer, input->producer, region)) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "layer %s reads %s, which is made %s%s, without entering or leaving it",
-                     layer->name, input->name, region < 0 ? "outside of regions" : "in the region of layer ",
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                     "layer %s reads %s, which is made %s%s, without entering or leaving the region", layer->name,
+                     input->name, region < 0 ? "outside of regions" : "in the region of layer ",
                      region < 0 ? "" : network->layers[region]->name);
         }
     }
@@ -158,7 +159,7 @@ static trm_status check(const trm_network *network, trm_regions *regions, bool *
     for (int32_t i = 0; i < network->n_outputs; i++) {
         const trm_layer *from = network->outputs[i]->producer;
         if (from != NULL && regions->inside[from->index] >= 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "output %s is made in the region of layer %s only",
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "output %s is made inside the region of layer %s",
                      network->outputs[i]->name, network->layers[regions->inside[from->index]]->name);
         }
     }

@@ -47,7 +47,7 @@ static trm_status check_groups(const trm_collective_params *params)
         }
         for (int32_t j = 0; j < i; j++) {
             if (params->groups[i] == params->groups[j]) {
-                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " stands twice in the groups", params->groups[i]);
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " is twice in the groups", params->groups[i]);
             }
         }
     }

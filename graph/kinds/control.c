@@ -62,11 +62,11 @@ static trm_status infer_next(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_inputs(call, 2, 2));
     const trm_dims *next = call->dims[0];
     trm_dims before = *call->dims[1];
-    TRM_TRY(trm_infer_require_dtype(call, 0, "what is carried on", call->dtypes[1]));
+    TRM_TRY(trm_infer_require_dtype(call, 0, "a loop-carried value", call->dtypes[1]));
     for (int32_t i = 0; i < before.n; i++) {
         before.d[i] = is_open(call, i) ? -1 : before.d[i];
     }
-    TRM_TRY(trm_infer_require_dims(call, 0, "what is carried on", before));
+    TRM_TRY(trm_infer_require_dims(call, 0, "a loop-carried value", before));
     call->output_dims[0] = *next;
     call->output_dtypes[0] = call->dtypes[0];
     return TRM_OK;

@@ -29,7 +29,7 @@ static trm_status get_operand(const values *self, int32_t step, int32_t operand,
         return TRM_OK;
     }
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-             "step %" PRId32 " reads value %" PRId32 ", which is no input and no step before", step, operand);
+             "step %" PRId32 " reads value %" PRId32 ", which is neither an input nor an earlier step", step, operand);
 }
 
 static trm_status infer_step(values *self, int32_t i)
@@ -38,7 +38,7 @@ static trm_status infer_step(values *self, int32_t i)
     const trm_dims *dims[3];
     trm_dtype types[3], type;
     if (!trm_fused_can_hold(step->type)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "step %" PRId32 " has type %s, expected one that is computed with", i,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "step %" PRId32 " has type %s, expected a type for arithmetic", i,
                  trm_dtype_name(step->type));
     }
     if (step->op == TRM_FUSED_VALUE) {
@@ -55,7 +55,7 @@ static trm_status infer_step(values *self, int32_t i)
         TRM_TRY(get_operand(self, i, operands[k], &dims[k], &types[k]));
     }
     if (step->op == TRM_FUSED_CAST && !trm_fused_can_cast(types[0], step->type)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "step %" PRId32 " casts %s to %s, which is no step", i,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "step %" PRId32 " casts %s to %s, which a step cannot do", i,
                  trm_dtype_name(types[0]), trm_dtype_name(step->type));
     }
     trm_status status = trm_infer_layer(&desc, n, dims, types, NULL, 1, &self->dims[i], &type);
@@ -94,7 +94,7 @@ static trm_status infer_fused_elementwise(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_inputs(call, call->n_inputs < 1 ? 1 : call->n_inputs, TRM_MAX_LAYER_INPUTS));
     for (int32_t i = 0; i < call->n_inputs; i++) {
         if (!trm_fused_can_hold(call->dtypes[i])) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %" PRId32 " has type %s, expected one that is computed with", i,
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %" PRId32 " has type %s, expected a type for arithmetic", i,
                      trm_dtype_name(call->dtypes[i]));
         }
     }
@@ -112,9 +112,8 @@ static trm_status infer_fused_elementwise(const trm_infer_call *call)
         }
         if (!fits) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "output %" PRId32 " is step %" PRId32
-                     ", expected a step with the dims that all inputs have together",
-                     i, step);
+                     "output %" PRId32 " is step %" PRId32 ", expected a step with the broadcast dims of all inputs", i,
+                     step);
         }
     }
     for (int32_t i = 0; i < p->n_outputs; i++) {

@@ -321,7 +321,7 @@ static trm_status infer_dequant_matmul(const trm_infer_call *call)
     if ((!packed && type != TRM_I8 && type != TRM_F8E4M3) || call->dtypes[X] == TRM_F64 ||
         call->dtypes[SCALE] == TRM_F64 || p->out == TRM_F64) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "x is of type %s, weight %s, scale %s, expected f32, f16 or bf16, and f8e4m3, i8 or u8 for the weight",
+                 "x has type %s, weight %s, scale %s, expected f32, f16 or bf16, and f8e4m3, i8 or u8 for the weight",
                  trm_dtype_name(call->dtypes[X]), trm_dtype_name(type), trm_dtype_name(call->dtypes[SCALE]));
     }
     if (p->out != TRM_DTYPE_NONE && !trm_dtype_is_float(p->out)) {

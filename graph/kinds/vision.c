@@ -69,7 +69,7 @@ static trm_status infer_resize(const trm_infer_call *call)
         if (!trm_resize_sizes(p, x, from == 2 ? values : NULL, from == 3 ? values : NULL, out, scale)) {
             char text[TRM_DIMS_TEXT_SIZE];
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "x of dims %s cannot be resized: found a size of 0 to be made larger, or %s out of range",
+                     "cannot resize x of dims %s: a dimension of 0 grows, or %s is out of range",
                      trm_dims_format(x, text), from == 2 ? "scales" : "sizes");
         }
         return TRM_OK;
@@ -211,8 +211,8 @@ static trm_status infer_non_max_suppression(const trm_infer_call *call)
     int64_t most;
     bool known;
     if (trm_infer_has(call, 2)) {
-        TRM_TRY(trm_infer_require_dtype(call, 2, "the most per class", TRM_I64));
-        TRM_TRY(trm_infer_values(call, 2, "the most per class", 1, &most, &known));
+        TRM_TRY(trm_infer_require_dtype(call, 2, "the limit per class", TRM_I64));
+        TRM_TRY(trm_infer_values(call, 2, "the limit per class", 1, &most, &known));
     }
     for (int32_t i = 3; i < 5; i++) {
         if (trm_infer_has(call, i)) {

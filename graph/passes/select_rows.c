@@ -121,8 +121,7 @@ static trm_status selector_init(trm_network *network, selector *self)
         self->axis == NULL || self->reads == NULL || self->marked == NULL || self->frontier == NULL ||
         self->walked == NULL) {
         selector_fini(self);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot look for rows that nobody reads in a network of %zu tensors",
-                 tensors);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the rows in use of %zu tensors", tensors);
     }
     for (size_t i = 0; i < tensors; i++) {
         self->axis[i] = -1;

@@ -127,11 +127,11 @@ static void bad_calls_are_refused_and_change_nothing(void **state)
     assert_refused(network, trm_network_mark_output(network, NULL), "is NULL");
     assert_refused(network, trm_network_mark_output(network, s), "s: it is a state");
     net_output(network, x);
-    assert_refused(network, trm_network_mark_output(network, x), "x: it is one already");
+    assert_refused(network, trm_network_mark_output(network, x), "x: it is already an output");
     assert_refused(network, trm_network_pin(network, x, "split"), "pin of x is \"split\", expected \"replicate\" or");
     assert_refused(network, trm_network_pin(network, x, "split 1 "), "pin of x is \"split 1 \"");
     assert_refused(network, trm_network_pin(network, x, "split 2"), "splits axis 2, expected an axis of 2 dimensions");
-    assert_refused(network, trm_network_rename_tensor(network, x, "s"), "there is a tensor of that name");
+    assert_refused(network, trm_network_rename_tensor(network, x, "s"), "a tensor has that name");
     trm_network_destroy(network);
     trm_network_destroy(other);
 }
@@ -148,7 +148,7 @@ static void weights_are_taken_over_and_checked(void **state)
     assert_true(trm_dims_equal(&w->dims, &DIMS(2, 3)));
     assert_ok(trm_weight_random(TRM_F32, &DIMS(2, 3), 1, 0, 1, &weight));
     assert_fails(trm_network_add_weight(network, "i", weight, TRM_I32, &w), TRM_ERROR_INVALID_ARGUMENT,
-                 "constant i is stored as f32, which cannot be read as i32");
+                 "constant i is stored as f32, cannot be read as i32");
     assert_fails(trm_network_add_weight(network, "i", NULL, TRM_I32, &w), TRM_ERROR_INVALID_ARGUMENT, "no weight");
     trm_network_destroy(network);
 }

@@ -40,7 +40,7 @@ static void regions_that_do_not_nest(void **state)
     (void)state;
     net n = start();
     add(&n, "end", KIND(TRM_LAYER_END_IF), n.condition, NULL);
-    refuse(&n, "layer end (end_if) does not end the region that it lies in");
+    refuse(&n, "layer end (end_if) does not end its region");
     n = start();
     add(&n, "if", KIND(TRM_LAYER_IF), n.condition, NULL);
     refuse(&n, "the region of layer if does not end");
@@ -78,7 +78,7 @@ static void tensors_stay_in_their_region(void **state)
     y = add(&n, "y", relu, here, NULL);
     add(&n, "end", KIND(TRM_LAYER_END_IF), begun, NULL);
     net_output(n.network, y);
-    refuse(&n, "output y is made in the region of layer if only");
+    refuse(&n, "output y is made inside the region of layer if");
 }
 
 static void what_loops_carry_on(void **state)

@@ -83,7 +83,7 @@ static const struct {
     {"output_missing", TRM_ERROR_INVALID_MODEL, "output \"y\" is not defined"},
     {"negative_dim", TRM_ERROR_INVALID_MODEL, "input x has dimension -5"},
     {"many_dims", TRM_ERROR_UNSUPPORTED, "input x has 9 dimensions"},
-    {"unknown_type", TRM_ERROR_UNSUPPORTED, "input x is of type invalid"},
+    {"unknown_type", TRM_ERROR_UNSUPPORTED, "input x has type invalid"},
     {"huge_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has more elements than memory can hold"},
     {"large_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has 0 elements, expected 8589934592"},
     {"negative_tensor", TRM_ERROR_INVALID_MODEL, "tensor w has dimension -2"},
@@ -92,10 +92,10 @@ static const struct {
     {"external_parent", TRM_ERROR_INVALID_MODEL, "expected one in the model's folder"},
     {"external_absolute", TRM_ERROR_INVALID_MODEL, "expected one in the model's folder"},
     {"external_huge", TRM_ERROR_INVALID_MODEL, "tensor w has 9223372036854775808 bytes of external data"},
-    {"attribute_type", TRM_ERROR_INVALID_MODEL, "attribute perm is of type int, expected ints"},
+    {"attribute_type", TRM_ERROR_INVALID_MODEL, "attribute perm has type int, expected ints"},
     {"attribute_range", TRM_ERROR_INVALID_MODEL, "axis 1099511627776"},
-    {"endless_loop", TRM_ERROR_INVALID_MODEL, "nothing ends it before 4611686018427387904 passes"},
-    {"long_loop", TRM_ERROR_INVALID_MODEL, "nothing ends it before 1099511627776 passes"},
+    {"endless_loop", TRM_ERROR_INVALID_MODEL, "does not end within 4611686018427387904 passes"},
+    {"long_loop", TRM_ERROR_INVALID_MODEL, "does not end within 1099511627776 passes"},
     {"scan", TRM_ERROR_INVALID_MODEL, "body has 2 inputs and 1 outputs, expected 2 and 2"},
     {"scan_no_passes", TRM_ERROR_INVALID_MODEL, "body has 2 inputs and 1 outputs, expected 2 and 2"},
     {"scan_8", TRM_ERROR_INVALID_MODEL, "body has 2 inputs and 1 outputs, expected 2 and 2"},
@@ -274,11 +274,11 @@ static void test_options(void **state)
     options.types = &(trm_onnx_port_type){"z", TRM_F16};
     options.n_types = 1;
     assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
-                 "z cannot be of type f16: the model has no such input or output");
+                 "z cannot have type f16: the model has no such input or output");
     options.values = values;
     options.n_values = 2;
     options.types = types; /* of what is fixed there is none */
-    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "x cannot be of type");
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "x cannot have type");
     options.size = 3;
     assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT, "_INIT");
     trm_onnx_close(opened);
@@ -511,7 +511,7 @@ static void test_outputs_have_their_names(void **state)
     trm_network_destroy(network);
     options.n_types = 3;
     assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
-                 "x cannot be of type f16: it is an input and an output");
+                 "x cannot have type f16: it is an input and an output");
     trm_onnx_close(opened);
 }
 

@@ -321,7 +321,7 @@ case_onnx() { # ONNX models: run once, measured, shown
     shows "c f64 3x3: min 8" 0 run "$work/typed.plan" "${inputs[@]}"
     fails 2 "--io-type is for building a plan, not for running it" 0 run "$work/typed.plan" "${inputs[@]}" --io-type c=f32
     fails 2 "a.npy holds f32, expected f16 for input a" 0 run "$work/product.onnx" --io-type a=f16 "${inputs[@]}"
-    fails 2 "nope cannot be of type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
+    fails 2 "nope cannot have type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
     fails 2 '--io-type is "a=half", expected NAME=TYPE such as x=f16' 0 bench "$work/product.onnx" --io-type a=half
     collectives
     # Dimensions of one name are one size, also of inputs that nobody gives any.

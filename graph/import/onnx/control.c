@@ -58,7 +58,7 @@ trm_tensor *trm_onnx_stack(trm_onnx_node *node, const trm_onnx_list *list, int32
         return node->import->nothing;
     }
     for (int32_t i = 0; i < list->n; i++) {
-        trm_tensor *tensor = trm_onnx_body_tensor(node, list->items[i], "an output of the body that is to be stacked");
+        trm_tensor *tensor = trm_onnx_body_tensor(node, list->items[i], "a stacked output of the body");
         int32_t at = axis < 0 ? axis + tensor->dims.n + 1 : axis;
         if (at < 0 || at > tensor->dims.n) {
             trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "axis %d of a stacked output, which has %d dimensions",
@@ -127,14 +127,14 @@ trm_tensor *trm_onnx_either(trm_onnx_node *node, trm_tensor *condition, trm_tens
 
 trm_onnx_value *trm_onnx_choose(trm_onnx_node *node, trm_tensor *runs, const trm_onnx_value *made, trm_onnx_value *old)
 {
-    trm_tensor *a = trm_onnx_body_tensor(node, made, "what a body carries on, which may run or not,");
-    trm_tensor *b = trm_onnx_body_tensor(node, old, "what a body carries on, which may run or not,");
+    trm_tensor *a = trm_onnx_body_tensor(node, made, "a loop-carried value of a body that may not run");
+    trm_tensor *b = trm_onnx_body_tensor(node, old, "a loop-carried value of a body that may not run");
     if (trm_onnx_failed(node) || a == b) {
         return old;
     }
     if (a->dims.n != b->dims.n || a->dtype != b->dtype) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                      "its body makes %s of %d dimensions from %s of %d, and whether it runs is not known when the "
+                      "its body turns %s of %d dimensions into %s of %d, and it is not known whether it runs when the "
                       "network is built",
                       trm_dtype_name(a->dtype), (int)a->dims.n, trm_dtype_name(b->dtype), (int)b->dims.n);
         return old;

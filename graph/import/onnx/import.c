@@ -206,7 +206,7 @@ bool trm_onnx_spend(trm_onnx_node *node, int64_t steps)
     node->import->steps += steps;
     if (node->import->steps > TRM_ONNX_MOST_STEPS) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                      "the import takes more than %lld steps, those of loops counted each time",
+                      "the import takes more than %lld steps, counting every pass of loops",
                       (long long)TRM_ONNX_MOST_STEPS);
         return false;
     }
@@ -367,7 +367,7 @@ static trm_status import_node(trm_onnx_import *import, trm_onnx_scope *scope, co
 {
     const char *domain = trm_onnx_domain(proto->domain);
     if (++import->steps > TRM_ONNX_MOST_STEPS || proto->n_input > INT32_MAX / 2 || proto->n_output > INT32_MAX / 2) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: the import takes more than %lld steps, those of loops counted each time",
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: the import takes more than %lld steps, counting every pass of loops",
                  import->model->path, (long long)TRM_ONNX_MOST_STEPS);
     }
     int64_t opset = trm_onnx_opset(scope->opsets, scope->n_opsets, domain);
@@ -443,7 +443,7 @@ static trm_onnx_value *take_output(trm_onnx_node *node, const trm_onnx_scope *sc
     const trm_onnx_scope *home = scope;
     trm_onnx_value *value = find_with_scope(&home, name);
     if (value == NULL) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "output \"%s\" of %s is not defined there", name, scope->place);
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "output \"%s\" of %s is not defined in it", name, scope->place);
         return NULL;
     }
     trm_status status = trm_onnx_load(node->import, value, name);

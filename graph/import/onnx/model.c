@@ -24,7 +24,7 @@ static trm_status unpack(trm_onnx *model)
     model->proto = onnx__model_proto__unpack(NULL, size, compact);
     free(compact);
     if (model->proto == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: a field is of another form than the ONNX format says", model->path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: a field has another wire type than in the ONNX format", model->path);
     }
     model->graph = model->proto->graph;
     if (model->graph == NULL) {

@@ -113,7 +113,7 @@ static const Onnx__AttributeProto *typed(trm_onnx_node *node, const char *name, 
     bool empty_list = found == A_NONE && (type == A_FLOATS || type == A_INTS || type == A_STRINGS);
     if (found != type && !empty_list) {
         bool named = found >= 0 && found < (int)(sizeof(attribute_types) / sizeof(attribute_types[0]));
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute %s is of type %s, expected %s", name,
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute %s has type %s, expected %s", name,
                       named ? attribute_types[found] : "unknown", attribute_types[type]);
         return NULL;
     }
@@ -355,7 +355,7 @@ static trm_tensor *given_input(const trm_onnx_node *node, int32_t index)
 static void fail_unknown(trm_onnx_node *node, int32_t index)
 {
     trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                  "input %d of the node must be known when the network is built: give its value", (int)index);
+                  "input %d of the node must be known when the network is built: set its value", (int)index);
 }
 
 int32_t trm_onnx_input_ints(trm_onnx_node *node, int32_t index, int64_t *values, int32_t capacity)

@@ -123,7 +123,7 @@ static trm_status input_dims(const trm_onnx_options *options, const char *name, 
         }
     }
     if (shape == NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model does not say how many dimensions input %s has: give its dims", name);
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the model does not say how many dimensions input %s has: set its dims", name);
     }
     if (shape->n_dim > TRM_MAX_DIMS) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "input %s has %zu dimensions, at most %d are supported", name, shape->n_dim,
@@ -176,8 +176,8 @@ static trm_status make_input(trm_onnx_import *import, const Onnx__ValueInfoProto
     trm_onnx_type_format(info->type, text, sizeof(text));
     trm_dtype dtype = type == NULL ? TRM_DTYPE_NONE : trm_onnx_dtype(type->elem_type);
     if (dtype == TRM_DTYPE_NONE) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "input %s is of type %s, %s", name, text[0] == '\0' ? "unknown" : text,
-                 type == NULL && text[0] != '\0' ? "whose value must be known when the network is built: give it"
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "input %s has type %s, %s", name, text[0] == '\0' ? "unknown" : text,
+                 type == NULL && text[0] != '\0' ? "whose value must be known when the network is built: set it"
                                                  : "which is not supported");
     }
     trm_dims dims;
@@ -328,7 +328,7 @@ trm_status trm_onnx_check_types(const trm_onnx_import *import)
                               find_fixed(import->options, name, &first) < 0;
         const bool is_output = has_port(graph->output, graph->n_output, name);
         if (trm_dtype_size(type->dtype) == 0 || is_input == is_output) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s cannot be of type %s: %s", name, trm_dtype_name(type->dtype),
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s cannot have type %s: %s", name, trm_dtype_name(type->dtype),
                      is_input && is_output ? "it is an input and an output" : "the model has no such input or output");
         }
     }

@@ -223,7 +223,7 @@ static trm_status read_field(const walk *self, trm_onnx_message message, size_t 
     uint64_t tag, length;
     to->begin = *at;
     if (!trm_onnx_read_varint(self->bytes, end, at, &tag)) {
-        return malformed(self, message, to->begin, "a field is cut off");
+        return malformed(self, message, to->begin, "field is cut off");
     }
     to->number = tag >> 3;
     to->wire = (int)(tag & 7);
@@ -231,7 +231,7 @@ static trm_status read_field(const walk *self, trm_onnx_message message, size_t 
     switch (to->wire) {
     case WIRE_VARINT:
         if (!trm_onnx_read_varint(self->bytes, end, at, &length)) {
-            return malformed(self, message, to->begin, "a number is cut off");
+            return malformed(self, message, to->begin, "number is cut off");
         }
         to->size = *at - to->content;
         break;
@@ -241,19 +241,19 @@ static trm_status read_field(const walk *self, trm_onnx_message message, size_t 
         break;
     case WIRE_BYTES:
         if (!trm_onnx_read_varint(self->bytes, end, at, &length)) {
-            return malformed(self, message, to->begin, "a length is cut off");
+            return malformed(self, message, to->begin, "length is cut off");
         }
         if (length > end - *at) {
-            return malformed(self, message, to->begin, "a field is longer than what it lies in");
+            return malformed(self, message, to->begin, "field extends past the end of its message");
         }
         to->content = *at;
         to->size = (size_t)length;
         break;
     default:
-        return malformed(self, message, to->begin, "a field of no known form");
+        return malformed(self, message, to->begin, "field has an unknown wire type");
     }
     if (to->number == 0 || to->size > end - to->content) {
-        return malformed(self, message, to->begin, "a field is cut off or has no number");
+        return malformed(self, message, to->begin, "field is cut off or has no number");
     }
     to->end = *at = to->content + to->size;
     return TRM_OK;
@@ -262,14 +262,14 @@ static trm_status read_field(const walk *self, trm_onnx_message message, size_t 
 static trm_status check_name(const walk *self, trm_onnx_message message, const field *name)
 {
     if (name->wire != WIRE_BYTES) {
-        return malformed(self, message, name->begin, "a name is no text");
+        return malformed(self, message, name->begin, "name is not a string");
     }
     if (name->size > LONGEST_NAME) {
-        return malformed(self, message, name->begin, "a name is longer than 4 KiB");
+        return malformed(self, message, name->begin, "name is longer than 4 KiB");
     }
     for (size_t i = 0; i < name->size; i++) {
         if (self->bytes[name->content + i] < 0x20 || self->bytes[name->content + i] == 0x7f) {
-            return malformed(self, message, name->begin, "a name has control characters");
+            return malformed(self, message, name->begin, "name has control characters");
         }
     }
     return TRM_OK;
@@ -280,7 +280,7 @@ static trm_status walk_message(walk *self, trm_onnx_message message, size_t begi
 static trm_status walk_child(walk *self, trm_onnx_message message, const field *from, trm_onnx_message child, int depth)
 {
     if (from->wire != WIRE_BYTES) {
-        return malformed(self, message, from->begin, "a message is a number");
+        return malformed(self, message, from->begin, "message is a number");
     }
     TRM_TRY(write_varint(self, from->number << 3 | WIRE_BYTES));
     uint8_t length[LENGTH_BYTES] = {0};
@@ -299,7 +299,7 @@ static trm_status walk_field(walk *self, trm_onnx_message message, const field *
     if (what == ONCE || many) {
         uint64_t bit = (uint64_t)1 << (many ? MOST_FIELDS : from->number); /* one field alone may hold elements */
         if ((*seen & bit) != 0) {
-            return malformed(self, message, from->begin, many ? "elements in several fields" : "a field twice");
+            return malformed(self, message, from->begin, many ? "elements in several fields" : "repeated field");
         }
         *seen |= bit;
     }

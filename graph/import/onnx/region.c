@@ -107,9 +107,8 @@ static trm_tensor *tensor_of(trm_onnx_node *node, const trm_onnx_value *value, c
         return node->import->nothing;
     }
     if (value == NULL || value->kind != TRM_ONNX_VALUE_TENSOR) {
-        trm_onnx_fail(
-            node, TRM_ERROR_UNSUPPORTED,
-            "%s, with a condition that is known in a run only, is a sequence or an optional, expected a tensor", what);
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "%s with an unknown condition is a sequence or an optional, expected a tensor", what);
         return node->import->nothing;
     }
     return value->tensor;
@@ -160,8 +159,8 @@ void trm_onnx_branch(trm_onnx_node *node, const Onnx__GraphProto *then_branch, c
             char then_dims[TRM_DIMS_TEXT_SIZE], else_dims[TRM_DIMS_TEXT_SIZE];
             trm_onnx_fail(
                 node, TRM_ERROR_UNSUPPORTED,
-                "its branches give %s %s and %s %s, and input 0 of the node, which decides, is not known when "
-                "the network is built: give its value",
+                "its branches give %s %s and %s %s, and input 0 of the node, its condition, is not known when "
+                "the network is built: set its value",
                 trm_dtype_name(a[i]->dtype), trm_dims_format(&a[i]->dims, then_dims), trm_dtype_name(b[i]->dtype),
                 trm_dims_format(&b[i]->dims, else_dims));
             return;
@@ -235,8 +234,7 @@ static void stack_entry(trm_onnx_node *node, attempt *self, const trm_onnx_regio
         return;
     }
     if (entry->dims.n == TRM_MAX_DIMS) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "entries that are stacked have %d dimensions, expected fewer",
-                      TRM_MAX_DIMS);
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "stacked entries have %d dimensions, expected fewer", TRM_MAX_DIMS);
         return;
     }
     trm_dims none = {.n = 1};
@@ -269,7 +267,7 @@ static bool open_axes(trm_onnx_node *node, attempt *self)
         if (before->dims.n != next->dims.n || before->dtype != next->dtype) {
             char of_before[TRM_DIMS_TEXT_SIZE], of_next[TRM_DIMS_TEXT_SIZE];
             trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                          "its body makes %s %s of %s %s, expected the same type and number of dimensions",
+                          "its body turns %s %s into %s %s, expected the same type and number of dimensions",
                           trm_dtype_name(next->dtype), trm_dims_format(&next->dims, of_next),
                           trm_dtype_name(before->dtype), trm_dims_format(&before->dims, of_before));
             return false;

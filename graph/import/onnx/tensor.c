@@ -462,8 +462,8 @@ trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, 
     bool refits = network->refittable && trm_dtype_is_float(elements.dtype) && elements.count > 1 &&
                   is_initializer(model->graph, proto);
     if (refits && !plain) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "tensor %s cannot be refittable: it is not stored as %s are in memory", name,
-                 trm_dtype_name(elements.dtype));
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "tensor %s cannot be refittable: it is not stored in the memory format of %s",
+                 name, trm_dtype_name(elements.dtype));
     }
     if (plain && (refits || elements.bytes >= SMALLEST_VIEW)) {
         trm_weight *weight;
@@ -513,7 +513,7 @@ trm_status trm_onnx_find_weight(trm_onnx *model, const char *name, trm_weight **
     TRM_TRY(trm_onnx_tensor_check(proto, name, &elements));
     TRM_TRY(locate(model, proto, name, &elements, &file, &begin));
     if (file == NULL || elements.dtype == TRM_BOOL || elements.stored_bytes != elements.bytes) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: tensor %s is not stored as %s are in memory", model->path, name,
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: tensor %s is not stored in the memory format of %s", model->path, name,
                  trm_dtype_name(elements.dtype));
     }
     return trm_weight_from_file(file, begin, name, elements.dtype, &elements.dims, weight);

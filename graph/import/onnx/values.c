@@ -30,7 +30,7 @@ static trm_status add_tensor(reader *self, const Onnx__TensorProto *proto)
         TRM_TRY(trm_onnx_tensor_read(&self->model, proto, self->model.path, &elements, to));
         self->values[self->n] = (trm_onnx_fixed_value){NULL, elements.dtype, elements.dims, to};
     } else if (!trm_onnx_tensor_is_there(proto, &elements)) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: fewer elements than the dims say", self->model.path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: fewer elements than its dims need", self->model.path);
     }
     self->used += trm_align_up(elements.bytes, 16);
     self->n++;
@@ -102,7 +102,8 @@ static trm_status read_file(reader *self, trm_onnx_message kind)
     message root = {.any = protobuf_c_message_unpack(descriptors[kind], NULL, size, compact)};
     free(compact);
     if (root.any == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: a field is of another form than the ONNX format says", self->model.path);
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: a field has another wire type than in the ONNX format",
+                 self->model.path);
     }
     trm_status status = read_values(self, kind, root);
     protobuf_c_message_free_unpacked(root.any, NULL);

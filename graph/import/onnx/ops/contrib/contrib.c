@@ -64,14 +64,14 @@ static trm_tensor *padding_mask(trm_onnx_node *node, trm_tensor *mask, trm_tenso
         trm_tensor *key = trm_onnx_reshape(node, trm_onnx_positions(node, trm_onnx_dim_of(node, k, 2)), keys, 4);
         trm_tensor *lengths = trm_onnx_reshape(node, trm_onnx_cast(node, mask, TRM_I64), batch, 4);
         if (mask->dims.d[0] >= 0 && k->dims.d[0] >= 0 && mask->dims.d[0] != k->dims.d[0]) {
-            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a padding mask of %lld values for a batch of %lld",
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the padding mask has %lld values for a batch of %lld",
                           (long long)mask->dims.d[0], (long long)k->dims.d[0]);
         }
         seen = trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, key, lengths);
     } else if (mask->dims.n == 2 || mask->dims.n == 3) {
         seen = trm_onnx_unsqueeze(node, trm_onnx_cast(node, mask, TRM_BOOL), middle, 4 - mask->dims.n);
     } else {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a padding mask of %d dimensions, expected 1 to 3",
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the padding mask has %d dimensions, expected 1 to 3",
                       (int)mask->dims.n);
         return mask;
     }
@@ -128,8 +128,8 @@ static bool take_heads(trm_onnx_node *node, trm_onnx_attention *at, trm_tensor *
         return true;
     }
     if (q->dims.n != 3 || k == NULL) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a query of %d dimensions%s, expected 3 and a key", (int)q->dims.n,
-                      k == NULL ? " without a key" : "");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the query has %d dimensions%s, expected 3 and a key",
+                      (int)q->dims.n, k == NULL ? " without a key" : "");
         return false;
     }
     const int64_t width = q->dims.d[2];
@@ -144,7 +144,7 @@ static bool take_heads(trm_onnx_node *node, trm_onnx_attention *at, trm_tensor *
         at->k = trm_onnx_split_heads(node, add_part(node, k, bias, width), heads);
         at->v = trm_onnx_split_heads(node, add_part(node, v, bias, 2 * width), heads);
     } else {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a key of %d dimensions, expected 3 to 5, with a value like it",
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the key has %d dimensions, expected 3 to 5, and a value of as many",
                       (int)k->dims.n);
     }
     return !trm_onnx_failed(node);
@@ -201,7 +201,8 @@ static void attend_joined(trm_onnx_node *node, trm_tensor *x, trm_tensor *mask, 
     const double low = (double)trm_onnx_float(node, "mask_filter_value", -10000.0f);
     int64_t sizes[3];
     if (trm_onnx_failed(node) || x->dims.n != 3 || x->dims.d[2] < 0) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the input has no 3 dimensions, or weights of unknown width");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "the input does not have 3 dimensions, or the width of the weights is unknown");
         return;
     }
     if (trm_onnx_ints(node, "qkv_hidden_sizes", sizes, 3) != 3) {
@@ -352,7 +353,7 @@ static void import_grouped_query(trm_onnx_node *node)
     const int64_t heads = trm_onnx_int(node, "num_heads", 0), kv_heads = trm_onnx_int(node, "kv_num_heads", 0);
     const int64_t window = trm_onnx_int(node, "local_window_size", -1);
     if (node->inputs[5] == NULL || node->inputs[6] == NULL) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has no lengths, which is not supported");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a cache without lengths is not supported");
         return;
     }
     if (node->inputs[12] != NULL || node->inputs[13] != NULL || trm_onnx_flag(node, "sliding_window_cache", false)) {
@@ -486,7 +487,7 @@ static void import_rotary(trm_onnx_node *node)
     const bool joined = x->dims.n == 3;
     int64_t heads = trm_onnx_int(node, "num_heads", 0);
     if (cosines->dims.n != 2 || cosines->dims.d[1] < 1 || (joined && heads == 0 && x->dims.d[2] < 1)) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "caches or inputs of unknown width");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the width of caches or inputs is unknown");
         return;
     }
     const int64_t rotary_dim = 2 * cosines->dims.d[1];

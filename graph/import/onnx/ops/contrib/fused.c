@@ -58,7 +58,8 @@ static void import_group_norm(trm_onnx_node *node)
     const bool last = trm_onnx_flag(node, "channels_last", true), sums = node->row->data != 0;
     const int64_t groups = trm_onnx_int(node, "groups", 0);
     if (!trm_onnx_failed(node) && (groups < 1 || groups > INT32_MAX || x->dims.n < 3)) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%lld groups of %d dimensions", (long long)groups, (int)x->dims.n);
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%lld groups and %d dimensions", (long long)groups,
+                      (int)x->dims.n);
     }
     if (!trm_onnx_failed(node) && sums && !last) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "channels_last is 0, expected 1");

@@ -31,7 +31,7 @@ static int64_t read_bits(trm_onnx_node *node)
 {
     const int64_t bits = trm_onnx_int(node, "bits", 4);
     if (bits != 2 && bits != 4 && bits != 8) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "elements of %lld bits, expected 2, 4 or 8", (long long)bits);
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "elements have %lld bits, expected 2, 4 or 8", (long long)bits);
         return 8;
     }
     return bits;
@@ -128,7 +128,7 @@ static void import_matmul_bits(trm_onnx_node *node)
         return;
     }
     if (node->inputs[4] != NULL) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "columns in an order of their own (g_idx) are not supported");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "reordered columns (g_idx) are not supported");
         return;
     }
     const int64_t blocks = (depth + block - 1) / block, wide = blocks * block;

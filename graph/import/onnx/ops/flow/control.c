@@ -27,14 +27,13 @@ static void select_outputs(trm_onnx_node *node, trm_onnx_value *const *yes, trm_
 {
     trm_tensor *condition = trm_onnx_reshape(node, node->inputs[0], NULL, 0);
     for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
-        trm_tensor *a =
-            trm_onnx_body_tensor(node, yes[i], "an output of a branch, with a condition that is not known,");
-        trm_tensor *b = trm_onnx_body_tensor(node, no[i], "an output of a branch, with a condition that is not known,");
+        trm_tensor *a = trm_onnx_body_tensor(node, yes[i], "an output of a branch with an unknown condition");
+        trm_tensor *b = trm_onnx_body_tensor(node, no[i], "an output of a branch with an unknown condition");
         if (!trm_onnx_failed(node) && a->dims.n != b->dims.n) {
             char then_dims[TRM_DIMS_TEXT_SIZE], else_dims[TRM_DIMS_TEXT_SIZE];
             trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                          "its branches give dims %s and %s, and input 0 of the node, which decides, is not known when "
-                          "the network is built: give its value",
+                          "its branches give dims %s and %s, and input 0 of the node, its condition, is not known when "
+                          "the network is built: set its value",
                           trm_dims_format(&a->dims, then_dims), trm_dims_format(&b->dims, else_dims));
         }
         if (trm_onnx_failed(node)) {
@@ -198,7 +197,7 @@ static void loop_pass(trm_onnx_node *node, loop *self, int64_t pass)
         trm_tensor *ran = trm_onnx_reshape(node, trm_onnx_cast(node, runs, TRM_I64), one, 1);
         self->count = self->count == NULL ? ran : trm_onnx_elementwise(node, TRM_ELEMENTWISE_ADD, self->count, ran);
     }
-    require(node, self, trm_onnx_body_tensor(node, self->made[0], "the condition that a body makes"));
+    require(node, self, trm_onnx_body_tensor(node, self->made[0], "the condition that a body computes"));
     require_trip(node, self, pass + 1);
 }
 
@@ -253,21 +252,20 @@ static void region_pass(trm_onnx_node *node, void *user, trm_tensor *number, trm
     }
     trm_onnx_run_body(node, self->body, "body", self->state, self->n_carried + 2, self->made, node->n_outputs + 1);
     for (int32_t i = 0; i < self->n_carried; i++) {
-        next[i] = trm_onnx_body_tensor(node, self->made[1 + i], "what a body carries on, which may run or not,");
+        next[i] = trm_onnx_body_tensor(node, self->made[1 + i], "a loop-carried value of a body that may not run");
     }
     for (int32_t i = 0; i < self->n_scanned; i++) {
-        entries[i] = trm_onnx_body_tensor(node, self->made[1 + self->n_carried + i],
-                                          "an output of the body that is to be stacked");
+        entries[i] = trm_onnx_body_tensor(node, self->made[1 + self->n_carried + i], "a stacked output of the body");
     }
-    *again =
-        trm_onnx_reshape(node, trm_onnx_body_tensor(node, self->made[0], "the condition that a body makes"), NULL, 0);
+    *again = trm_onnx_reshape(node, trm_onnx_body_tensor(node, self->made[0], "the condition that a body computes"),
+                              NULL, 0);
     if (trm_onnx_failed(node) || !trm_onnx_known_ints(node, *again, &known, 1, &count) || known == 0) {
         return;
     }
     *again = NULL; /* the trip count alone decides */
     if (self->trips == NULL && self->known_trips >= NO_TRIP_COUNT) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL,
-                      "its body says that it always runs again, and nothing ends it before %lld passes",
+                      "the condition of its body is always true, and the loop does not end within %lld passes",
                       (long long)self->known_trips);
     }
 }
@@ -294,7 +292,7 @@ static void loop_region(trm_onnx_node *node, loop *self, int64_t pass)
     }
     for (int32_t i = 0; i < self->n_carried; i++) {
         region.states[i] =
-            trm_onnx_body_tensor(node, self->state[2 + i], "what a body carries on, which may run or not,");
+            trm_onnx_body_tensor(node, self->state[2 + i], "a loop-carried value of a body that may not run");
     }
     for (int32_t i = 0; i < self->n_scanned; i++) {
         region.stacked[i] = self->scanned[i].n == 0 ? NULL : trm_onnx_stack(node, &self->scanned[i], 0, false);
@@ -374,7 +372,7 @@ static void import_sequence_map(trm_onnx_node *node)
         return;
     }
     if (sequence == NULL || sequence->kind != TRM_ONNX_VALUE_SEQUENCE) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 0 is no sequence");
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 0 is not a sequence");
         return;
     }
     trm_onnx_value **inputs = trm_onnx_new_values(node, (size_t)node->n_inputs);

@@ -58,7 +58,7 @@ static void scan_inputs(trm_onnx_node *node, scan *self, const char *directions)
         int32_t input = self->first + self->n_states + i;
         trm_tensor *x = node->inputs[input];
         if (x == NULL) {
-            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is no tensor", (int)input);
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is not a tensor", (int)input);
             return;
         }
         self->scanned[i] = x;
@@ -156,11 +156,10 @@ static void scan_region_pass(trm_onnx_node *node, void *user, trm_tensor *number
     trm_onnx_run_body(node, self->body, "body", self->from, self->n_states + self->n_inputs, self->to,
                       self->n_states + self->n_outputs);
     for (int32_t i = 0; i < self->n_states; i++) {
-        next[i] = trm_onnx_body_tensor(node, self->to[i], "what a body carries on");
+        next[i] = trm_onnx_body_tensor(node, self->to[i], "a loop-carried value of a body");
     }
     for (int32_t i = 0; i < self->n_outputs; i++) {
-        entries[i] =
-            trm_onnx_body_tensor(node, self->to[self->n_states + i], "an output of the body that is to be stacked");
+        entries[i] = trm_onnx_body_tensor(node, self->to[self->n_states + i], "a stacked output of the body");
     }
 }
 
@@ -194,7 +193,7 @@ static void scan_region(trm_onnx_node *node, scan *self, int64_t pass)
     region.trips = self->count;
     region.runs = trm_onnx_elementwise(node, TRM_ELEMENTWISE_LESS, trm_onnx_i64(node, pass), self->count);
     for (int32_t i = 0; i < self->n_states; i++) {
-        region.states[i] = trm_onnx_body_tensor(node, self->from[i], "what a body carries on");
+        region.states[i] = trm_onnx_body_tensor(node, self->from[i], "a loop-carried value of a body");
     }
     for (int32_t i = 0; i < self->n_outputs; i++) {
         region.backwards[i] = list_entry(node, "scan_output_directions", i, self->n_outputs) != 0;
@@ -325,7 +324,7 @@ static void take_entry(trm_onnx_node *node, scan *self, int64_t batch, int64_t e
         }
         if (own->dims.d[0] < 0) {
             trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                          "dimension 1 of input %d of the node must be known when the network is built: give its dims",
+                          "dimension 1 of input %d of the node must be known when the network is built: set its dims",
                           (int)i + 1);
         } else if (i > self->n_states && own->dims.d[0] != self->length) {
             trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "it scans inputs of lengths %lld and %lld, expected the same",
@@ -344,7 +343,7 @@ static void import_scan_8(trm_onnx_node *node)
     scan self = {.body = trm_onnx_graph(node, "body"), .first = 1};
     int64_t n_scanned = trm_onnx_int(node, "num_scan_inputs", 0);
     if (node->n_inputs > 0 && node->input_values[0] != NULL) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has lengths of sequences, which are not supported");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "lengths of sequences are not supported");
     }
     if (n_scanned < 1 || n_scanned > node->n_inputs - 1) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute num_scan_inputs is %lld, expected 1 to %d",

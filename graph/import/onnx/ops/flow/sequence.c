@@ -9,7 +9,7 @@ static const trm_onnx_value *input_sequence(trm_onnx_node *node, int32_t index)
 {
     const trm_onnx_value *value = index < node->n_inputs ? node->input_values[index] : NULL;
     if (value == NULL || value->kind != TRM_ONNX_VALUE_SEQUENCE) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is no sequence", (int)index);
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is not a sequence", (int)index);
         return NULL;
     }
     return value;
@@ -24,7 +24,7 @@ static void import_sequence_construct(trm_onnx_node *node)
 {
     for (int32_t i = 0; i < node->n_inputs; i++) {
         if (node->inputs[i] == NULL) {
-            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is no tensor", (int)i);
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is not a tensor", (int)i);
         }
     }
     trm_onnx_set_value(node, 0, trm_onnx_value_sequence(node, node->input_values, node->n_inputs));
@@ -89,7 +89,7 @@ static void import_sequence_insert(trm_onnx_node *node)
     }
     int32_t at = position(node, 2, sequence->n_items, sequence->n_items);
     if (node->inputs[1] == NULL) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 1 is no tensor");
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 1 is not a tensor");
     }
     if (!trm_onnx_failed(node)) {
         set_changed(node, sequence, at, node->input_values[1]);
@@ -132,14 +132,14 @@ static int64_t *split_lengths(trm_onnx_node *node, int64_t size, int32_t *n)
         chunk = trm_onnx_input_int(node, 1, 1);
     }
     if (!trm_onnx_failed(node) && chunk < 1) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "parts of %lld elements, expected at least 1", (long long)chunk);
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "parts have %lld elements, expected at least 1", (long long)chunk);
     }
     int64_t count = trm_onnx_failed(node) ? 0 : listed ? split->dims.d[0] : (size + chunk - 1) / chunk;
     int64_t *lengths = count < 0 || count > (1 << 20)
                            ? NULL
                            : trm_arena_array(&node->import->arena, (size_t)count + 1, sizeof(*lengths));
     if (lengths == NULL) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "a sequence of %lld elements", (long long)count);
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the sequence has %lld elements", (long long)count);
         return NULL;
     }
     *n = (int32_t)count;
@@ -171,7 +171,7 @@ static void import_split_to_sequence(trm_onnx_node *node)
     }
     if (x->dims.d[axis] < 0) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                      "dimension %d of input 0 of the node must be known when the network is built: give its dims",
+                      "dimension %d of input 0 of the node must be known when the network is built: set its dims",
                       (int)axis);
         return;
     }
@@ -239,7 +239,7 @@ static void import_optional_get_element(trm_onnx_node *node)
 {
     trm_onnx_value *value = node->n_inputs > 0 ? node->input_values[0] : NULL;
     if (value == NULL || value->kind == TRM_ONNX_VALUE_NONE) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its optional holds nothing");
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its optional is empty");
         return;
     }
     trm_onnx_set_value(node, 0, value);

@@ -344,7 +344,7 @@ static void import_qlinear_concat(trm_onnx_node *node)
     trm_tensor *parts[TRM_MAX_LAYER_INPUTS * 4];
     const int32_t n = (node->n_inputs - 2) / 3;
     if (n < 1 || n > (int32_t)(sizeof(parts) / sizeof(parts[0])) || node->n_inputs != 2 + 3 * n) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has %d inputs, expected 2 and three for each of up to 64 parts",
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it has %d inputs, expected 2 and 3 for each of up to 64 parts",
                       (int)node->n_inputs);
         return;
     }

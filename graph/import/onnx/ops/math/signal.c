@@ -138,7 +138,7 @@ static void import_mel_weights(trm_onnx_node *node)
     if (mels < 1 || mels > 65536 || length < 1 || length > 1 << 24 || bins * mels > 1 << 26 || rate < 1 ||
         !(low >= 0.0) || !(high >= low) || !(high < 1e12)) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL,
-                      "%lld mel bins of a transform of %lld points at rate %lld from %g to %g Hz make no filter",
+                      "cannot make a filter of %lld mel bins, %lld points, rate %lld, from %g to %g Hz",
                       (long long)mels, (long long)length, (long long)rate, low, high);
         return;
     }

@@ -115,7 +115,7 @@ static void import_attention(trm_onnx_node *node)
     at.k = behind(node, past_k, k);
     at.v = behind(node, past_v, v);
     if (trm_onnx_failed(node) || at.q->dims.n != 4 || at.k->dims.n != 4 || at.v->dims.n != 4) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "q, k and v have other numbers of dimensions than 3 or 4");
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "q, k and v do not have 3 or 4 dimensions");
         return;
     }
     trm_onnx_set(node, 1, at.k);
@@ -143,7 +143,7 @@ static trm_tensor *run_part(trm_onnx_node *node, const char *name, trm_tensor *x
         trm_onnx_run_body(node, graph, name, &input, 1, &output, 1);
     }
     if (!trm_onnx_failed(node) && (output == NULL || output->tensor == NULL)) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%s gives no tensor", name);
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%s is not a tensor", name);
     }
     return trm_onnx_failed(node) ? x : output->tensor;
 }
@@ -170,7 +170,7 @@ static void import_flex_attention(trm_onnx_node *node)
                              .change_weights = trm_onnx_has(node, "prob_mod") ? change_weights : NULL};
     at.v = trm_onnx_cast(node, node->inputs[2], at.q->dtype);
     if (at.q->dims.n != 4 || at.k->dims.n != 4 || at.v->dims.n != 4) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "q, k and v have other numbers of dimensions than 4");
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "q, k and v do not have 4 dimensions");
         return;
     }
     trm_onnx_set(node, 0, trm_onnx_attend(node, &at, NULL));

@@ -9,8 +9,9 @@ trm_tensor *trm_onnx_split_heads(trm_onnx_node *node, trm_tensor *x, int64_t hea
 {
     static const int32_t swap[4] = {0, 2, 1, 3};
     if (trm_onnx_failed(node) || x->dims.n != 3 || heads < 1) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "an input of %d dimensions and %lld heads, expected 3 and some",
-                      (int)x->dims.n, (long long)heads);
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL,
+                      "the input has %d dimensions and %lld heads, expected 3 and at least 1", (int)x->dims.n,
+                      (long long)heads);
         return x;
     }
     const int64_t dims[4] = {0, 0, heads, -1};
@@ -43,7 +44,7 @@ trm_tensor *trm_onnx_rotate(trm_onnx_node *node, trm_tensor *x, trm_tensor *cosi
 {
     static const int32_t heads_axis = 1;
     if (trm_onnx_failed(node) || x->dims.n != 4 || x->dims.d[3] < 2) {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the width of the heads must be known to turn them");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the width of the heads must be known to rotate them");
         return x;
     }
     const int64_t width = x->dims.d[3], pairs = rotary_dim / 2;

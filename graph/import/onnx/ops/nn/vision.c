@@ -97,7 +97,7 @@ static void import_group_normalization(trm_onnx_node *node)
 {
     const int64_t groups = trm_onnx_int(node, "num_groups", 0);
     if (!trm_onnx_failed(node) && (groups < 1 || groups > INT32_MAX || node->inputs[0]->dims.n < 2)) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%lld groups of %d dimensions", (long long)groups,
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "%lld groups and %d dimensions", (long long)groups,
                       (int)node->inputs[0]->dims.n);
     }
     if (trm_onnx_failed(node)) {

@@ -48,7 +48,7 @@ static void import_dropout(trm_onnx_node *node)
     if (node->inputs[2] != NULL && trm_onnx_input_int(node, 2, 0) != 0) {
         ratio = trm_onnx_input_float(node, 1, 0.5);
         if (ratio != 0) {
-            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "it drops in training mode, expected inference");
+            trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "training_mode is true, expected inference");
             return;
         }
     }
@@ -72,7 +72,7 @@ static void import_constant(trm_onnx_node *node)
     if (value != NULL) {
         trm_tensor *tensor = trm_onnx_tensor(node, "value");
         if (tensor == NULL) {
-            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute value holds no tensor");
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "attribute value has no tensor");
             return;
         }
         trm_onnx_set(node, 0, tensor);
@@ -93,7 +93,7 @@ static void import_constant(trm_onnx_node *node)
         static const float none[1] = {0};
         trm_onnx_set(node, 0, trm_onnx_constant(node, TRM_F32, dims, floats->n_floats == 0 ? none : floats->floats));
     } else {
-        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "its value is of a kind that is not supported");
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "the kind of its value is not supported");
     }
 }
 

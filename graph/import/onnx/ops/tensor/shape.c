@@ -351,7 +351,7 @@ static void import_concat(trm_onnx_node *node)
 {
     for (int32_t i = 0; i < node->n_inputs; i++) {
         if (node->inputs[i] == NULL) {
-            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "input %d is not there", (int)i);
+            trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "input %d is missing", (int)i);
             return;
         }
     }
