@@ -20,7 +20,7 @@ struct trm_arena_chunk {
     alignas(max_align_t) unsigned char bytes[];
 };
 
-/* A chunk with `size` bytes left: one that was used before, or a new one twice as large as the last. */
+/* A chunk with `size` bytes left: one kept from before, or a new one twice as large as the last. */
 static trm_arena_chunk *add_chunk(trm_arena *arena, size_t size)
 {
     size_t capacity = arena->chunks == NULL ? FIRST_CHUNK : arena->chunks->size * 2;

@@ -1,4 +1,4 @@
-/* The thread has the C locale for the length of a call. */
+/* Sets the thread's locale to C for the length of a call. */
 #include "base/c_locale.h"
 
 #include <locale.h>
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static locale_t plain; /* (locale_t)0 if it could not be made: the program's is then kept */
+static locale_t plain; /* (locale_t)0 if it could not be made: calls then use the program's */
 static pthread_once_t plain_once = PTHREAD_ONCE_INIT;
 
 static void make_plain(void)
@@ -15,7 +15,7 @@ static void make_plain(void)
     plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
 }
 
-/* Returns what to give back to uselocale. */
+/* Returns the locale to restore with uselocale. */
 static locale_t begin_plain(void)
 {
     pthread_once(&plain_once, make_plain);

@@ -1,6 +1,6 @@
 /*
- * Numbers and dates as the C locale has them: a program that embeds the library may have set another, with a comma for
- * a point. What a file, another program or a model reads goes through these.
+ * Numbers and dates in the C locale. A program that embeds the library may have set a locale with a decimal comma, so
+ * all text for files, other programs and models is written and read with these.
  */
 #ifndef TRM_BASE_C_LOCALE_H
 #define TRM_BASE_C_LOCALE_H

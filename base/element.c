@@ -38,7 +38,7 @@ double trm_element_as_double(trm_dtype dtype, const void *data, int64_t i)
     }
 }
 
-/* f16 and bf16 are rounded once: by way of f32 with the last bit set where it is not exact. */
+/* Rounds f16 and bf16 only once: the f32 on the way has its last bit set if it is not exact. */
 static float round_to_odd(double value)
 {
     float nearest = (float)value;
@@ -53,7 +53,7 @@ static float round_to_odd(double value)
     return inward;
 }
 
-/* Towards zero, within least .. most, which are doubles or one past the integer meant. */
+/* Rounds towards zero and clamps to least .. most, which are exact doubles or one past the integer meant. */
 static int64_t to_integer(double value, double least, double most)
 {
     if (isnan(value)) {

@@ -1,5 +1,5 @@
 /*
- * The error record: who fails writes the cause once, who passes a failure on adds nothing.
+ * The error record: the function that fails writes the cause once; functions that pass a failure on add nothing.
  */
 #ifndef TRM_BASE_ERROR_H
 #define TRM_BASE_ERROR_H
@@ -13,12 +13,11 @@ extern "C" {
 /* Writes the cause into the calling thread's record and returns `status`. The arguments may point into the record. */
 trm_status trm_fail(trm_status status, const char *format, ...) TRM_PRINTF(2, 3);
 
-/* Puts a prefix and ": " before the recorded cause, for callers that know which object it befell;
- * returns `status`. */
+/* Puts a prefix and ": " before the recorded cause, for callers that know the object; returns `status`. */
 trm_status trm_fail_in(trm_status status, const char *format, ...) TRM_PRINTF(2, 3);
 
 /*
- * A failure kept while cleanup may write over the thread's record, or until another thread passes it on.
+ * A failure kept while cleanup may overwrite the thread's record, or until another thread passes it on.
  *
  *     trm_held_error held;
  *     trm_error_hold(status, &held);
@@ -27,7 +26,7 @@ trm_status trm_fail_in(trm_status status, const char *format, ...) TRM_PRINTF(2,
  */
 typedef struct trm_held_error {
     trm_status status;
-    char cause[TRM_CAUSE_SIZE]; /* set only where status is not TRM_OK */
+    char cause[TRM_CAUSE_SIZE]; /* set only if status is not TRM_OK */
 } trm_held_error;
 /* Copies the calling thread's record, unless `status` is TRM_OK. */
 void trm_error_hold(trm_status status, trm_held_error *held);

@@ -40,7 +40,7 @@ trm_status trm_file_map(const char *path, trm_mapping *mapping)
 {
     int fd;
     struct stat info = {0};
-    TRM_TRY(open_file(path, O_NONBLOCK, &fd, &info)); /* a FIFO must not block before we refuse it */
+    TRM_TRY(open_file(path, O_NONBLOCK, &fd, &info)); /* opening a FIFO must not block: it is refused below */
     if (!S_ISREG(info.st_mode)) {
         close(fd);
         TRM_FAIL(TRM_ERROR_IO, "cannot map %s: not a regular file", path);
@@ -87,7 +87,7 @@ trm_status trm_file_read(const char *path, size_t limit, char **text, size_t *si
                               (intmax_t)info.st_size, limit);
             goto out;
         }
-        capacity = (size_t)info.st_size + 2; /* the NUL, and one more byte to see the end */
+        capacity = (size_t)info.st_size + 2; /* the NUL, and one more byte to detect the end */
     }
     /* The size may be unknown (a pipe) or change while we read, so read until the end. */
     for (;;) {

@@ -20,8 +20,8 @@ void trm_file_unmap(trm_mapping *mapping);
 /* Reads a file of at most `limit` bytes into memory to free(), with a NUL after it. */
 trm_status trm_file_read(const char *path, size_t limit, char **text, size_t *size);
 bool trm_file_exists(const char *path);
-/* Whether a file that is written beside it may take the place of `path`: nothing is there, or a regular file. A device
- * or a pipe would be lost. TRM_ERROR_IO: "cannot write <path>: not a regular file". */
+/* Checks that a new file may replace `path`: it does not exist, or is a regular file, since replacing a device or a
+ * pipe would lose it. TRM_ERROR_IO: "cannot write <path>: not a regular file". */
 trm_status trm_file_check_replaceable(const char *path);
 
 #endif

@@ -55,7 +55,7 @@ static inline uint16_t trm_f32_to_f16(float value)
     if (magnitude > 0x7f800000u) {
         return (uint16_t)(sign | 0x7e00u);
     }
-    if (magnitude >= 0x477ff000u) { /* rounds to 65536 or more */
+    if (magnitude >= 0x477ff000u) { /* would round to 65536 or more */
         return (uint16_t)(sign | 0x7c00u);
     }
     if (magnitude < 0x38800000u) { /* below 2^-14: a multiple of 2^-24 */
@@ -75,7 +75,7 @@ static inline float trm_f8e4m3_to_f32(uint8_t value)
     uint32_t bits = (uint32_t)(value & 0x7fu) << 20;
     float result;
     memcpy(&result, &bits, sizeof(result));
-    result *= 0x1p120f; /* exponent 0 is a denormal here as it is there */
+    result *= 0x1p120f; /* exponent 0 is a denormal in both types */
     memcpy(&bits, &result, sizeof(bits));
     bits = (value & 0x7fu) == 0x7fu ? 0x7fc00000u : bits;
     bits |= (uint32_t)(value & 0x80u) << 24;
@@ -83,7 +83,7 @@ static inline float trm_f8e4m3_to_f32(uint8_t value)
     return result;
 }
 
-/* What is beyond the largest number, 448, becomes it; NaN stays NaN. */
+/* Values beyond the largest number become 448; NaN stays NaN. */
 static inline uint8_t trm_f32_to_f8e4m3(float value)
 {
     uint32_t bits;

@@ -1,6 +1,6 @@
 /*
- * FNV-1a: a hash of bytes that is the same on every machine. For tables, seeds and telling mistakes apart, not against
- * attacks.
+ * FNV-1a: a hash of bytes that is the same on every machine. For tables, seeds and detecting mistakes; no protection
+ * against attacks.
  */
 #ifndef TRM_BASE_HASH_H
 #define TRM_BASE_HASH_H
@@ -10,7 +10,7 @@
 
 #define TRM_HASH_START 14695981039346656037ull
 
-/* Goes on from `hash`, TRM_HASH_START or what came before. */
+/* Continues from `hash`: TRM_HASH_START, or the hash of the bytes before. */
 static inline uint64_t trm_hash_bytes(uint64_t hash, const void *bytes, size_t size)
 {
     const unsigned char *at = (const unsigned char *)bytes;

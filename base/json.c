@@ -12,8 +12,8 @@
 #include "base/json_scan.h"
 #include "base/map.h"
 
-#define FEW_KEYS     8      /* compared pairwise, more by hashing */
-#define MAX_EXACT    0x1p53 /* from here on, neighbouring integers share a double */
+#define FEW_KEYS     8      /* up to this many are compared pairwise, more by hashing */
+#define MAX_EXACT    0x1p53 /* from here on neighbouring integers have the same double */
 #define EXCERPT_SIZE 64     /* of a value or key, in errors */
 
 struct trm_json_document {
@@ -24,10 +24,10 @@ struct trm_json_document {
 typedef struct checker {
     const char *name, *text;
     size_t size;
-    size_t marks; /* keys and numbers passed, as trm_json_fail_at_mark counts */
+    size_t marks; /* keys and numbers passed, counted as in trm_json_fail_at_mark */
 } checker;
 
-/* The longest start of `from` of whole UTF-8 characters that fits, with "..." if it was cut. */
+/* Copies the longest prefix of `from` that fits in whole UTF-8 characters, with "..." if it was cut. */
 static void copy_excerpt(char to[EXCERPT_SIZE], const char *from)
 {
     size_t length = strlen(from);
@@ -43,7 +43,7 @@ static void copy_excerpt(char to[EXCERPT_SIZE], const char *from)
     memcpy(to + length, "...", 4);
 }
 
-/* A value as it stands in the text: quoted and escaped, on one line. */
+/* A value as JSON text: quoted and escaped, on one line. */
 static void print_excerpt(char to[EXCERPT_SIZE], const cJSON *value)
 {
     if (cJSON_IsArray(value) || cJSON_IsObject(value)) {
@@ -74,7 +74,7 @@ static bool is_duplicate(const cJSON *object, const cJSON *member)
     return false;
 }
 
-/* Walks the tree in the order of the text; its depth is bounded by the scan. */
+/* Walks the tree in text order; the scan has bounded its depth. */
 static trm_status check_value(checker *check, const cJSON *value)
 {
     if (cJSON_IsNumber(value)) {

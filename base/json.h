@@ -14,8 +14,8 @@
 typedef struct trm_json_document trm_json_document; /* owns the tree and the name for errors */
 typedef struct cJSON trm_json;                      /* a value inside a document */
 
-/* Parses `text` [size], at most 64 levels deep; `name` stands in errors. Rejects invalid UTF-8, bytes after the
- * value, and duplicate keys of one object. TRM_ERROR_INVALID_MODEL with line and column. */
+/* Parses `text` [size], at most 64 levels deep; errors mention `name`. Rejects invalid UTF-8, bytes after the value,
+ * and duplicate keys of one object. TRM_ERROR_INVALID_MODEL with line and column. */
 trm_status trm_json_parse(const char *name, const char *text, size_t size, trm_json_document **document);
 /* Reads and parses a file of at most `limit` bytes. */
 trm_status trm_json_read(const char *path, size_t limit, trm_json_document **document);
@@ -41,7 +41,7 @@ bool trm_json_truth(const trm_json *value, bool otherwise);
 /* An integer exactly representable in a double; false otherwise. */
 bool trm_json_integer(const trm_json *value, int64_t *integer);
 
-/* Typed members: absent (or null) leaves *value as it is when `required` is false. Wrong types are
+/* Typed members. If `required` is false, an absent or null member leaves *value unchanged. Wrong types are
  * TRM_ERROR_INVALID_MODEL: "config.json: hidden_size is "x", expected an integer". */
 trm_status trm_json_member_integer(const trm_json_document *document, const trm_json *object, const char *key,
                                    bool required, int64_t *value);

@@ -15,7 +15,7 @@ typedef struct scanner {
     const unsigned char *text;
     size_t size, at;
     size_t marks;     /* keys and numbers seen */
-    size_t stop_mark; /* stop before this one */
+    size_t stop_mark; /* stop before this mark */
     uint64_t objects; /* bit d: level d is an object, else an array */
     int depth;
 } scanner;
@@ -263,7 +263,7 @@ static trm_status scan_key(scanner *scan, expected *next)
     return TRM_OK;
 }
 
-/* After a value inside brackets. */
+/* Scans what follows a value inside brackets. */
 static trm_status scan_separator(scanner *scan, expected *next)
 {
     bool object = (scan->objects >> (scan->depth - 1) & 1) != 0;
@@ -280,7 +280,7 @@ static trm_status scan_separator(scanner *scan, expected *next)
     return TRM_OK;
 }
 
-/* To the end of the text, or up to stop_mark. */
+/* Scans to the end of the text, or up to stop_mark. */
 static trm_status scan_text(scanner *scan)
 {
     expected next = EXPECT_VALUE;

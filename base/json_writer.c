@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Whether a character of UTF-8 begins here, and its bytes; else those that stand for one U+FFFD: the longest beginning
- * of a character (Unicode 3.9, table 3-7). */
+/* Whether a UTF-8 character begins here, and its length; if not, the length of what one U+FFFD replaces: the longest
+ * prefix of a character (Unicode 3.9, table 3-7). */
 static bool examine(const unsigned char *text, size_t size, size_t *length)
 {
     unsigned char lead = text[0], least = 0x80, most = 0xBF;
@@ -59,7 +59,7 @@ static void write_string(FILE *out, const char *text, size_t size)
     fputc('"', out);
 }
 
-/* Comma, line and key before a value. */
+/* Writes comma, newline and key before a value. */
 static void lead_in(trm_json_writer *w, const char *key)
 {
     if (w->depth == 0) {

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-/* What went wrong so far, for the error text. */
+/* Failures so far, for the error text. */
 typedef struct attempts {
     char text[1024];
     size_t used;
@@ -42,7 +42,7 @@ static void symbols_clear(const trm_library_symbol *symbols, int32_t n_symbols)
     }
 }
 
-/* Fills the table; false with the missing name noted. */
+/* Fills the table; returns false and notes the name if a symbol is missing. */
 static bool symbols_resolve(void *library, const char *path, const trm_library_symbol *symbols, int32_t n_symbols,
                             attempts *tried)
 {
@@ -53,7 +53,7 @@ static bool symbols_resolve(void *library, const char *path, const trm_library_s
             symbols_clear(symbols, n_symbols);
             return false;
         }
-        /* dlsym gives an object pointer; copying its bits is the way POSIX allows to a function pointer. */
+        /* dlsym returns an object pointer; POSIX allows to copy its bits to a function pointer. */
         memcpy(symbols[i].pointer, &address, sizeof(address));
     }
     return true;

@@ -1,5 +1,5 @@
 /*
- * Shared libraries found at run time: the CUDA libraries are loaded when they are there, never linked.
+ * Shared libraries loaded at run time: the CUDA libraries are never linked.
  */
 #ifndef TRM_BASE_LIBRARY_H
 #define TRM_BASE_LIBRARY_H
@@ -20,14 +20,13 @@ typedef struct trm_library_symbol {
 /*
  * Opens the first of `names` [n_names] that loads and fills in every symbol. Each name is tried on the loader's own
  * path (LD_LIBRARY_PATH, ld.so.conf), then in $CUDA_HOME/lib64, $CUDA_PATH/lib64 and /usr/local/cuda/lib64. A library
- * that lacks a symbol is closed again and the next is tried. TRM_ERROR_NO_DEVICE with what was tried and why the last
- * attempts failed; on failure no pointer keeps a value. Libraries are never closed: `handle` lives as long as the
- * process.
+ * that lacks a symbol is closed again and the next is tried. TRM_ERROR_NO_DEVICE with the names tried and why the last
+ * attempts failed; all pointers are then NULL. Libraries are never closed: `handle` lives as long as the process.
  */
 trm_status trm_library_open(const char *const *names, int32_t n_names, const trm_library_symbol *symbols,
                             int32_t n_symbols, void **handle);
 
-/* The file a library was loaded from. Returns `path`, empty if it is not known. */
+/* Writes the file that a library was loaded from to `path`, empty if unknown, and returns `path`. */
 const char *trm_library_path(void *handle, char *path, size_t size);
 
 #endif

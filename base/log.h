@@ -1,5 +1,5 @@
 /*
- * Log lines of the library, handed to the callback of trm_log_set().
+ * Log messages of the library, passed to the callback of trm_log_set().
  */
 #ifndef TRM_BASE_LOG_H
 #define TRM_BASE_LOG_H

@@ -26,7 +26,7 @@ static uint64_t hash_bytes(const char *key, size_t size)
     return mix(mix(hash ^ tail));
 }
 
-/* The entry of the key, or the free one where it belongs. */
+/* The entry of the key, or the free entry for it. */
 static trm_map_entry *probe(const trm_map *map, const char *key, size_t size, uint64_t hash)
 {
     for (size_t at = (size_t)hash & (map->capacity - 1);; at = (at + 1) & (map->capacity - 1)) {

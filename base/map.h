@@ -1,5 +1,5 @@
 /*
- * A map from byte strings to indices: open addressing, keys stay the caller's. It only grows.
+ * A map from byte strings to indices: open addressing; the caller owns the keys. It only grows.
  */
 #ifndef TRM_BASE_MAP_H
 #define TRM_BASE_MAP_H
@@ -23,13 +23,13 @@ typedef struct trm_map {
     size_t count;
 } trm_map;
 
-/* Room for `count` keys, so that adding that many never moves entries. */
+/* Reserves room for `count` keys, so that adding them never moves entries. */
 trm_status trm_map_reserve(trm_map *map, size_t count);
-/* Adds a key, which must outlive the map. If it is there already the map stays as it is and *existing is true. */
+/* Adds a key, which must outlive the map. If the map has it already, nothing changes and *existing is true. */
 trm_status trm_map_add(trm_map *map, const char *key, size_t size, uint32_t value, bool *existing);
-/* Adds a key or changes the value of one that is there. */
+/* Adds a key, or changes the value of an existing one. */
 trm_status trm_map_set(trm_map *map, const char *key, size_t size, uint32_t value);
-/* Whether the key is there; sets *value (may be NULL) if so. */
+/* Whether the map has the key; sets *value (may be NULL) if so. */
 bool trm_map_find(const trm_map *map, const char *key, size_t size, uint32_t *value);
 void trm_map_fini(trm_map *map);
 

@@ -1,4 +1,4 @@
-/* Host memory in large pieces, and how much of it there is. */
+/* Large blocks of host memory, and how much memory is available. */
 #include "base/memory.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-/* Pieces of this size and more are aligned to it, so that they can consist of large pages. */
+/* Blocks of this size and more are aligned to it, so that they can use large pages. */
 #define LARGE_PAGE ((size_t)2 << 20)
 
 static bool read_number(const char *path, const char *format, size_t *number)
@@ -29,7 +29,7 @@ static bool read_number(const char *path, const char *format, size_t *number)
     return found;
 }
 
-/* What the group may have beyond what it has; what it has includes its file cache, which it can give up. */
+/* What the control group may still take. Its usage includes file cache, which the kernel can drop. */
 static size_t group_available(void)
 {
     size_t limit, used, cache = 0;
@@ -49,7 +49,7 @@ static size_t group_available(void)
 size_t trm_memory_available(void)
 {
     size_t kilobytes, available = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    /* The pages free at the moment leave out the system's file cache. */
+    /* The number of free pages does not count the system's file cache. */
     if (read_number("/proc/meminfo", "MemAvailable: %zu", &kilobytes)) {
         available = kilobytes << 10;
     }
@@ -77,7 +77,7 @@ trm_status trm_pages_alloc(size_t size, void **memory)
             munmap(aligned + size, (size_t)(made + mapped - aligned - size));
         }
         made = aligned;
-        (void)madvise(made, size, MADV_HUGEPAGE); /* fewer faults and faster pinning where the system allows it */
+        (void)madvise(made, size, MADV_HUGEPAGE); /* fewer faults and faster pinning, if the system allows it */
     }
     *memory = made;
     return TRM_OK;

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* No struct of a caller is larger: the size was not set. */
+/* No option struct is larger: a larger size was never set. */
 #define MOST_BYTES 4096
 
 trm_status trm_options_read(const char *name, const void *given, void *own)

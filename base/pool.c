@@ -1,5 +1,5 @@
 /*
- * The thread pool. One word, `state`, says which loop is open and how many workers are inside, so that a worker that
+ * The thread pool. One word, `state`, holds the open loop and the number of workers inside, so that a worker that
  * sleeps through a short loop never delays the caller.
  */
 #include "base/pool.h"
@@ -20,24 +20,24 @@
 #define NUMBER(state)  ((uint32_t)((state) >> 32))
 #define IS_OPEN(state) (((state)&CLOSED) == 0)
 
-/* How long an idle thread polls before it sleeps unless told otherwise: about the gap between two kernels of a step. It
- * looks at the clock once in so many looks at the pool: a pause takes 10 to 60 ns. */
+/* How long an idle thread polls before it sleeps, by default: about the gap between two kernels of a step. It reads the
+ * clock once in this many polls: a pause takes 10 to 60 ns. */
 #define SPIN_MICROSECONDS 20
 #define LOOKS             16
-/* Pauses of a caller that waits for the last range before it yields. */
+/* Pauses of a caller that waits for the last range, before it yields. */
 #define SPINS 1000
-/* A range is a part of what is left, so that the first are long runs and the last even out threads of unequal speed;
- * but no more than so many per thread. */
+/* A range is a part of what is left, so that the first are long and the last even out threads of unequal speed; at most
+ * this many per thread. */
 #define PART              2
 #define RANGES_PER_THREAD 16
 
-/* What threads poll, what they take ranges from and what they only read lie apart: in lines of the cache, of which
- * processors fetch two at a time. */
+/* Words that threads poll, words that they take ranges from, and words that they only read lie in different pairs of
+ * cache lines, since processors fetch two lines at a time. */
 #define LINE _Alignas(128)
 
 struct trm_pool {
-    int32_t threads;      /* with the caller */
-    bool may_spin;        /* a CPU for every thread */
+    int32_t threads;      /* including the caller */
+    bool may_spin;        /* every thread has a CPU */
     _Atomic int64_t spin; /* ns */
     pthread_t *workers;   /* [threads - 1] */
     int32_t n_workers;
@@ -63,7 +63,7 @@ static inline void relax(void)
 #endif
 }
 
-/* ns of a clock that only goes on. */
+/* ns of a clock that never runs backward. */
 static int64_t now(void)
 {
     struct timespec time;
@@ -86,7 +86,7 @@ static void run_ranges(trm_pool *pool)
     }
 }
 
-/* Whether a worker that last saw loop `seen` has something to do. */
+/* Whether there is work for a worker that last saw loop `seen`. */
 static bool is_due(trm_pool *pool, uint32_t seen)
 {
     uint64_t state = atomic_load(&pool->state);

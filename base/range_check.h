@@ -1,7 +1,7 @@
 /*
  * Inner loops under AddressSanitizer and UndefinedBehaviorSanitizer. A loop over plain arrays that writes only to its
- * caller's own variables is marked TRM_RANGES_CHECKED: its instructions are then as in an optimized build, and what it
- * reads elsewhere is looked at as a whole before it runs, with trm_check_range(). Both do nothing in other builds.
+ * caller's own variables is marked TRM_RANGES_CHECKED: it then compiles as in an optimized build, and trm_check_range()
+ * checks what it reads elsewhere as a whole before it runs. Both do nothing in other builds.
  */
 #ifndef TRM_BASE_RANGE_CHECK_H
 #define TRM_BASE_RANGE_CHECK_H
@@ -14,7 +14,7 @@
 
 #define TRM_RANGES_CHECKED __attribute__((no_sanitize("address", "undefined")))
 
-/* `count` elements of `size` bytes at `from`, aligned to one element, are memory that may be used. */
+/* Checks that `count` elements of `size` bytes at `from` are usable memory, aligned to one element. */
 static inline void trm_check_range(const void *from, int64_t count, int64_t size)
 {
     const int64_t bytes = count * size;
@@ -22,7 +22,7 @@ static inline void trm_check_range(const void *from, int64_t count, int64_t size
     if (bytes > 0) {
         const volatile char *bad = (const volatile char *)__asan_region_is_poisoned((void *)from, (size_t)bytes);
         if (bad != NULL) {
-            (void)*bad; /* which is reported */
+            (void)*bad; /* the sanitizer reports it */
         }
     }
 }

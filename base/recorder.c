@@ -91,7 +91,7 @@ void trm_recorder_destroy(trm_recorder *recorder)
     free(recorder);
 }
 
-/* For calls that only read: the mutex is no part of what they promise to leave as it is. */
+/* For calls that only read: the mutex is not part of what `const` promises. */
 static trm_recorder *lock(const trm_recorder *recorder)
 {
     trm_recorder *r = (trm_recorder *)recorder;

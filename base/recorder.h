@@ -1,5 +1,5 @@
 /*
- * What a failed public call leaves behind: every one that returns a status is defined by TRM_CALL, which hands its
+ * Records failures of public calls: TRM_CALL defines every public function that returns a status, and passes its
  * failure to a recorder (include/trireme/recorder.h).
  */
 #ifndef TRM_BASE_RECORDER_H
@@ -7,14 +7,14 @@
 
 #include <trireme/recorder.h>
 
-/* Between them a public call runs; calls within it are part of it. Leaving with a failure adds the thread's error
- * record to `recorder`, or if that is NULL to the thread's. Returns `status`. */
+/* A public call runs between them; calls within it are part of it. Leaving with a failure adds the thread's error
+ * record to `recorder`, or to the thread's recorder if that is NULL. Returns `status`. */
 void trm_call_enter(void);
 trm_status trm_call_leave(trm_status status, trm_recorder *recorder, const char *call);
 
 /*
- * The head of a public function's definition; what follows in braces is its body. `recorder` is that of the object the
- * call is about, or NULL, and is looked up before the body runs.
+ * The head of a public function's definition; the body follows in braces. `recorder` is that of the call's object, or
+ * NULL, and is evaluated before the body runs.
  *
  *     TRM_CALL(context_recorder(context), trm_context_run, (trm_context *context), (context))
  *     {

@@ -1,4 +1,4 @@
-/* What the kinds' rules of axes share. */
+/* Axis rules that several kinds share. */
 #include "graph/axis_links.h"
 
 #include "graph/kinds/kind.h"

@@ -1,7 +1,7 @@
 /*
- * Which axis of a layer's outputs follows which of its inputs: entries along the one are made from the same entries
- * along the other. What may be split over ranks rests on it, and what may be computed for a part of the entries alone.
- * And which unknown sizes of outputs are those of inputs.
+ * Which axis of a layer's outputs follows which axis of its inputs: entries along the one are computed from the same
+ * entries along the other. This decides what can be split over ranks, and what can be computed for a part of the
+ * entries. Also, which unknown sizes of outputs equal those of inputs.
  */
 #ifndef TRM_GRAPH_AXIS_LINKS_H
 #define TRM_GRAPH_AXIS_LINKS_H
@@ -10,22 +10,22 @@
 
 enum {
     TRM_LINK_WHOLE = -1, /* each entry takes the whole input */
-    TRM_LINK_NEVER = -2  /* entries along this axis of the outputs are not made by themselves */
+    TRM_LINK_NEVER = -2  /* entries along this axis of the outputs depend on each other */
 };
 
 /*
- * The axis of input `i`, which is given, that axis `k` of the outputs follows. Both need not be of one size: where dims
- * are unknown the input may have size 1 in a run and be broadcast, and the two axes of a RESHAPE may be the first of
- * groups, blocks of one then being blocks of the other. Only the first output of a layer is looked at.
+ * The axis of input `i`, which is given, that axis `k` of the outputs follows. Their sizes may differ: an input of
+ * unknown dims may have size 1 in a run and be broadcast, and the two axes of a RESHAPE may be the first of groups, of
+ * which blocks correspond. Considers only the first output of a layer.
  */
 int32_t trm_layer_axis_link(const trm_layer *layer, int32_t k, int32_t i);
-/* The same of an input that is broadcast to `out`. */
+/* The same for an input that is broadcast to `out`. */
 int32_t trm_broadcast_axis_link(const trm_dims *in, const trm_dims *out, int32_t k);
 
 typedef int32_t (*trm_axis_link)(const trm_layer *layer, int32_t k, int32_t i);
 
-/* Links of kinds: every axis follows its own, of every input; inputs are broadcast; all axes but that of the kind's
- * parameters follow their own, of every input or of the first alone. */
+/* Links of kinds: every axis follows the same axis of every input; inputs are broadcast; all axes except that of the
+ * kind's parameters follow the same axis, of every input or of the first. */
 int32_t trm_link_same(const trm_layer *layer, int32_t k, int32_t i);
 int32_t trm_link_broadcast(const trm_layer *layer, int32_t k, int32_t i);
 int32_t trm_link_but_axis(const trm_layer *layer, int32_t k, int32_t i);
@@ -34,10 +34,10 @@ int32_t trm_link_first_but_axis(const trm_layer *layer, int32_t k, int32_t i);
 /* ---- unknown sizes ----------------------------------------------------------------------------- */
 
 /* Two unknown dimensions of one class are equal in every run. A class starts at an input or state and follows the
- * layers; where a layer makes a new size, a new class starts. Nothing is computed with sizes. */
+ * layers; a layer that makes a new size starts a new class. No sizes are computed. */
 typedef struct trm_size_walk {
     int32_t (*dim_class)[TRM_MAX_DIMS]; /* [n_tensors] */
-    int32_t next;                       /* the next class nobody has */
+    int32_t next;                       /* the next unused class */
 } trm_size_walk;
 
 /* Axis `to` of `out` is axis `from` of `in`, or a new size if `in` is NULL. */
@@ -47,11 +47,11 @@ void trm_sizes_follow(trm_size_walk *walk, const trm_tensor *out, const trm_tens
 
 /* Sizes of kinds. All outputs have the dims of the first input. */
 void trm_sizes_same(trm_size_walk *walk, const trm_layer *layer);
-/* The first output's axes are those of the first input that the kind links them to. */
+/* The first output's axes have the sizes of the linked axes of the first input. */
 void trm_sizes_of_first(trm_size_walk *walk, const trm_layer *layer);
-/* The same of all inputs: a size is known where those that are unknown there agree. */
+/* The same for all inputs: a size is known if the unknown ones agree. */
 void trm_sizes_linked(trm_size_walk *walk, const trm_layer *layer);
-/* The same of the first `n` inputs, by these links. */
+/* The same for the first `n` inputs, by these links. */
 void trm_sizes_linked_to(trm_size_walk *walk, const trm_layer *layer, trm_axis_link link, int32_t n);
 
 #endif

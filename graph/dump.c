@@ -1,5 +1,5 @@
 /*
- * The network as text: one line per tensor that is given, per layer and per output. The same network gives the
+ * The network as text: one line per input, state or constant, per layer, and per output. The same network gives the
  * same text, so that two stages can be compared with diff.
  *
  *   x: f32 [?, 6] = input
@@ -21,7 +21,7 @@
 #include "graph/params.h"
 #include "kernels/fused/fused.h"
 
-#define SHOWN_ELEMENTS 8 /* of a constant; the rest is in its hash */
+#define SHOWN_ELEMENTS 8 /* elements of a constant; a hash stands for the rest */
 
 /* ---- constants --------------------------------------------------------------------------------- */
 
@@ -155,7 +155,7 @@ static bool value_is_normal(const trm_field *field, const void *at)
     return false;
 }
 
-/* Whether a field has its default: all values of an array, which are of 4 bytes each. */
+/* Whether a field has its default; of an array, all values, of 4 bytes each. */
 static bool is_normal(const trm_field *field, const unsigned char *at)
 {
     bool normal = value_is_normal(field, at);
@@ -174,7 +174,7 @@ static void print_dims_param(FILE *out, const trm_dims *dims)
     fputc(']', out);
 }
 
-/* "[f32 mul(i0, i1), f32 clip(s0; 0, 6)]", and which steps are outputs if not the last alone. */
+/* "[f32 mul(i0, i1), f32 clip(s0; 0, 6)]", and which steps are outputs unless it is the last alone. */
 static void print_program(FILE *out, const trm_fused_elementwise_params *program)
 {
     for (int32_t i = 0; i < program->n_steps; i++) {

@@ -1,13 +1,13 @@
 /*
- * Single layers run on the host's reference kernels, away from any engine: layers of constants when they are folded,
- * and values that decide dims.
+ * Runs single layers on the host's reference kernels, without an engine: to fold layers of constants, and for values
+ * that decide dims.
  */
 #ifndef TRM_GRAPH_EVALUATE_H
 #define TRM_GRAPH_EVALUATE_H
 
 #include "kernels/kernel.h"
 
-/* Zero-initialized; its device is opened when first needed. */
+/* Zero-initialized is ready; it opens its device when first needed. */
 typedef struct trm_evaluator {
     trm_device *device;
     trm_stream *stream;
@@ -17,8 +17,7 @@ typedef struct trm_evaluator {
 
 void trm_evaluator_fini(trm_evaluator *self);
 
-/* Runs a call that has its layer, views with addresses and values, and waits. *ran stays false where no host kernel
- * takes it. */
+/* Runs a call with layer, views, addresses and values, and waits. *ran stays false if no host kernel accepts it. */
 trm_status trm_evaluator_run(trm_evaluator *self, trm_kernel_call *call, bool *ran);
 
 #endif

@@ -91,7 +91,7 @@ trm_status trm_dims_check(const trm_dims *dims, trm_dtype dtype, bool unknown_al
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "found dims %s, expected %s", trm_dims_format(dims, text),
                      unknown_allowed ? "sizes of at least 0, or -1 for unknown" : "known sizes of at least 0");
         }
-        /* A zero elsewhere must not hide sizes that would overflow with another value there. */
+        /* A dimension of zero must not hide that the others overflow. */
         if (dims->d[i] > 0 && (!trm_checked_mul(bytes, (size_t)dims->d[i], &bytes) || bytes > PTRDIFF_MAX)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "dims %s of %s do not fit into memory", trm_dims_format(dims, text),
                      trm_dtype_name(dtype));
@@ -237,7 +237,7 @@ trm_status trm_infer_values(const trm_infer_call *call, int32_t input, const cha
     return TRM_OK;
 }
 
-/* Rank that a value input of sizes stands for: the number of its elements. */
+/* The rank given by a value input of sizes: its number of elements. */
 static trm_status rank_of_sizes(const trm_infer_call *call, int32_t input, const char *what, int32_t *rank)
 {
     TRM_TRY(trm_infer_require_rank(call, input, what, 1));
@@ -297,7 +297,7 @@ trm_status trm_infer_layer(const trm_layer_desc *desc, int32_t n_inputs, const t
 
 /* ---- a whole network --------------------------------------------------------------------------- */
 
-/* The dims the caller gives for an input or state must be a choice of those it has. */
+/* The caller's dims for an input or state must match its declared ones. */
 static trm_status check_given(const trm_tensor *tensor, const trm_dims *given)
 {
     bool fits = given->n == tensor->dims.n;

@@ -11,17 +11,17 @@
 
 /* What is known of a tensor's elements. */
 typedef enum value_state {
-    VALUE_MISSING, /* not yet, or not here */
+    VALUE_MISSING, /* not yet, or not on the host */
     VALUE_UNKNOWN, /* the caller does not know */
     VALUE_GIVEN,
     VALUE_COMPUTED
 } value_state;
 
 typedef struct value {
-    bool wanted; /* it may decide dims, directly or through others */
+    bool wanted; /* may decide dims, directly or through others */
     value_state state;
     const void *elements;
-    void *memory; /* what `elements` points to, but for constants of the arena */
+    void *memory; /* memory of `elements`, except for constants, whose elements lie in the arena */
     size_t size, capacity;
 } value;
 
@@ -38,7 +38,7 @@ struct trm_inference {
 
 /* ---- which values are wanted ------------------------------------------------------------------- */
 
-/* Marks what wanted values need; true if that is more than before. */
+/* Marks what wanted values depend on; returns whether that marked more. */
 static bool want_more(trm_inference *self)
 {
     bool more = false;
@@ -68,12 +68,12 @@ static bool want_more(trm_inference *self)
 static void want_values(trm_inference *self)
 {
     bool again;
-    do { /* what a loop carries on is wanted by what stands before it */
+    do { /* a wanted loop-carried value makes its initial value wanted */
         again = want_more(self);
     } while (again && self->regions.n > 0);
 }
 
-/* Whether something that is wanted may have to be read from where the network runs. */
+/* Whether a wanted value may have to be read from the device. */
 static bool may_stop(const trm_inference *self)
 {
     if (self->regions.n > 0) {
@@ -88,7 +88,7 @@ static bool may_stop(const trm_inference *self)
         for (int32_t k = 0; k < layer->n_outputs; k++) {
             const trm_tensor *output = layer->outputs[k];
             int64_t elements = (int64_t)(TRM_LARGEST_VALUE / trm_dtype_size(output->dtype));
-            for (int32_t d = 0; d < output->dims.n; d++) { /* of unknown size: perhaps too large */
+            for (int32_t d = 0; d < output->dims.n; d++) { /* unknown size: perhaps too large */
                 elements = output->dims.d[d] < 0 ? -1 : output->dims.d[d] > 0 ? elements / output->dims.d[d] : elements;
             }
             if (self->values[output->index].wanted && (!small || elements <= 0)) {
@@ -292,20 +292,20 @@ trm_status trm_inference_begin(trm_inference *self, trm_dims *dims)
     return TRM_OK;
 }
 
-/* Whether a condition holds, whose value is known. */
+/* Whether a known condition is true. */
 static bool holds(const trm_inference *self, const trm_tensor *condition)
 {
     return *(const unsigned char *)trm_inference_values(self, condition) != 0;
 }
 
-/* Whether the value of input i has no part in what the layer makes: of two that it merges, of what it only names. */
+/* Whether the layer ignores the value of input i: the other branch of a MERGE, or a tensor that it only names. */
 static bool is_passed_over(const trm_inference *self, const trm_layer *layer, int32_t i)
 {
     return (layer->desc.kind == TRM_LAYER_MERGE && i > 0 && i != (holds(self, layer->inputs[0]) ? 1 : 2)) ||
            ((layer->desc.kind == TRM_LAYER_NEXT || layer->desc.kind == TRM_LAYER_LOOP_OUTPUT) && i > 0);
 }
 
-/* Whether all that the layer reads is here, and all that it makes is small. */
+/* Whether all inputs of the layer are known here, and all outputs are small. */
 static bool can_compute(const trm_inference *self, const trm_layer *layer)
 {
     bool wanted = false;
@@ -364,7 +364,7 @@ static trm_status compute(trm_inference *self, const trm_layer *layer)
     return TRM_OK;
 }
 
-/* The first value input whose elements are missing, or NULL. */
+/* The first value input without known elements, or NULL. */
 static const trm_tensor *find_missing(const trm_inference *self, const trm_layer *layer)
 {
     uint32_t needed = trm_layer_value_inputs(&layer->desc);
@@ -380,7 +380,7 @@ static const trm_tensor *find_missing(const trm_inference *self, const trm_layer
     return NULL;
 }
 
-/* Whether the layer behind this one may not be the next. */
+/* Whether the walk may continue elsewhere than at the next layer. */
 static bool jumps(const trm_inference *self, const trm_layer *layer)
 {
     if (!self->follows) {
@@ -398,7 +398,8 @@ static bool jumps(const trm_inference *self, const trm_layer *layer)
     }
 }
 
-/* What the loop between two layers carries on is taken over, and what its layers made is forgotten. */
+/* Starts the next pass of the loop between two layers: takes over loop-carried values and forgets those of its layers.
+ */
 static trm_status next_pass(trm_inference *self, int32_t begin, int32_t end)
 {
     for (int32_t i = begin + 1; i < end; i++) {
@@ -453,7 +454,7 @@ trm_status trm_inference_run(trm_inference *self, trm_inference_stop *stop)
             values[i] = layer->inputs[i] == NULL || by_all ? NULL : trm_inference_values(self, layer->inputs[i]);
         }
         TRM_TRY(trm_infer_in_network(layer, values, self->dims));
-        if (self->follows && layer->desc.kind == TRM_LAYER_RECURRENCE) { /* in the first pass as it is given */
+        if (self->follows && layer->desc.kind == TRM_LAYER_RECURRENCE) { /* in the first pass the initial value */
             self->dims[layer->outputs[0]->index] = self->dims[layer->inputs[0]->index];
         }
         if (jumps(self, layer)) {

@@ -1,4 +1,4 @@
-/* The walk of inference once through a run, counting the passes of loops. */
+/* Walks inference once through a run and counts the passes of loops. */
 #include "graph/layer_runs.h"
 
 #include <stdlib.h>
@@ -6,16 +6,16 @@
 #include "base/error.h"
 #include "graph/inference.h"
 
-/* Layers that are walked over, those of loops in every pass: what a plan may take the time for. */
+/* Most layers to walk over, those of loops in every pass, so that planning stays fast. */
 #define MOST_WALKED ((int64_t)1 << 16)
-/* Runs of a layer that guesses come to at most, in loops within each other. */
+/* Most runs of a layer in nested loops of guessed passes. */
 #define MOST_GUESSED 512
 #define MOST_RUNS    (1 << 20)
 
-/* What was seen of a loop, by its LOOP. */
+/* What the walk saw of a loop, by its LOOP. */
 typedef struct loop_seen {
-    int64_t ends, passes; /* how often it was over, passes in all */
-    bool is_open;         /* some condition is not known */
+    int64_t ends, passes; /* how often it ended, and passes in total */
+    bool is_open;         /* some condition was unknown */
     bool is_under_way;
 } loop_seen;
 
@@ -23,15 +23,15 @@ typedef struct walker {
     const trm_network *network;
     trm_inference *inference;
     trm_dims *dims;  /* [n_tensors] */
-    bool *assumed;   /* [n_tensors] elements or dims that are not known, or follow from such */
+    bool *assumed;   /* [n_tensors] elements or dims are unknown, or depend on unknown ones */
     loop_seen *seen; /* [n_layers] */
 } walker;
 
-/* What is made of what is assumed is assumed. */
+/* Outputs that depend on assumed tensors are assumed. */
 static void spread(walker *w)
 {
     bool again = true;
-    while (again) { /* loops carry it to what stands before */
+    while (again) { /* loops carry it back */
         again = false;
         for (int32_t i = 0; i < w->network->n_layers; i++) {
             const trm_layer *layer = w->network->layers[i];
@@ -57,7 +57,7 @@ static void note_assumed(walker *w, const trm_tensor *tensor)
     }
 }
 
-/* A condition that is not known: branches are taken, and loops run once. */
+/* An unknown condition: assume that branches are taken and loops run once. */
 static trm_status assume(walker *w, const trm_inference_stop *stop)
 {
     const trm_layer *layer = stop->layer;
@@ -67,7 +67,7 @@ static trm_status assume(walker *w, const trm_inference_stop *stop)
     return trm_inference_give(w->inference, stop->tensor, &(trm_dims){0}, &holds);
 }
 
-/* Goes on behind a layer, and counts what that means for a loop; *next: where. One that is open runs no second time. */
+/* Continues after a layer at *next, and counts passes of loops. A loop of unknown condition runs only once. */
 static trm_status jump(walker *w, const trm_layer *layer, int32_t *next)
 {
     static const unsigned char is_over = 0;
@@ -86,7 +86,7 @@ static trm_status jump(walker *w, const trm_layer *layer, int32_t *next)
     return TRM_OK;
 }
 
-/* Fills in `seen` as far as the walk comes. */
+/* Fills in `seen` as far as the walk gets. */
 static trm_status walk(walker *w)
 {
     trm_inference_stop stop;
@@ -106,7 +106,7 @@ static trm_status walk(walker *w)
             TRM_TRY(jump(w, stop.layer, &at));
         } else if (trm_kind_is_control(stop.layer->desc.kind)) {
             TRM_TRY(assume(w, &stop));
-        } else if (stop.tensor->dtype == TRM_BOOL) { /* it may be a condition, too, and is asked for once */
+        } else if (stop.tensor->dtype == TRM_BOOL) { /* it may also be a condition, and is asked for only once */
             return TRM_OK;
         } else {
             TRM_TRY(trm_inference_give(w->inference, stop.tensor, NULL, NULL));
@@ -115,7 +115,7 @@ static trm_status walk(walker *w)
     return TRM_OK;
 }
 
-/* From what is known of inputs to where the walk ends. */
+/* Walks from the known values of inputs to the end. */
 static trm_status look(walker *w, const void *const *values)
 {
     const trm_network *network = w->network;
@@ -132,7 +132,7 @@ static trm_status look(walker *w, const void *const *values)
     return walk(w);
 }
 
-/* Passes of a loop each time that a run comes to it. */
+/* Passes of a loop each time that a run reaches it. */
 static double passes_of(const loop_seen *loop, bool *is_guess)
 {
     const double found = (double)loop->passes / (double)(loop->ends > 0 ? loop->ends : 1);
@@ -147,12 +147,12 @@ static int32_t runs_inside(double around, double passes, bool is_guess)
     return runs < 1 ? 1 : runs > MOST_RUNS ? MOST_RUNS : (int32_t)(runs + 0.5);
 }
 
-/* Of layers in regions: `seen` of their loops. */
+/* Counts runs of layers in regions from `seen` of their loops. */
 static void multiply(const trm_network *network, const trm_regions *regions, const loop_seen *seen, int32_t *runs,
                      bool *guessed)
 {
     for (int32_t i = 0; i < network->n_layers; i++) {
-        const int32_t begin = regions->inside[i]; /* it stands before the layer */
+        const int32_t begin = regions->inside[i]; /* it precedes the layer */
         runs[i] = begin < 0 ? 1 : runs[begin];
         if (begin >= 0 && network->layers[begin]->desc.kind == TRM_LAYER_LOOP) {
             bool is_guess;
@@ -189,7 +189,7 @@ trm_status trm_layer_runs(const trm_network *network, const trm_dims *dims, cons
         w.dims[i] = dims != NULL ? dims[i] : network->tensors[i]->dims;
     }
     status = look(&w, values);
-    if (status != TRM_ERROR_OUT_OF_MEMORY) { /* what did not work was not seen */
+    if (status != TRM_ERROR_OUT_OF_MEMORY) { /* a failed walk has seen nothing */
         multiply(network, &regions, w.seen, runs, guessed);
         status = TRM_OK;
     }

@@ -1,5 +1,5 @@
 /*
- * The layers people add by hand most often: each fills in a desc.
+ * Short forms of trm_network_add_layer: each fills in a desc.
  */
 #include <trireme/network.h>
 

@@ -9,7 +9,7 @@
 
 typedef struct placement {
     int32_t tensor;
-    int32_t first, last; /* layers during which the memory is in use, both included */
+    int32_t first, last; /* first and last layer during which the memory is in use */
     size_t size, offset;
 } placement;
 
@@ -57,11 +57,11 @@ bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *of
     for (int32_t i = axis + 1; i < in->n; i++) {
         *offset *= in->d[i];
     }
-    /* Kernels may count on the alignment that every tensor's own memory has. */
+    /* Kernels may rely on the alignment that every tensor's memory has. */
     return (size_t)*offset * trm_dtype_size(layer->outputs[0]->dtype) % TRM_TENSOR_ALIGNMENT == 0;
 }
 
-/* Larger first, then earlier, so that the plan does not depend on the sort. */
+/* Larger first, then earlier, so that the plan does not depend on the sort algorithm. */
 static int compare_placements(const void *a, const void *b)
 {
     const placement *x = a, *y = b;
@@ -77,7 +77,7 @@ static int compare_offsets(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Lifetimes of all tensors that have memory of their own; returns how many. */
+/* Writes the lifetimes of all tensors with memory of their own; returns their number. */
 static void collect(const trm_network *network, const size_t *sizes, const int32_t *ends, placement *placements,
                     int32_t *slot_of, int32_t *count)
 {
@@ -112,7 +112,7 @@ static void collect(const trm_network *network, const size_t *sizes, const int32
         placement *p = &placements[i];
         p->last = ends[p->tensor] > p->last ? ends[p->tensor] : p->last;
     }
-    for (int32_t i = network->n_layers - 1; i >= 0; i--) { /* from the end, for slices of slices */
+    for (int32_t i = network->n_layers - 1; i >= 0; i--) { /* backwards, for slices of slices */
         const trm_layer *layer = network->layers[i];
         if (layer->desc.kind != TRM_LAYER_SLICE) {
             continue;
@@ -130,7 +130,8 @@ trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes
 {
     size_t n = (size_t)network->n_tensors;
     placement *placements = calloc(n + 1, sizeof(*placements));
-    placement **beside = calloc(n + 1, sizeof(placement *)); /* placed already and alive at the same time, by offset */
+    placement **beside =
+        calloc(n + 1, sizeof(placement *)); /* already placed and alive at the same time, sorted by offset */
     int32_t *slot_of = calloc(n + 1, sizeof(*slot_of));
     trm_status status = TRM_OK;
     if (placements == NULL || beside == NULL || slot_of == NULL) {

@@ -1,5 +1,5 @@
 /*
- * Where activations lie: one arena in which tensors share memory when their lifetimes do not meet.
+ * Places activations in one arena, in which tensors share memory if their lifetimes do not overlap.
  */
 #ifndef TRM_GRAPH_MEMORY_PLAN_H
 #define TRM_GRAPH_MEMORY_PLAN_H
@@ -12,21 +12,21 @@
 /* Bytes of a tensor of known dims. TRM_ERROR_INVALID_ARGUMENT if a dimension is negative or the product overflows. */
 trm_status trm_tensor_bytes(const trm_tensor *tensor, const trm_dims *dims, size_t *bytes);
 
-/* Whether the output of a layer is its first input where that lies, whatever its dims are: RESHAPE and the like. */
+/* Whether the output of a layer is its first input in place, for any dims: RESHAPE and the like. */
 bool trm_layer_hands_on(const trm_layer *layer);
 /* The tensor whose memory `tensor` uses: itself, or through such layers the one it is a view of. */
 const trm_tensor *trm_tensor_storage(const trm_tensor *tensor);
 
-/* Whether `layer` is a SLICE, by its parameters alone, of the first axis that is not 1, whose output then lies in its
- * input as it is, at an aligned address. *offset is where, in elements. `dims` [n_tensors] are those of the run. */
+/* Whether `layer` is a SLICE of the first axis that is not 1, by parameters alone, whose output is a part of its input
+ * at an aligned address. *offset is the position in elements. `dims` [n_tensors] are those of the run. */
 bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *offset);
 
-/* As much memory as a tensor that has none in the arena: it lies elsewhere. */
+/* The offset of a tensor without memory in the arena. */
 #define TRM_NO_PLACE SIZE_MAX
 
 /*
- * Offsets of activations for sizes [n_tensors] in bytes, TRM_NO_PLACE for those that need none; otherwise as below. Of
- * views, the size is that of what they are views of. `ends` [n_tensors], or NULL: the layer up to which the memory of a
+ * Offsets of activations for sizes [n_tensors] in bytes, which are TRM_NO_PLACE for tensors without memory; otherwise
+ * as below. The size of a view is that of its base. `ends` [n_tensors], or NULL: the layer up to which the memory of a
  * tensor is in use at least (graph/streams.h).
  */
 trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, const int32_t *ends, size_t *offsets,

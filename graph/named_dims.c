@@ -1,4 +1,4 @@
-/* Dimensions of inputs that have names: those of one name have one size. */
+/* Named dimensions of inputs: those of one name have the same size. */
 #include <string.h>
 
 #include "base/error.h"
@@ -49,7 +49,7 @@ const char *trm_tensor_dim_name(const trm_tensor *tensor, int32_t axis)
     return tensor->dim_names == NULL || axis < 0 || axis >= tensor->dims.n ? NULL : tensor->dim_names[axis];
 }
 
-/* The dimensions of the name of the one at `last`, of which those whose size is known have one size. */
+/* Checks the dimensions that share the name of the one at `last`: those of known size have the same size. */
 static trm_status check_name(const trm_network *network, const trm_dims *dims, int32_t last)
 {
     const trm_named_dim *known = NULL;

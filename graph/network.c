@@ -1,8 +1,8 @@
 /*
  * The network: tensors and layers in one arena, and their names.
  *
- * The edits that passes make stand in network_edit.c, rules of shape and type in infer*.c, text in dump.c, the calls
- * that only fill in a desc in layers.c.
+ * Edits by passes are in network_edit.c, shape and type rules in infer*.c, text in dump.c, calls that only fill in a
+ * desc in layers.c.
  */
 #include "graph/network.h"
 
@@ -58,7 +58,7 @@ static trm_status reserve_outputs(trm_network *network)
 
 /* ---- names ------------------------------------------------------------------------------------- */
 
-/* Adds a name unless it is there. If memory does not suffice, names are looked up one by one from then on. */
+/* Adds a name unless it exists. If memory is out, names are from then on looked up one by one. */
 static void index_name(trm_network *network, const char *name, uint32_t value)
 {
     bool existing;
@@ -106,7 +106,7 @@ static bool name_is_taken(const trm_network *network, const char *name)
     return taken;
 }
 
-/* A copy of `name` in the arena, with ".1", ".2", ... when a tensor or layer has it; NULL when out of memory. */
+/* Returns a copy of `name` in the arena, with ".1", ".2", ... if a tensor or layer has it; NULL if memory is out. */
 static const char *unique_name(trm_network *network, const char *name)
 {
     if (!name_is_taken(network, name)) {
@@ -117,7 +117,7 @@ static const char *unique_name(trm_network *network, const char *name)
     if (candidate == NULL) {
         return NULL;
     }
-    /* Numbers are taken in order, so the first free one is found by doubling and halving. */
+    /* Numbers are used in order, so doubling and bisection find the first free one. */
     int32_t taken = 0, step = 1;
     for (bool doubling = true; step > 0; step = doubling ? step * 2 : step / 2) {
         snprintf(candidate, size, "%s.%" PRId32, name, taken + step);
@@ -274,7 +274,7 @@ static trm_status check_layer_inputs(const trm_network *network, const char *nam
     return TRM_OK;
 }
 
-/* Runs the rule of a layer on the dims its inputs have in the network. */
+/* Runs the rule of a layer on its inputs' dims in the network. */
 static trm_status infer_declared(const char *name, const trm_layer_desc *desc, trm_tensor *const *inputs,
                                  int32_t n_inputs, int32_t n_outputs, trm_dims *dims, trm_dtype *dtypes)
 {
@@ -314,7 +314,7 @@ static trm_layer *new_layer(trm_network *network, const char *name, const trm_la
         output->producer = layer;
         layer->outputs[i] = output;
     }
-    layer->name = layer->outputs[0]->name; /* no layer has it either: unique_name() looked at both */
+    layer->name = layer->outputs[0]->name; /* no layer has it either: unique_name() checked both */
     return layer;
 }
 
@@ -363,7 +363,7 @@ trm_status trm_network_restore_output(trm_network *network, const char *name, tr
     return add_tensor(network, "tensor", name, TRM_TENSOR_ACTIVATION, dtype, dims, tensor);
 }
 
-/* Whether outputs are what the rule of the layer makes: the dims that both know are the same. */
+/* Checks outputs against the layer's rule: dims that both know must be equal. */
 static trm_status check_outputs(const char *name, trm_tensor *const *outputs, int32_t n, const trm_dims *dims,
                                 const trm_dtype *dtypes)
 {

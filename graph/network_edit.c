@@ -1,4 +1,4 @@
-/* What passes do to a network: uses replaced, tensors renamed, layers removed, moved and sorted. */
+/* Edits of passes: replace uses, rename tensors, remove, move and sort layers. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,10 +108,10 @@ void trm_network_move_layer(trm_network *network, trm_layer *layer, int32_t inde
     layer->index = index;
 }
 
-/* What sort knows of a layer, by its index. */
+/* State of the sort for a layer, by its index. */
 enum { SORT_UNSEEN, SORT_OPEN, SORT_DONE };
 
-/* The first producer `layer` reads that is not placed yet, or NULL. */
+/* The first producer that `layer` reads and that is not yet placed, or NULL. */
 static trm_layer *unplaced_producer(const trm_layer *layer, const unsigned char *marks)
 {
     for (int32_t i = 0; i < layer->n_inputs; i++) {
@@ -124,8 +124,8 @@ static trm_layer *unplaced_producer(const trm_layer *layer, const unsigned char 
 }
 
 /*
- * The first layer that must stand before `layer` and is not placed yet, or NULL: what it reads; where it begins a
- * region, what enters that, so that nothing from outside is drawn into the region; where it ends one, the region.
+ * The first layer that must precede `layer` and is not yet placed, or NULL: what it reads; what enters its region, if
+ * it begins one, so that no outside layer is drawn into the region; its region, if it ends one.
  */
 static trm_layer *next_unplaced(const trm_network *network, const trm_regions *regions, const trm_layer *layer,
                                 const unsigned char *marks)

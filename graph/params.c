@@ -36,7 +36,7 @@ trm_status trm_layer_check_fields(const trm_layer_desc *desc)
     return TRM_OK;
 }
 
-/* Bytes of a field that count for equality; 0 for dims, which are compared apart. */
+/* Bytes of a field that count for equality; 0 for dims, which are compared separately. */
 static size_t field_size(const trm_field *field, const trm_layer_desc *desc, int32_t rank)
 {
     switch (field->type) {

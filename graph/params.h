@@ -23,16 +23,15 @@ typedef struct trm_field {
     const char *name;
     trm_field_type type;
     size_t offset;             /* in trm_layer_desc */
-    bool always;               /* dumped also when it is the default */
+    bool always;               /* dumped even if it is the default */
     int64_t normal;            /* the default */
     const char *const *values; /* ENUM: names, ended by NULL */
-    int32_t count;             /* an array of so many INT32, FLOAT or ENUM; 0: one value */
+    int32_t count;             /* length of an array of INT32, FLOAT or ENUM; 0: one value */
 } trm_field;
 
 /* The fields of a kind; NULL and 0 out of range. */
 const trm_field *trm_layer_fields(trm_layer_kind kind, int32_t *n);
-/* Fails on a field that no rule looks at and that is nothing its type has: an ENUM past its last, DIMS of a number of
- * dimensions there cannot be. */
+/* Checks values of fields that no rule checks: fails on an unknown ENUM, or DIMS of an impossible rank. */
 trm_status trm_layer_check_fields(const trm_layer_desc *desc);
 /* Same kind and parameters; `rank` is that of the first input. */
 bool trm_layer_desc_equal(const trm_layer_desc *a, const trm_layer_desc *b, int32_t rank);

@@ -1,4 +1,4 @@
-/* Regions of a network: found, checked, and what they mean for memory. */
+/* Finds and checks the regions of a network, and extends lifetimes of memory by them. */
 #include "graph/regions.h"
 
 #include <stdlib.h>
@@ -54,7 +54,7 @@ bool trm_regions_enters(const trm_regions *regions, const trm_layer *layer)
     return layer->desc.kind == TRM_LAYER_ENTER && regions->other[layer->index] < 0;
 }
 
-/* Fills in `inside` and `other` of what begins and ends. */
+/* Fills in `inside` and `other`. */
 static trm_status nest(const trm_network *network, trm_regions *regions)
 {
     int32_t innermost = -1;
@@ -91,13 +91,13 @@ static trm_status nest(const trm_network *network, trm_regions *regions)
     return TRM_OK;
 }
 
-/* Whether a layer may read what is made in `region`, or outside of regions where that is -1. */
+/* Whether a layer may read a tensor written in `region`, or outside of regions if that is -1. */
 static bool may_read(const trm_regions *regions, const trm_layer *layer, const trm_layer *from, int32_t region)
 {
     int32_t own = regions->inside[layer->index], around = own < 0 ? -1 : regions->inside[own];
-    bool is_carried = from != NULL && from->desc.kind == TRM_LAYER_RECURRENCE; /* it stands before its loop */
+    bool is_carried = from != NULL && from->desc.kind == TRM_LAYER_RECURRENCE; /* it precedes its loop */
     switch (layer->desc.kind) {
-    case TRM_LAYER_MERGE: /* from regions beside it */
+    case TRM_LAYER_MERGE: /* from sibling regions */
         return region == own ||
                (region >= 0 && regions->inside[region] == own && regions->other[region] < layer->index);
     case TRM_LAYER_END_LOOP:

@@ -1,11 +1,11 @@
-/* Elements of shape computations, as far as they are known before a run. */
+/* Elements of shape computations that are known before a run. */
 #include "graph/shape_elements.h"
 
 #include <string.h>
 
 #include "kernels/movement/slice.h"
 
-/* Layers looked at: more than shapes are computed with. */
+/* Most layers to follow: more than shape computations need. */
 #define MOST_LAYERS 256
 
 static const trm_shape_element unknown = {false, -1, NULL, 0};
@@ -92,7 +92,7 @@ static int32_t of_gather(const trm_layer *layer, int32_t *budget, trm_shape_elem
     return n_in < 0 ? -1 : n;
 }
 
-/* a op b; what is not a number stays what it is where op does nothing to it. */
+/* a op b; an element that is not a number stays itself if op does not change it. */
 static trm_shape_element combine(trm_elementwise_op op, trm_dtype dtype, trm_shape_element a, trm_shape_element b)
 {
     int64_t result = 0;
@@ -159,7 +159,7 @@ static int32_t of_product(const trm_layer *layer, int32_t *budget, trm_shape_ele
     return 1;
 }
 
-/* Numbers that i32 cannot hold are no longer those. */
+/* Numbers that do not fit i32 become unknown. */
 static int32_t of_cast(const trm_layer *layer, int32_t *budget, trm_shape_element *elements)
 {
     int32_t n = elements_of(layer->inputs[0], budget, elements);

@@ -1,5 +1,5 @@
 /*
- * What the structure of a network tells of a small integer tensor's elements: numbers, or dims of tensors.
+ * Elements of small integer tensors that follow from the structure of a network: numbers, or dims of tensors.
  */
 #ifndef TRM_GRAPH_SHAPE_ELEMENTS_H
 #define TRM_GRAPH_SHAPE_ELEMENTS_H
@@ -8,7 +8,7 @@
 
 #define TRM_MAX_SHAPE_ELEMENTS 16
 
-/* One element: `value` if it is known; else dimension `axis` of `of`, or nothing is known where `of` is NULL. */
+/* One element: `value` if known; else dimension `axis` of `of`; unknown if `of` is NULL. */
 typedef struct trm_shape_element {
     bool known;
     int64_t value;
@@ -16,8 +16,8 @@ typedef struct trm_shape_element {
     int32_t axis;
 } trm_shape_element;
 
-/* Elements [TRM_MAX_SHAPE_ELEMENTS] of an i32 or i64 tensor of rank 0 or 1, and how many; -1 where it is another, or
- * larger. Sees through what shapes are computed with. */
+/* Writes the elements [TRM_MAX_SHAPE_ELEMENTS] of an i32 or i64 tensor of rank 0 or 1 and returns their number; -1 for
+ * other or larger tensors. Follows the layers of shape computations. */
 int32_t trm_shape_elements(const trm_tensor *tensor, trm_shape_element *elements);
 
 #endif

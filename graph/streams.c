@@ -1,4 +1,4 @@
-/* Layers to streams, greedily in their order, with vector clocks for what is known to be done. */
+/* Assigns layers to streams, greedily in order, with vector clocks of what is known to be finished. */
 #include "graph/streams.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define ALL (TRM_MOST_AUX_STREAMS + 1)
 
-/* The last layer of each stream that is done; -1: none. */
+/* The last finished layer of each stream; -1: none. */
 typedef struct clock {
     int32_t done[ALL];
 } clock;
@@ -18,9 +18,9 @@ typedef struct clock {
 typedef struct assigner {
     const trm_network *network;
     trm_streams *out;
-    int32_t n;      /* streams there may be */
-    clock *clocks;  /* [n_layers] when a layer is done */
-    clock now[ALL]; /* of the end of each stream */
+    int32_t n;      /* most streams */
+    clock *clocks;  /* [n_layers] when a layer is finished */
+    clock now[ALL]; /* at the end of each stream */
     int32_t n_waits, wait_capacity;
 } assigner;
 
@@ -31,7 +31,7 @@ static void merge(clock *to, const clock *from)
     }
 }
 
-/* The layer that makes the memory an input lies in; -1 if none that runs does. */
+/* The layer that writes an input's memory; -1 if no layer that runs does. */
 static int32_t maker_of(const assigner *a, const trm_tensor *input)
 {
     const trm_tensor *storage = input == NULL ? NULL : trm_tensor_storage(input);
@@ -41,7 +41,7 @@ static int32_t maker_of(const assigner *a, const trm_tensor *input)
     return storage->producer->index;
 }
 
-/* When everything that a layer reads is there. */
+/* When everything that a layer reads is ready. */
 static clock inputs_ready(const assigner *a, const trm_layer *layer)
 {
     clock ready;
@@ -55,7 +55,7 @@ static clock inputs_ready(const assigner *a, const trm_layer *layer)
     return ready;
 }
 
-/* Whether a stream ends with something that the layer reads. */
+/* Whether the last layer of a stream writes an input of the layer. */
 static bool follows(const assigner *a, const trm_layer *layer, int32_t stream)
 {
     bool found = false;
@@ -66,7 +66,7 @@ static bool follows(const assigner *a, const trm_layer *layer, int32_t stream)
     return found;
 }
 
-/* The stream that goes on with what the layer reads; else one that waits for nothing else; else the main one. */
+/* The stream that continues with the layer's inputs; else one without other waits; else the main one. */
 static int32_t choose_stream(const assigner *a, const trm_layer *layer, const clock *ready)
 {
     if (trm_layer_collective(&layer->desc) != NULL) {
@@ -104,7 +104,7 @@ static trm_status add_wait(assigner *a, int32_t layer, trm_arena *arena)
     return TRM_OK;
 }
 
-/* Latest first, so that one wait makes others needless. */
+/* Latest first, so that one wait makes others unnecessary. */
 static trm_status add_waits(assigner *a, const trm_layer *layer, clock *start, trm_arena *arena)
 {
     for (;;) {
@@ -151,7 +151,7 @@ static trm_status assign_layers(assigner *a, const bool *skipped, trm_arena *are
 
 /* ---- memory -------------------------------------------------------------------------------------------- */
 
-/* The latest user of each stream, of every tensor with memory of its own, and of what is a view of it. */
+/* The last user on each stream of every tensor with memory of its own, including its views. */
 static void collect_users(const assigner *a, clock *users)
 {
     const trm_network *network = a->network;
@@ -210,7 +210,8 @@ static trm_status find_ends(const assigner *a)
 
 trm_status trm_streams_width(const trm_network *network, double *width)
 {
-    int32_t *before = calloc((size_t)network->n_layers + 1, sizeof(*before)); /* on the longest chain, with it */
+    int32_t *before =
+        calloc((size_t)network->n_layers + 1, sizeof(*before)); /* length of the longest chain that ends with it */
     int32_t all = 0, longest = 0;
     if (before == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the chains of %d layers", network->n_layers);
