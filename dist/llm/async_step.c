@@ -1,4 +1,4 @@
-/* Decode steps ahead of the host. */
+/* Async decode steps: the device runs the next step before the host has read the last one's tokens. */
 #include "dist/llm/async_step.h"
 
 #include <stdlib.h>
@@ -78,7 +78,7 @@ trm_status trm_async_step_settle(trm_generator *g)
     return trm_world_await(g->world, ahead->ends[next_turn(ahead)], "a step");
 }
 
-/* The step before's tokens become this one's, and their tokens are chosen. */
+/* Enqueues a step on the tokens of the step before, and the sampling of its own. */
 static trm_status enqueue(trm_generator *g, int64_t sequences, trm_sample_mode mode)
 {
     trm_context *context = g->context;
@@ -116,9 +116,8 @@ static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_m
     return trm_stream_capture(g->context->stream, enqueue_captured, &c, &step->aheads[mode]);
 }
 
-/* What the tables on the device lack of the blocks of the step's tokens. A copy of the staged tables may be on its way
- * meanwhile: only entries behind the keys of the step under way change, which it does not read, and this copy follows.
- */
+/* Uploads the new block table entries of the step's tokens. A copy of the staged tables may still be running: only
+ * entries after the keys of the running step change, which it does not read, and this copy comes after it. */
 static trm_status upload_blocks(trm_generator *g, const trm_step_sequence *sequences, int32_t n)
 {
     bool changed = false;

@@ -1,4 +1,4 @@
-/* Making a generator: shapes, the size of the cache, memory, and warming up. */
+/* Creates generators: limits, size of the KV cache, memory, and warm-up. */
 #include "dist/llm/generator.h"
 
 #include <stdio.h>
@@ -16,11 +16,10 @@
 #include "base/unit.h"
 #include "graph/memory_plan.h"
 
-/* Left free on a GPU for the CUDA context's own growth, captured steps, NCCL and cuBLAS. */
+/* Memory left free on a GPU for the CUDA context, captured steps, NCCL and cuBLAS. */
 #define CUDA_RESERVE ((size_t)1 << 30)
-/* Steps of at least so many tokens run in microbatches: shorter ones are over before the host has enqueued twice the
- * layers.
- */
+/* Steps of at least this many tokens run in microbatches: shorter ones finish before the host has enqueued twice the
+ * layers. */
 #define LANE_TOKENS              1024
 #define DEFAULT_STEP_TOKENS_CUDA 8192
 /* With nothing resident a step hides the link from about 14000 tokens on (docs/measurements/2026-11-21.md). */
@@ -30,7 +29,7 @@
 /* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
 #define MOST_DRAFT_ROWS 128
 #define DEFAULT_DRAFT   7
-#define WARM_PROMPT     64 /* tokens of the prompt that warms up: more than products of a few rows take */
+#define WARM_PROMPT     64 /* tokens of the warm-up prompt: more than kernels for few rows accept */
 
 /* The caller's options in the form of this version. */
 static trm_status read_options(const trm_generator_options *options, trm_generator_options *own)
@@ -42,7 +41,7 @@ static trm_status read_options(const trm_generator_options *options, trm_generat
     return trm_options_read("generator options", options, own);
 }
 
-/* While weights are on their way, twice the tokens cost nothing; more than there can be in all need no room. */
+/* While weights stream, twice the tokens cost nothing; more tokens than all sequences can have need no room. */
 static int32_t streaming_step_tokens(const trm_generator *g)
 {
     int64_t all = g->max_context * g->max_sequences;
@@ -150,21 +149,22 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     return status;
 }
 
-/* Whether long steps run in microbatches: where exchanges take the GPU's time and not the host's. Streamed weights
- * would come once for each microbatch. */
+/* Whether long steps run in microbatches: if collectives take GPU time, and weights do not stream, since each
+ * microbatch would stream them again. */
 static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
 {
     return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
            (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
 }
 
-/* Tokens of a microbatch at most, unless a sequence cannot be cut. */
+/* Most tokens of a microbatch, unless a sequence cannot be split. */
 static int64_t lane_rows(const trm_generator *g)
 {
     return (g->max_step_tokens + 1) / 2 + TRM_MICROBATCH_GRAIN;
 }
 
-/* Device memory of the second microbatch: inputs, activations and workspace once more, and what travels. */
+/* Device memory of the second microbatch: inputs, activations and workspace again, and buffers of all-reduces by
+ * copies. */
 static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
 {
     return wants_lanes(g, plan) ? plan->input_bytes + plan->activation_bytes + plan->workspace_bytes +
@@ -172,11 +172,11 @@ static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
                                 : 0;
 }
 
-/* On a GPU there is a way out, if nobody has taken it yet: weights in host memory. */
+/* On a GPU, suggest weight streaming unless it is already on. */
 static trm_status fail_without_memory(const trm_generator *g, const trm_plan *plan, const trm_memory_plan *need,
                                       const trm_device_info *info, size_t others, int64_t blocks)
 {
-    double cache = (double)blocks * (double)need->state; /* which is of one block */
+    double cache = (double)blocks * (double)need->state; /* which has one block */
     bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
     const trm_unit unit = trm_unit_of((double)others + cache);
     TRM_FAIL(
@@ -191,7 +191,7 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
         may_stream ? "; with a weight budget (auto) the rest streams from host memory" : "");
 }
 
-/* Blocks for all the sequences, or as many as were asked for, but for one sequence at least. */
+/* Blocks for all sequences, or as many as were asked for, at least for one sequence. */
 static int64_t wanted_blocks(const trm_generator *g)
 {
     if (g->cache_tokens == 0) {
@@ -202,20 +202,20 @@ static int64_t wanted_blocks(const trm_generator *g)
     return blocks > g->blocks_per_sequence ? blocks : g->blocks_per_sequence;
 }
 
-/* An automatic weight budget: weights take what activations and a cache of the wanted size leave. If the size was not
- * asked for, that is at most a quarter of the memory. */
+/* Resolves an automatic weight budget: weights get what activations and a cache of the wanted size leave. If no size
+ * was asked for, the cache gets at most a quarter of the memory. */
 static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed, size_t memory)
 {
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t cache = need.state * (size_t)wanted_blocks(g); /* need.state is of one block */
+    size_t cache = need.state * (size_t)wanted_blocks(g); /* need.state has one block */
     cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
     size_t others = g->sampler.bytes + need.activations + need.workspace + cache;
     return trm_streaming_fit(plan, memory > others ? memory - others : 0);
 }
 
-/* How many blocks the cache of this rank is to have: as many as are wanted, or as memory holds. `fixed`: the context
- * was asked for, so less is an error. */
+/* Number of blocks of this rank's cache: as many as are wanted, or as fit into memory. `fixed`: the context length was
+ * asked for, so fewer are an error. */
 static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int64_t *blocks)
 {
     trm_device_info info;
@@ -240,10 +240,10 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     return *blocks < least ? fail_without_memory(g, plan, &need, &info, others, least) : TRM_OK;
 }
 
-/* Gives the cache the blocks that every rank has memory for. */
+/* Sizes the cache to the number of blocks that fit on every rank. */
 static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
 {
-    int64_t sequences = g->cache_tokens > 0 ? 1 : g->max_sequences; /* that have room at the same time for certain */
+    int64_t sequences = g->cache_tokens > 0 ? 1 : g->max_sequences; /* that fit at the same time in any case */
     if (blocks < sequences * g->blocks_per_sequence) {
         g->blocks_per_sequence = (int32_t)(blocks / sequences);
         g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
@@ -311,7 +311,7 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int3
     return status;
 }
 
-/* The same for steps that verify drafts. */
+/* The same for steps that verify draft tokens. */
 static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *decode, const trm_sampling_row *choice,
                                  int32_t *chosen)
 {
@@ -332,8 +332,8 @@ static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *deco
     return TRM_OK;
 }
 
-/* A step of a short prompt: libraries and the kernels of prompts are loaded at their first use. While weights stream it
- * would bring all of them. */
+/* Runs a short prompt, so that libraries and prefill kernels are loaded. Not while weights stream: it would stream all
+ * of them. */
 static trm_status warm_up_prompts(trm_generator *g, const trm_step_sequence *decode, int32_t *chosen)
 {
     int32_t tokens[WARM_PROMPT] = {0};
@@ -344,8 +344,8 @@ static trm_status warm_up_prompts(trm_generator *g, const trm_step_sequence *dec
     return g->engine->plan->streaming == NULL ? trm_generator_step(g, &sequence, 1, chosen) : TRM_OK;
 }
 
-/* Tunes and captures the greedy decode step of every bucket. Steps that draw are captured at their first use: they need
- * no tuning then. */
+/* Tunes and captures the greedy decode step of every bucket. Steps that sample are captured at first use and need no
+ * tuning then. */
 static trm_status warm_up(trm_generator *g)
 {
     if (trm_device_backend(g->world->device) != TRM_BACKEND_CUDA) {
@@ -360,7 +360,7 @@ static trm_status warm_up(trm_generator *g)
     }
     static const int32_t token = 0;
     static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
-    status = trm_world_all_ok(g->world, status); /* the steps are collective */
+    status = trm_world_all_ok(g->world, status); /* steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
         sequences[i] =
             (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choices = &choice, .n_choices = 1};
@@ -380,7 +380,7 @@ static trm_status warm_up(trm_generator *g)
     return status;
 }
 
-/* Makes what goes into the product of the logits an output. */
+/* Makes the input of the logits' product an output. */
 static trm_status mark_hidden(trm_generator *g, trm_network *network)
 {
     const trm_layer *layer = network->outputs[0]->producer;
@@ -398,8 +398,7 @@ static trm_status mark_hidden(trm_generator *g, trm_network *network)
     return trm_network_mark_output(network, hidden);
 }
 
-/* Ranks of a generator make every step together, so they may share; weights that processors read are fetched by none.
- */
+/* Ranks of a generator step together, so they may share weights; weights that the CPU reads are not shared. */
 static trm_weight_sharing choose_sharing(const trm_weight_budget *budget)
 {
     return budget->sharing != TRM_WEIGHT_SHARING_AUTO ? budget->sharing
@@ -407,7 +406,7 @@ static trm_weight_sharing choose_sharing(const trm_weight_budget *budget)
                                                       : TRM_WEIGHT_SHARING_ON;
 }
 
-/* The model's network, partitioned and planned with a cache of one block. */
+/* Plans the model's network with a cache of one block. */
 static trm_status plan_model(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
                              trm_plan **plan)
 {
@@ -421,7 +420,7 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     trm_network *network;
     TRM_TRY(trm_model_build_network_with_cache(g->model, dtype, options->cache_dtype, &network));
     trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
-    status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* a request for one is refused */
+    status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* requests for one are refused */
     if (status == TRM_OK) {
         status = build_plan(g, network, build, plan);
     }
@@ -466,7 +465,7 @@ TRM_CALL(NULL, trm_generator_plan,
     return TRM_OK;
 }
 
-/* What this rank does by itself for steps of so many tokens to run in microbatches. */
+/* Prepares this rank for steps of this many tokens in microbatches. */
 static trm_status make_lanes(trm_generator *g, int32_t tokens)
 {
     trm_microbatches_destroy(g->microbatches);
@@ -480,7 +479,7 @@ static trm_status make_lanes(trm_generator *g, int32_t tokens)
     return trm_microbatches_create(g->context, &g->microbatches);
 }
 
-/* What needs memory once the weights are there. */
+/* Allocates what comes after the weights. */
 static trm_status prepare(trm_generator *g)
 {
     TRM_TRY(find_tensors(g));
@@ -507,7 +506,7 @@ trm_status trm_generator_use_microbatches(trm_generator *g, int32_t tokens)
     return trm_world_all_ok(g->world, trm_microbatch_sums_init(g->microbatches, lane_rows(g)));
 }
 
-/* What this rank does by itself before the cache is sized. */
+/* This rank's own part before the cache is sized. */
 static trm_status plan_rank(trm_generator *g, const trm_generator_options *options, trm_plan **plan)
 {
     const trm_build_options build = {.size = sizeof(build),
@@ -523,7 +522,7 @@ static trm_status plan_rank(trm_generator *g, const trm_generator_options *optio
     return TRM_OK;
 }
 
-/* Ranks with other options or another model would wait for each other, or compute nonsense. Collective. */
+/* Ranks with different options or models would wait for each other, or compute garbage. Collective. */
 static trm_status check_alike(const trm_generator *g, const trm_generator_options *options)
 {
     if (g->world->size == 1) {
@@ -550,7 +549,7 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
         text, strlen(text));
 }
 
-/* The cache as large as the rank with the least memory allows, and workspace for every decode step. Collective. */
+/* Sizes the cache for the rank with the least memory, and the workspace for every decode step. Collective. */
 static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
 {
     int64_t blocks = 0;
@@ -574,7 +573,7 @@ static trm_status choose_exchanges(trm_world *world, const trm_generator_options
     return trm_world_all_ok(world, trm_world_choose_exchanges(world, &options->mesh, level, options->timing_cache));
 }
 
-/* Ends a part of the start that began at *began, where the next begins. */
+/* Ends the part of the startup that began at *began and begins the next. */
 static void note(double *began, double *seconds)
 {
     double now = trm_clock_seconds();
@@ -610,7 +609,7 @@ TRM_CALL(trm_world_recorder(world), trm_generator_create,
     trm_startup *startup = &g->startup;
     note(&began, &startup->plan_seconds);
     status = trm_engine_begin(plan, world, options->progress, options->progress_user, &g->engine);
-    plan = NULL; /* the engine has it, or has destroyed it */
+    plan = NULL; /* the engine owns it, or has destroyed it */
     note(&began, &startup->engine_seconds);
     if (status == TRM_OK) {
         status = prepare(g);
@@ -638,7 +637,7 @@ void trm_generator_destroy(trm_generator *g)
     if (g == NULL) {
         return;
     }
-    (void)trm_async_step_settle(g); /* there is one where a generation has failed */
+    (void)trm_async_step_settle(g); /* there is one after a failed generation */
     trm_graph_buckets_drop(&g->captured);
     trm_async_step_fini(g);
     free(g->timing_cache);

@@ -1,16 +1,17 @@
-/* Which forms steps are padded to, and which of them are kept captured. */
+/* The graph buckets that steps are padded to, and the cache of captured ones. */
 #include "dist/llm/graph_buckets.h"
 
 #include <assert.h>
 
-/* Steps of more tokens take the device so long that launching their layers one by one costs nothing. */
+/* Longer steps keep the device busy so long that launching their layers one by one costs nothing. */
 #define MOST_MIXED_TOKENS 2048
 
 void trm_graph_buckets_init(trm_graph_buckets *steps, int32_t max_sequences, int32_t drafts, int32_t max_rows)
 {
     *steps = (trm_graph_buckets){0};
-    const int32_t room = TRM_MAX_BUCKETS - 1 - 4; /* of 2 tokens up to the first power of two that holds 15 drafts and
-                                                     one, and the largest */
+    const int32_t room =
+        TRM_MAX_BUCKETS - 1 -
+        4; /* for 2 tokens up to the first power of two that holds 15 draft tokens and one, and for the largest */
     for (int32_t b = 1; steps->n_decode < room && b < max_sequences; b += b < 8 ? b : b < 128 ? 8 : 64) {
         steps->fixed[steps->n_decode++].form = (trm_step_form){b, b, b};
     }
@@ -87,13 +88,13 @@ trm_graph_bucket *trm_graph_bucket_mixed(trm_graph_buckets *steps, const trm_ste
     }
     trm_step_form padded;
     padded.sequences = least(power_of_two(form->sequences < 8 ? 8 : form->sequences), most->sequences);
-    /* Attention takes steps without more tokens than sequences for decode steps. */
+    /* Attention treats steps with no more tokens than sequences as decode steps. */
     padded.tokens = padded_tokens(form->tokens > padded.sequences ? form->tokens : padded.sequences + 1);
     padded.tokens = least(padded.tokens, most->tokens);
     if (padded.tokens <= padded.sequences) {
         return NULL;
     }
-    padded.rows = form->rows == 0                  ? 0 /* the product of the logits is left out */
+    padded.rows = form->rows == 0                  ? 0 /* without the logits' product */
                   : form->rows <= padded.sequences ? padded.sequences
                                                    : padded.tokens;
     padded.rows = least(padded.rows, most->rows);

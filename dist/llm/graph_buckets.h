@@ -1,5 +1,6 @@
 /*
- * Captured steps: a step is padded to one of a few forms, so that one launch does what was captured for that form.
+ * Graph buckets: a step is padded to one of a few shapes, so that it is one launch of the graph captured for that
+ * shape.
  */
 #ifndef TRM_DIST_LLM_GRAPH_BUCKETS_H
 #define TRM_DIST_LLM_GRAPH_BUCKETS_H
@@ -10,46 +11,46 @@
 #include "dist/llm/sampler.h"
 #include "kernels/device/device.h"
 
-/* What a step is padded to. */
+/* The shape that a step is padded to. */
 typedef struct trm_step_form {
     int32_t tokens, sequences, rows; /* rows of logits */
 } trm_step_form;
 
 typedef struct trm_graph_bucket {
     trm_step_form form;
-    bool ready;        /* tuned where that is wanted, and libraries set up outside a capture */
-    int32_t schedule;  /* of the ring, that it was captured with */
-    int32_t uses;      /* before it was captured */
-    uint64_t last_use; /* of those that give way to others; 0: the place is free */
-    trm_graph_exec *execs[TRM_SAMPLE_MODE_COUNT]; /* NULL until first used */
-    trm_graph_exec
-        *aheads[TRM_SAMPLE_MODE_COUNT]; /* so are these: decode steps that go on where the one before ended */
+    bool ready;                                    /* tuned, if wanted, and libraries initialized outside a capture */
+    int32_t schedule;                              /* copy schedule of the ring that it was captured with */
+    int32_t uses;                                  /* uses before it was captured */
+    uint64_t last_use;                             /* of buckets that can be replaced; 0: the place is free */
+    trm_graph_exec *execs[TRM_SAMPLE_MODE_COUNT];  /* NULL until first used */
+    trm_graph_exec *aheads[TRM_SAMPLE_MODE_COUNT]; /* also NULL until first used: async decode steps */
 } trm_graph_bucket;
 
-/* Forms that every generator has from the beginning: decode steps, and those of one sequence's drafts. */
+/* Buckets that every generator has from the start: decode steps, and steps that verify drafts of one sequence. */
 #define TRM_MAX_BUCKETS 64
-/* Forms of other steps, the ones used last. */
+/* Buckets of other steps, the most recently used. */
 #define TRM_MIXED_FORMS 48
 
 typedef struct trm_graph_buckets {
     trm_graph_bucket fixed[TRM_MAX_BUCKETS], mixed[TRM_MIXED_FORMS];
-    int32_t n_decode, n_draft; /* of `fixed`: numbers of sequences, then numbers of tokens of one sequence's drafts */
+    int32_t n_decode, n_draft; /* buckets of `fixed`: first decode steps by number of sequences, then draft steps by
+                                  number of tokens */
     uint64_t uses;
-    uint64_t places; /* version of the weights' places that captured steps have the addresses of */
+    uint64_t places; /* version of the weight residency whose addresses captured steps use */
 } trm_graph_buckets;
 
-/* Decode steps of up to max_sequences sequences; steps that verify up to `drafts` drafted tokens of one sequence (0:
- * none), with max_rows rows at most. */
+/* Makes buckets for decode steps of up to max_sequences sequences, and for steps that verify up to `drafts` draft
+ * tokens of one sequence (0: none), with at most max_rows rows. */
 void trm_graph_buckets_init(trm_graph_buckets *steps, int32_t max_sequences, int32_t drafts, int32_t max_rows);
-/* Drops all that was captured. */
+/* Drops all captured graphs. */
 void trm_graph_buckets_drop(trm_graph_buckets *steps);
 
-/* The smallest decode step of at least n sequences, which there must be. */
+/* The smallest decode bucket of at least n sequences, which must exist. */
 trm_graph_bucket *trm_graph_bucket_decode(trm_graph_buckets *steps, int32_t n);
-/* The same for a step that verifies drafts of one sequence, n tokens; NULL: there is none. */
+/* The same for a step of n tokens that verifies drafts of one sequence; NULL: there is none. */
 trm_graph_bucket *trm_graph_bucket_draft(trm_graph_buckets *steps, int32_t n);
-/* The step for any other mix of prompts, drafts and newest tokens, none of it more than `most`; NULL: too many tokens
- * for a capture to pay. It takes the place of the one not used for longest. */
+/* The bucket for any other mix of prompts, drafts and decoding sequences, within `most`; NULL: too many tokens for a
+ * capture to pay off. A new one replaces the least recently used. */
 trm_graph_bucket *trm_graph_bucket_mixed(trm_graph_buckets *steps, const trm_step_form *form,
                                          const trm_step_form *most);
 

@@ -1,4 +1,5 @@
-/* Two contexts of one engine, each computing on a stream of its own, their exchanges in turn on a third. */
+/* Microbatches: two contexts of one engine, each with a stream for its layers; their collectives alternate on a third.
+ */
 #include "dist/llm/microbatch.h"
 
 #include <stdlib.h>
@@ -78,7 +79,7 @@ static trm_stream *stream_of(const trm_microbatches *microbatches, int32_t micro
     return microbatch == 0 ? microbatches->contexts[0]->stream : microbatches->second;
 }
 
-/* An exchange of a microbatch, on the third stream, when what it reads is there. */
+/* Enqueues a collective of a microbatch on the third stream, after its input. */
 static trm_status exchange(trm_microbatches *microbatches, int32_t microbatch, int32_t layer)
 {
     TRM_TRY(trm_event_record(microbatches->computed[microbatch], stream_of(microbatches, microbatch)));
@@ -87,7 +88,7 @@ static trm_status exchange(trm_microbatches *microbatches, int32_t microbatch, i
     return trm_event_record(microbatches->exchanged[microbatch], microbatches->exchange);
 }
 
-/* Products that read what was gathered where it lies. */
+/* Enqueues products that read a gathered result in place. */
 static trm_status prepare_gathered(trm_microbatches *microbatches, int32_t microbatch)
 {
     const trm_context *context = microbatches->contexts[microbatch];
@@ -119,8 +120,8 @@ static trm_status run_on_gathered(const trm_microbatches *microbatches, int32_t 
                                           microbatches->programs[microbatch].launches[at].name);
 }
 
-/* A layer of a microbatch that computes. The first microbatch is ahead in what is enqueued, up to its next exchange, so
- * the event is of the same layer, or of a later one. */
+/* Enqueues a computing layer of a microbatch. The first microbatch is ahead, up to its next collective, so the event is
+ * that of the same layer or of a later one. */
 static trm_status compute(trm_microbatches *microbatches, int32_t microbatch, bool copies, int32_t index)
 {
     trm_context *context = microbatches->contexts[microbatch];
@@ -135,7 +136,7 @@ static trm_status compute(trm_microbatches *microbatches, int32_t microbatch, bo
     return state && microbatch == 0 ? trm_event_record(microbatches->stored, stream) : TRM_OK;
 }
 
-/* Runs the layers of a microbatch from `*at` to its next exchange and through it. */
+/* Enqueues the layers of a microbatch from *at up to and including its next collective. */
 static trm_status advance(trm_microbatches *microbatches, int32_t microbatch, bool copies, int32_t *at)
 {
     const trm_network *network = microbatches->contexts[microbatch]->engine->plan->network;
@@ -179,7 +180,7 @@ trm_status trm_microbatches_enqueue(trm_microbatches *microbatches)
     }
     TRM_TRY(trm_event_record(microbatches->ended, microbatches->second));
     TRM_TRY(trm_stream_wait_event(stream, microbatches->ended));
-    /* a network may end with an exchange */
+    /* a network may end with a collective */
     for (int32_t i = 0; i < TRM_MICROBATCHES; i++) {
         TRM_TRY(trm_stream_wait_event(stream, microbatches->exchanged[i]));
     }

@@ -1,6 +1,6 @@
 /*
- * Lanes: one long step as two shorter ones whose layers take turns, so that what one rank sends to the others in one
- * is under way while it computes in the other.
+ * Microbatches: one long step as two shorter ones whose layers alternate, so that the collectives of one overlap with
+ * the computation of the other.
  */
 #ifndef TRM_DIST_LLM_MICROBATCH_H
 #define TRM_DIST_LLM_MICROBATCH_H
@@ -9,59 +9,59 @@
 #include "dist/runtime/engine.h"
 
 #define TRM_MICROBATCHES 2
-/* A cut between microbatches falls on a multiple of it, so that no tile of a product is cut. */
+/* Microbatches are split at multiples of this, so that no tile of a product is split. */
 #define TRM_MICROBATCH_GRAIN 64
 
-/* What a layer has to do with sums that travel by copies. */
+/* What a layer has to do with all-reduces by copy engines. */
 typedef struct trm_microbatch_layer {
-    bool copies;         /* it is such a sum, with the norm behind it */
-    bool whole_sum;      /* all of what it adds up to is read, not each rank's own rows alone */
-    bool in_place;       /* its result is read where it was gathered */
-    bool reads_gathered; /* its first input is such a result */
-    int32_t first[TRM_MICROBATCHES], end[TRM_MICROBATCHES]; /* its launches that read it where it was gathered */
+    bool copies;                                            /* it is such an all-reduce, with the norm after it */
+    bool whole_sum;                                         /* the whole sum is read, not only each rank's own rows */
+    bool in_place;                                          /* its result is read in the gather buffer */
+    bool reads_gathered;                                    /* its first input is such a result */
+    int32_t first[TRM_MICROBATCHES], end[TRM_MICROBATCHES]; /* its launches that read it in the gather buffer */
 } trm_microbatch_layer;
 
 typedef struct trm_microbatches {
-    trm_context *contexts[TRM_MICROBATCHES]; /* the first is the caller's; the second has its stream and its state */
-    trm_stream *second;   /* where the second computes: blocks of one fill what the other's last ones leave */
-    trm_stream *exchange; /* where exchanges between ranks run */
-    trm_event *computed[TRM_MICROBATCHES];   /* what an exchange reads is there */
-    trm_event *exchanged[TRM_MICROBATCHES];  /* what the layers behind it read is there */
-    trm_event *stored;                       /* the first has written the state of its last layer that has one */
-    trm_event *begun, *ended;                /* of the second: inputs are there, all has run */
-    trm_peer_lane *places[TRM_MICROBATCHES]; /* for sums that travel by copies; NULL: none does */
-    void *gathered[TRM_MICROBATCHES];        /* where their results are */
+    trm_context *contexts[TRM_MICROBATCHES]; /* the first belongs to the caller; the second uses its stream and state */
+    trm_stream *second;                      /* the second's stream: its blocks fill the tail of the other's kernels */
+    trm_stream *exchange;                    /* the stream of collectives */
+    trm_event *computed[TRM_MICROBATCHES];   /* the input of a collective is ready */
+    trm_event *exchanged[TRM_MICROBATCHES];  /* the result of a collective is ready */
+    trm_event *stored;                       /* the first has written its last state */
+    trm_event *begun, *ended;                /* of the second: inputs are copied; all layers have run */
+    trm_peer_lane *places[TRM_MICROBATCHES]; /* for all-reduces by copies; NULL: none */
+    void *gathered[TRM_MICROBATCHES];        /* their results */
     trm_microbatch_layer *layers;            /* [n_layers] */
-    trm_program programs[TRM_MICROBATCHES];  /* of layers that read what was gathered */
+    trm_program programs[TRM_MICROBATCHES];  /* of layers that read gathered results */
     int64_t steps;                           /* that were enqueued */
-    int64_t copied_sums;                     /* of both microbatches of those, that travel by copies */
+    int64_t copied_sums;                     /* enqueued all-reduces by copies, of both microbatches */
 } trm_microbatches;
 
-/* Makes a second context beside `main`, which must outlive the microbatches. No sums travel by copies yet. */
+/* Creates a second context beside `main`, which must outlive the microbatches. No all-reduces use copies yet. */
 trm_status trm_microbatches_create(trm_context *main, trm_microbatches **microbatches);
 void trm_microbatches_destroy(trm_microbatches *microbatches);
 
 /*
- * Enqueues the copies of both contexts' inputs and all their layers, each microbatch up to its next exchange in turn.
- * The stream of the contexts has passed everything when it has passed this.
+ * Enqueues the input copies and all layers of both contexts, alternating at each collective. The contexts' stream waits
+ * for all of it.
  *
- * A layer with a state waits in the second microbatch until the same layer of the first has run, so the second may read
- * the state that the first one writes there (keys of the tokens before its own), and not the other way round.
+ * In the second microbatch a layer with a state waits for the same layer of the first, so that it can read the state
+ * that the first writes (keys of earlier tokens), but not vice versa.
  */
 trm_status trm_microbatches_enqueue(trm_microbatches *microbatches);
 
 /* ---- sums that travel by copies: microbatch_sums.c ---- */
 
-/* Device memory for those of a plan with microbatches of up to `rows` tokens on CUDA; 0: none travels so.
- * `communicator`: of the ranks; NULL: they are thought to reach each other's memory. */
+/* Device memory for all-reduces by copies of a plan with microbatches of up to `rows` tokens on CUDA; 0: none.
+ * `communicator` NULL: assume that the ranks have peer access. */
 size_t trm_microbatch_sums_bytes(const trm_plan *plan, const trm_communicator *communicator, int64_t rows);
-/* Takes places for steps of up to `rows` tokens in a microbatch, where the ranks reach each other's memory, and says
- * what each layer has to do with them. Collective: all ranks have microbatches. */
+/* If the ranks have peer access, allocates the buffers for microbatches of up to `rows` tokens and marks the layers
+ * that use them. Collective: all ranks have microbatches. */
 trm_status trm_microbatch_sums_init(trm_microbatches *microbatches, int64_t rows);
 void trm_microbatch_sums_fini(trm_microbatches *microbatches);
-/* Whether sums of the step travel by copies, with the dims in force: all that may, or none. The same on every rank. */
+/* Whether the step's all-reduces use copies at its dims: all that can, or none. The same on every rank. */
 bool trm_microbatch_sums_can_copy(const trm_microbatches *microbatches);
-/* Enqueues the sum and norm of a layer of a microbatch. */
+/* Enqueues the all-reduce and norm of a layer of a microbatch. */
 trm_status trm_microbatch_sums_add(trm_microbatches *microbatches, int32_t microbatch, int32_t layer,
                                    trm_stream *stream);
 

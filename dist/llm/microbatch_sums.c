@@ -1,7 +1,7 @@
 /*
- * Lanes: which of a network's sums travel by copies (collectives/peer_lane.h), and those that do. A sum with the norm
- * behind it may, where the ranks reach each other's memory; each rank then has its own rows of the sum and all of the
- * result.
+ * All-reduces of microbatches by copy engines (collectives/peer_lane.h): which of a network's can use them, and running
+ * them. An all-reduce followed by a norm can, if the ranks have peer access; each rank then has its own rows of the sum
+ * and the whole result.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "dist/llm/microbatch.h"
 
-/* Between more ranks sums do not travel by copies: nobody has measured it yet. Only this line says so. */
+/* Most ranks for all-reduces by copies: more have not been measured. */
 #define MOST_COPYING_RANKS 2
 
 static bool is_fused(const trm_layer *layer)
@@ -18,7 +18,7 @@ static bool is_fused(const trm_layer *layer)
     return layer->desc.kind == TRM_LAYER_ALL_REDUCE_NORM;
 }
 
-/* The first sum that may travel by copies; those between the same ranks may, too. NULL: none may. */
+/* The first all-reduce that can use copies; others between the same ranks can too. NULL: none can. */
 static const trm_layer *first_sum(const trm_plan *plan)
 {
     const bool few = trm_mesh_ranks(&plan->mesh) <= MOST_COPYING_RANKS && plan->mesh.size[TRM_AXIS_PP] == 1;
@@ -32,7 +32,7 @@ static const trm_layer *first_sum(const trm_plan *plan)
     return NULL;
 }
 
-/* Bytes of the largest sum of so many rows. */
+/* Bytes of the largest all-reduce of this many rows. */
 static size_t largest_sum(const trm_network *network, int64_t rows)
 {
     size_t most = 0;
@@ -46,7 +46,8 @@ static size_t largest_sum(const trm_network *network, int64_t rows)
     return most;
 }
 
-/* The first sum may be between fewer ranks; communicators of those go over peer memory only if that of all does. */
+/* The first all-reduce may be between fewer ranks; their communicator uses peer memory only if that of all ranks does.
+ */
 static bool is_over_peer_memory(const trm_communicator *communicator)
 {
 #if TRM_HAVE_CUDA
@@ -88,7 +89,7 @@ static bool is_output(const trm_network *network, const trm_tensor *tensor)
     return false;
 }
 
-/* Whether nothing reads a sum but residuals of sums that travel by copies, each of which needs its rank's rows. */
+/* Whether a sum is read only as residual of all-reduces by copies, which need only their rank's rows. */
 static bool is_read_by_rows(const trm_microbatches *microbatches, const trm_tensor *sum)
 {
     const trm_network *network = microbatches->contexts[0]->engine->plan->network;
@@ -102,8 +103,8 @@ static bool is_read_by_rows(const trm_microbatches *microbatches, const trm_tens
     return !is_output(network, sum);
 }
 
-/* Whether nothing reads the result of a layer but products, whose own results lie elsewhere, and these have run when
- * the next result is gathered. */
+/* Whether only products read the result of a layer, write elsewhere, and have run before the next result is gathered.
+ */
 static bool is_read_at_once(const trm_microbatches *microbatches, int32_t index)
 {
     const trm_network *network = microbatches->contexts[0]->engine->plan->network;

@@ -1,4 +1,4 @@
-/* How the tokens of a step are chosen. */
+/* The sampler: from a step's logits to its tokens. */
 #include "dist/llm/sampler.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ void trm_sampling_fill(trm_serving_sampling *sampling)
     sampling->typical_p = sampling->typical_p == 0.0f ? 1.0f : sampling->typical_p;
 }
 
-/* Gives each part of a memory region its place; with `base` NULL only the size is of use. */
+/* Lays out a memory region; with `base` NULL only its size counts. */
 static void *take(unsigned char *base, size_t *at, size_t size)
 {
     unsigned char *place = base == NULL ? NULL : base + *at;
@@ -153,7 +153,7 @@ static void add_bias(trm_sampler *c, trm_logits_row *row, const trm_sampling_row
     c->n_bias += row->n_bias;
 }
 
-/* All rows of a sequence share its drafts. */
+/* All rows of a sequence share its draft tokens. */
 static void add_drafts(trm_sampler *c, trm_logits_row *row, const trm_sampling_row *choice)
 {
     if (choice->n_before == 0 && choice->n_behind > 0) {
@@ -180,7 +180,7 @@ static trm_status count_history(trm_sampler *c, trm_stream *stream, const trm_sa
     }
     TRM_TRY(trm_stream_upload(stream, c->counts + (size_t)choice->slot * (size_t)c->vocab, counts,
                               (size_t)c->vocab * sizeof(*counts)));
-    return trm_stream_synchronize(stream); /* the next history comes from the same memory */
+    return trm_stream_synchronize(stream); /* the next history uses the same memory */
 }
 
 static bool is_penalized(const trm_serving_sampling *sampling)

@@ -1,4 +1,5 @@
-/* One step of a generator: inputs laid out, the network and the sampler enqueued or launched as captured. */
+/* One step of a generator: lays out the inputs, then enqueues the network and the sampler, or launches their captured
+ * graph. */
 #include "dist/llm/generator.h"
 
 #include <string.h>
@@ -7,18 +8,18 @@
 #include "base/error.h"
 #include "base/half.h"
 
-/* A form of steps with prompts is captured when it comes up again after so many uses. */
+/* A bucket with prompts is captured after this many uses. */
 #define MIXED_USES 2
-/* Of so many steps whose weights stream, or that have only collectives to show, one is looked at, the first after
- * SAMPLE_FIRST. A step launched layer by layer takes up to three times as long. */
+/* One in this many steps is profiled while weights stream, or for collectives alone; the first after SAMPLE_FIRST. A
+ * step launched layer by layer takes up to three times as long. */
 #define SAMPLE_STEPS            64
 #define SAMPLE_COLLECTIVE_STEPS 1024
 #define SAMPLE_FIRST            4
 
 /*
- * Writes the inputs of a step into the staging memory of a context and sets the dims, which are those of `form` if it
- * is given: tokens at the end are of no sequence then (they are past the last start), sequences at the end have no
- * tokens, and rows at the end are of some token. Adds the rows of logits to the sampler, those at the end too.
+ * Writes the inputs of a step into the staging memory of a context and sets the dims. With `form` the step is padded to
+ * it: padding tokens belong to no sequence (they are past the last start), padding sequences have no tokens, and
+ * padding rows are those of some token. Adds all logits rows to the sampler.
  */
 static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const trm_step_sequence *sequences, int32_t n,
                                  const trm_step_form *form, int32_t *n_rows)
@@ -37,14 +38,14 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         int64_t length = sequence->n_cached + sequence->n_tokens;
         starts[i] = at;
         lengths[i] = (int32_t)length;
-        /* Entries of the table past a sequence's length stay what they were: attention does not look at them. */
+        /* Block table entries past a sequence's length keep old values: attention does not read them. */
         memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
                (size_t)((length + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE) * sizeof(*table));
         for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
             ids[at] = sequence->tokens[k];
             positions[at] = (int32_t)(sequence->n_cached + k);
             if (rope_lengths != NULL) {
-                /* as it was when the token came: one step or several give the same */
+                /* the length when the token was new, so that one step or several give the same */
                 rope_lengths[at] =
                     (int32_t)(positions[at] + 1 > sequence->n_prompt ? positions[at] + 1 : sequence->n_prompt);
             }
@@ -91,7 +92,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     return trm_context_set_dims(context, g->logit_rows, &rows_dims);
 }
 
-/* Logits that were computed on each rank alone may differ in their last bits. */
+/* Logits that each rank computes may differ in their last bits. */
 trm_status trm_generator_agree_on_tokens(trm_generator *g, int32_t n_rows)
 {
     const trm_exchange exchange = {.op = TRM_BROADCAST,
@@ -105,21 +106,21 @@ trm_status trm_generator_agree_on_tokens(trm_generator *g, int32_t n_rows)
                                : trm_communicator_exchange(g->world->communicator, &exchange, g->context->stream);
 }
 
-/* The way of the chosen tokens to the host. */
+/* Enqueues the copy of the sampled tokens to the host. */
 static trm_status hand_over_tokens(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
     TRM_TRY(trm_generator_agree_on_tokens(g, n_rows));
     return trm_sampler_download(&g->sampler, g->context->stream, n_rows, mode);
 }
 
-/* The tokens of n rows of a context's logits, which are the step's rows from `first` on. */
+/* Enqueues the sampling of n rows of a context's logits, the step's rows from `first` on. */
 static trm_status choose(trm_generator *g, trm_context *context, int32_t first, int32_t n, trm_sample_mode mode)
 {
     return trm_sampler_enqueue(&g->sampler, g->context->stream, trm_context_view(context, g->logits).data, first, n,
                                mode);
 }
 
-/* Network, sampler, and the tokens' way to the host. */
+/* Enqueues network, sampler, and the copy of the tokens to the host. */
 static trm_status enqueue(trm_generator *g, int32_t n_rows, trm_sample_mode mode)
 {
     TRM_TRY(trm_context_enqueue(g->context));
@@ -140,14 +141,14 @@ static bool wants_hidden(const trm_step_sequence *sequences, int32_t n)
     return wanted;
 }
 
-/* How many of the hidden states wanted of a sequence are of its first `n` tokens. */
+/* Number of wanted hidden states among a sequence's first `n` tokens. */
 static int32_t hidden_before(const trm_step_sequence *sequence, int32_t n)
 {
     int32_t without = sequence->n_tokens - sequence->n_hidden;
     return n > without ? n - without : 0;
 }
 
-/* The hidden states of n rows of a context, which are the step's rows from `first` on, to the host. */
+/* Enqueues the copy of n hidden states of a context, the step's rows from `first` on, to the host. */
 static trm_status hand_over_hidden(trm_generator *g, trm_context *context, int32_t first, int32_t n)
 {
     trm_view hidden = trm_context_view(context, g->hidden);
@@ -155,8 +156,8 @@ static trm_status hand_over_hidden(trm_generator *g, trm_context *context, int32
     return trm_stream_download(context->stream, g->hidden_staging + (size_t)first * row, hidden.data, (size_t)n * row);
 }
 
-/* A step of long prompts, its first half of the tokens in one microbatch and the rest in the other. A sequence may be
- * cut, but not among drafts, whose choices depend on each other. */
+/* Enqueues a step of long prompts in two microbatches of half the tokens. A sequence may be split, but not within its
+ * drafts, whose samples depend on each other. */
 static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t tokens)
 {
     int32_t half = tokens / 2, at = 0, n_first = 0, rows[TRM_MICROBATCHES];
@@ -209,7 +210,7 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
     return hand_over_tokens(g, sampler->n_rows, sampler->mode);
 }
 
-/* Copies from memory that is not pinned cannot be part of a captured step. */
+/* Copies from pageable memory cannot be part of a captured step. */
 static bool can_capture(const trm_generator *g)
 {
     return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling &&
@@ -228,7 +229,7 @@ static trm_status enqueue_captured(void *user)
     return enqueue(c->g, c->rows, c->mode);
 }
 
-/* Captures a step whose inputs are laid out; tuned before, if it is one of those that are. */
+/* Captures a step whose inputs are laid out, after tuning it if the generator tunes. */
 static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
 {
     if (!step->ready) {
@@ -238,7 +239,7 @@ static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_m
             TRM_TRY(trm_context_tune_kernels(g->context, &options));
             g->startup.tune_seconds += trm_clock_seconds() - began;
         }
-        TRM_TRY(enqueue(g, step->form.rows, mode)); /* lets libraries set themselves up outside the capture */
+        TRM_TRY(enqueue(g, step->form.rows, mode)); /* initializes libraries outside the capture */
         TRM_TRY(trm_context_wait(g->context));
         step->ready = true;
     }
@@ -260,20 +261,20 @@ trm_status trm_generator_time_steps(trm_generator *g)
     return TRM_OK;
 }
 
-/* Whether this step is one to look at: the same on all ranks, which make the same steps. */
+/* Whether to profile this step: the same on all ranks, which make the same steps. */
 static bool begins_sample(trm_generator *g)
 {
     const int64_t every = g->context->ring != NULL ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
     return g->samples && g->n_steps++ % every == SAMPLE_FIRST && trm_context_begin_sample(g->context);
 }
 
-/* Runs a step whose inputs are laid out for the form of `step`, or NULL. */
+/* Runs a step whose inputs are laid out for bucket `step`, which may be NULL. */
 static trm_status run(trm_generator *g, trm_graph_bucket *step, int32_t n_rows)
 {
     trm_sample_mode mode = g->sampler.mode;
     if (can_capture(g)) {
         TRM_TRY(trm_context_follow_weights(g->context));
-        if (g->captured.places != g->context->places_version) { /* what was captured reads them where they were */
+        if (g->captured.places != g->context->places_version) { /* captured graphs have their old addresses */
             trm_graph_buckets_drop(&g->captured);
             g->captured.places = g->context->places_version;
         }
@@ -297,7 +298,7 @@ static trm_status run(trm_generator *g, trm_graph_bucket *step, int32_t n_rows)
     return enqueue(g, n_rows, mode);
 }
 
-/* Whether every sequence has one token, and a row of logits for it. */
+/* Whether every sequence has one token and one logits row. */
 static bool is_regular(const trm_step_sequence *sequences, int32_t n)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -308,7 +309,7 @@ static bool is_regular(const trm_step_sequence *sequences, int32_t n)
     return true;
 }
 
-/* The captured step that a step is padded to; NULL: it is not. */
+/* The bucket that a step is padded to; NULL: none. */
 static trm_graph_bucket *find_captured(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
 {
     const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
@@ -332,7 +333,7 @@ static trm_graph_bucket *find_captured(trm_generator *g, const trm_step_sequence
     return trm_graph_bucket_mixed(&g->captured, &form, &most);
 }
 
-/* Enqueues a step that is not under way yet. *form: what it was padded to, NULL if it was not. */
+/* Enqueues a step that is not running as an async step. *form: its bucket, or NULL. */
 static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, trm_graph_bucket **form)
 {
     const bool regular = is_regular(sequences, n);
@@ -351,21 +352,21 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     TRM_TRY(trm_sampler_stage(&g->sampler, g->context->stream));
     TRM_TRY(run(g, step, n_rows));
     if (wants_hidden(sequences, n)) {
-        TRM_TRY(trm_context_shape(g->context)); /* which a captured step does without */
+        TRM_TRY(trm_context_shape(g->context)); /* a captured step has not done so */
         TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
     }
     *form = regular ? step : NULL;
     return TRM_OK;
 }
 
-/* Whether the step behind one that was padded to `form` may start before that one's tokens are known. */
+/* Whether an async step may follow a step in bucket `form`. */
 static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
 {
     return g->goes_on && form != NULL && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
            !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 
-/* The tokens of the step's choices, which lie by row. */
+/* Copies the sampled tokens, which are ordered by row. */
 static void take_chosen(const int32_t *from, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     for (int32_t i = 0, row = 0; i < n; i++) {
@@ -404,7 +405,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     float milliseconds;
     TRM_TRY(trm_event_elapsed_ms(began, end, &milliseconds));
     g->device_seconds = (double)milliseconds * 1e-3;
-    if (g->context->profiling && !under_way) { /* what was ahead began before that */
+    if (g->context->profiling && !under_way) { /* an async step began before profiling */
         TRM_TRY(trm_context_collect_profile(g->context));
         if (!profiling) {
             trm_context_sum_sample(g->context, &g->layer_seconds, &g->collective_seconds);
@@ -426,7 +427,7 @@ trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequenc
     const bool profiling = g->context->profiling;
     g->layer_seconds = g->collective_seconds = 0;
     const trm_status status = make_step(g, sequences, n, chosen);
-    if (status != TRM_OK && !profiling && g->context->profiling) { /* a step that was to be looked at */
+    if (status != TRM_OK && !profiling && g->context->profiling) { /* the step was to be profiled */
         trm_context_end_sample(g->context);
     }
     return status;

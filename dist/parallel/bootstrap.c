@@ -1,4 +1,4 @@
-/* Start and end of a job of several ranks. */
+/* Starts and ends a job of several ranks. */
 #include "dist/parallel/bootstrap.h"
 
 #include <mpi.h>
@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "collectives/wait.h"
 
-/* How long a failing rank waits for its peers to hear of it. */
+/* How long a failing rank waits until its peers know. */
 #define NOTICE_SECONDS 1.0
 
 static trm_status start_mpi(bool *finalize)
@@ -50,7 +50,7 @@ static trm_status open_tcp(trm_bootstrap *b, const trm_launcher *launch, double 
 {
     const char *host = getenv("MASTER_ADDR"), *text = getenv("TRIREME_PORT"), *master = getenv("MASTER_PORT");
     const char *name = text != NULL ? "TRIREME_PORT" : "MASTER_PORT";
-    long offset = text == NULL; /* torchrun's own store listens at MASTER_PORT */
+    long offset = text == NULL; /* torchrun's own store uses MASTER_PORT */
     text = text != NULL ? text : master;
     char *end = NULL;
     long port = text != NULL ? strtol(text, &end, 10) : 0;
@@ -76,7 +76,7 @@ trm_status trm_bootstrap_open(trm_launcher *launch, double deadline_seconds, trm
     }
     if (status != TRM_OK) {
         if (b->transport != NULL) {
-            b->transport->notice.status = status; /* not in order: MPI is not to wait for the peers */
+            b->transport->notice.status = status; /* after a failure MPI must not wait for the peers */
         }
         trm_bootstrap_close(b);
         return status;
@@ -113,7 +113,7 @@ trm_status trm_bootstrap_all_ok(trm_bootstrap *bootstrap, trm_status mine)
     }
     TRM_TRY(trm_bootstrap_gather(bootstrap, &notice, sizeof(notice), all));
     if (mine != TRM_OK) {
-        return trm_fail(mine, "%s", notice.cause); /* as recorded before the exchange */
+        return trm_fail(mine, "%s", notice.cause); /* as recorded before the collective */
     }
     for (int32_t r = 0; r < bootstrap->transport->size; r++) {
         if (all[r].status != TRM_OK) {
@@ -131,8 +131,8 @@ trm_status trm_bootstrap_status(const trm_bootstrap *bootstrap, trm_status mine)
     return told ? (trm_status)notice->status : mine;
 }
 
-/* Over MPI the rank that failed first ends the job, once all know; we only make sure that it does end. Over TCP every
- * rank ends itself, but not before all know: the end of this one is not to be taken for the cause. */
+/* Over MPI the rank that failed first ends the job once all know; the others only make sure that it ends. Over TCP
+ * every rank exits by itself once all know, so that its exit is not mistaken for the cause. */
 static void await_end(trm_transport *transport, double seconds)
 {
     double start = trm_wait_now(), waited = 0;
@@ -154,7 +154,7 @@ void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status)
         notice = (trm_notice){.rank = transport->rank, .status = (int32_t)status};
         snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
         trm_log(TRM_LOG_ERROR, "rank %d failed: %s: %s", (int)notice.rank, trm_status_name(status), notice.cause);
-        (void)trm_transport_break(transport, &notice); /* peers that have failed, too, say so themselves */
+        (void)trm_transport_break(transport, &notice); /* peers that failed too report it themselves */
         transport->ops->notify(transport, &notice, NOTICE_SECONDS);
     }
     int code = trm_status_exit_code((trm_status)notice.status);

@@ -1,10 +1,10 @@
 /*
- * Times of exchanges between the GPUs of one host, taken once on a machine and kept in the timing cache: which way each
- * size goes (collectives/choice.h).
+ * Times of exchanges between the GPUs of one host, measured once per machine and kept in the timing cache. They decide
+ * which way each size uses (collectives/choice.h).
  *
- * Rank 0 alone reads and writes the cache, and tells all ranks what it holds; what it lacks all measure together, each
- * way of each size in a captured chain. The slowest rank's time counts, so every rank has the same times and chooses
- * the same. A way that cannot be captured on one of them is left out on all.
+ * Rank 0 reads and writes the cache and broadcasts its times; the ranks measure missing ones together, each way and
+ * size in a captured chain. The slowest rank's time counts, so that every rank has the same times and chooses the same.
+ * A way that one rank cannot capture is skipped on all.
  */
 #include "dist/parallel/world.h"
 
@@ -23,11 +23,11 @@
 #define CHAIN           8 /* exchanges of a captured chain */
 #define REPEATS         5
 #define LARGEST         ((size_t)8 << 20)
-#define LARGEST_SECONDS 1.0 /* what is not measured by then is the next start's; all of it takes less than a tenth */
+#define LARGEST_SECONDS 1.0 /* the next start measures the rest; all together take less than a tenth of this */
 
-/* What rank 0 tells all. */
+/* What rank 0 broadcasts. */
 typedef struct known_times {
-    int32_t level; /* 0: there is no cache; 1: what it lacks is not measured */
+    int32_t level; /* 0: no cache; 1: do not measure what it lacks */
     trm_choice_times times[TRM_CHOICE_OPS][TRM_CHOICE_SIZES];
 } known_times;
 
@@ -61,7 +61,7 @@ static trm_status enqueue(const measuring *m, trm_choice_op op, trm_peer_way way
     return trm_cuda_peer_all_reduce(link, way, x.dtype, x.from, x.to, x.count, 0, trm_stream_native(m->stream));
 }
 
-/* Whether it went well on every rank; the others are told by an error of the exchange alone. */
+/* Whether it succeeded on every rank; for the others a failure shows only as an error of the exchange. */
 static trm_status agree(const measuring *m, trm_status mine, bool *all)
 {
     int64_t ok = mine == TRM_OK;
@@ -79,7 +79,7 @@ static trm_status finish(const measuring *m)
     return trm_world_await(m->world, m->end, "measuring exchanges");
 }
 
-/* Exchanges one after the other. */
+/* Enqueues exchanges one after the other. */
 typedef struct chain {
     const measuring *m;
     trm_choice_op op;
@@ -96,7 +96,7 @@ static trm_status enqueue_chain(void *user)
     return TRM_OK;
 }
 
-/* One launch brings the ranks together, the next is timed. */
+/* One launch synchronizes the ranks, the next is timed. */
 static trm_status time_chain(const measuring *m, trm_graph_exec *graph, double *microseconds)
 {
     float milliseconds;
@@ -117,7 +117,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The slowest rank's median, on all; *microseconds is 0 where the way does not work. */
+/* The slowest rank's median, on all ranks; *microseconds is 0 if the way does not work. */
 static trm_status measure_way(const measuring *m, trm_choice_op op, trm_peer_way way, size_t bytes,
                               double *microseconds)
 {
@@ -125,13 +125,13 @@ static trm_status measure_way(const measuring *m, trm_choice_op op, trm_peer_way
     double times[REPEATS];
     bool all;
     *microseconds = 0;
-    if (way == TRM_PEER_NO_WAY) { /* NCCL sets itself up outside of the capture */
+    if (way == TRM_PEER_NO_WAY) { /* NCCL initializes itself outside the capture */
         TRM_TRY(agree(m, enqueue(m, op, way, bytes, 0), &all));
         if (!all) {
             return TRM_OK;
         }
         TRM_TRY(finish(m));
-    } /* of the other ways nothing runs, and waits for a peer, before all ranks have captured it */
+    } /* no rank launches another way, which would wait for peers, before all have captured it */
     chain c = {m, op, way, bytes};
     trm_status status = agree(m, trm_stream_capture(m->stream, enqueue_chain, &c, &graph), &all);
     for (int32_t r = 0; r < REPEATS && status == TRM_OK && all; r++) {
@@ -287,7 +287,7 @@ static void look_up(trm_tuner *tuner, const trm_choice_machine *machine, known_t
     }
 }
 
-/* Rank 0: what the cache did not know. */
+/* Rank 0: adds the times that the cache lacked. */
 static void record(trm_tuner *tuner, const trm_choice_machine *machine, const known_times *before,
                    const known_times *known)
 {
@@ -368,7 +368,7 @@ static trm_status choose(trm_world *world, trm_communicator *part, int32_t level
     return status;
 }
 
-/* The group along the axes tp and cp, as its layers name it; NULL if there is none over peer memory on every rank. */
+/* The group along the axes tp and cp, as layers name it; NULL unless it uses peer memory on every rank. */
 static trm_status find_part(trm_world *world, const trm_mesh *mesh, trm_communicator **part)
 {
     const int32_t n = trm_mesh_tensor_ranks(mesh);

@@ -1,6 +1,6 @@
 /*
- * Rank and size as launchers tell them by environment variables. Every source that is there is read; the first gives
- * the answer, and the others must say the same.
+ * Rank and size from the environment variables of launchers. Every launcher's variables are read; the first found
+ * decides, and the others must agree.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 typedef const char *get_fn(const char *name);
 
-/* Names of a launcher's variables; NULL where it has none. */
+/* Names of a launcher's variables; NULL: none. */
 typedef struct source {
     const char *launcher;
     const char *rank, *size, *local_rank, *local_size;
@@ -27,7 +27,7 @@ static const source sources[] = {
 };
 #define N_SOURCES (sizeof(sources) / sizeof(sources[0]))
 
-/* A whole number from 0 to `limit`; -1 where the variable is not set. */
+/* A whole number from 0 to `limit`; -1 if the variable is not set. */
 static trm_status read_number(get_fn *get, const char *name, int32_t limit, int32_t *value)
 {
     const char *text = name != NULL ? get(name) : NULL;
@@ -45,7 +45,7 @@ static trm_status read_number(get_fn *get, const char *name, int32_t limit, int3
     return TRM_OK;
 }
 
-/* Tasks on node `node` out of Slurm's "2(x3),1"; -1 if it does not say. */
+/* Tasks on node `node` from Slurm's "2(x3),1"; -1 if unknown. */
 static int32_t slurm_tasks_on_node(const char *text, int32_t node)
 {
     while (text != NULL && *text != '\0' && node >= 0) {
@@ -67,21 +67,21 @@ static int32_t slurm_tasks_on_node(const char *text, int32_t node)
     return -1;
 }
 
-/* mpirun and torchrun inside a Slurm step are started once per node or less, and hand Slurm's variables of their own
- * daemon to the ranks: they then tell of the daemon. */
+/* Inside a Slurm step, mpirun and torchrun run at most once per node and pass on Slurm's variables to the ranks, which
+ * then describe that process and not the rank. */
 static bool slurm_is_outer(get_fn *get)
 {
     return get("SLURM_STEP_ID") == NULL || get("OMPI_COMM_WORLD_RANK") != NULL || get("TORCHELASTIC_RUN_ID") != NULL;
 }
 
-/* launch->launcher stays NULL where the source is absent. size is 0 and local_rank and local_size are -1 where unknown.
- */
+/* launch->launcher stays NULL if the launcher's variables are absent. Unknown values: size 0, local_rank and local_size
+ * -1. */
 static trm_status read_source(get_fn *get, const source *s, trm_launcher *launch)
 {
     *launch = (trm_launcher){NULL, 0, 0, -1, -1};
     bool slurm = strcmp(s->launcher, "slurm") == 0, torchrun = strcmp(s->launcher, "torchrun") == 0;
     if (get(s->rank) == NULL || (slurm && slurm_is_outer(get)) || (torchrun && get(s->size) == NULL)) {
-        return TRM_OK; /* RANK alone is too common a name to mean torchrun */
+        return TRM_OK; /* RANK alone is too common to indicate torchrun */
     }
     TRM_TRY(read_number(get, s->rank, TRM_MAX_RANKS - 1, &launch->rank));
     if (s->size != NULL) {

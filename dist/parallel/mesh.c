@@ -1,4 +1,4 @@
-/* Meshes: how the ranks of a world lie along named axes. */
+/* Meshes: the ranks of a world along named axes. */
 #include <trireme/mesh.h>
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include "base/recorder.h"
 #include "dist/parallel/world.h"
 
-/* Innermost first: the order in which a rank is taken apart. ep is laid over dp and is no digit of a rank. */
+/* Innermost first: the digits of a rank. ep lies over dp and is not a digit. */
 static const trm_axis digits[] = {TRM_AXIS_TP, TRM_AXIS_CP, TRM_AXIS_PP, TRM_AXIS_DP};
 #define N_DIGITS (sizeof(digits) / sizeof(digits[0]))
 
@@ -27,7 +27,7 @@ static int find_axis(const char *name, size_t length)
     return -1;
 }
 
-/* Reads one "tp=2" of `length` characters. */
+/* Parses one "tp=2" of `length` characters. */
 static trm_status parse_axis(const char *text, size_t length, bool *given, trm_mesh *mesh)
 {
     const char *equals = memchr(text, '=', length);
@@ -121,7 +121,7 @@ void trm_mesh_format(const trm_mesh *mesh, char *text, size_t size)
     }
 }
 
-/* Whether there is such a rank on such an axis, so that it can be taken apart. */
+/* Whether the mesh has this rank and axis. */
 static bool is_member(const trm_mesh *mesh, trm_axis axis, int32_t rank)
 {
     bool member = (unsigned)axis < TRM_AXIS_COUNT && rank >= 0;
@@ -133,7 +133,7 @@ static bool is_member(const trm_mesh *mesh, trm_axis axis, int32_t rank)
     return member && rank < size;
 }
 
-/* Ranks between neighbours along a digit. */
+/* Distance between neighbours along a digit. */
 static int32_t stride_of(const trm_mesh *mesh, trm_axis axis)
 {
     int32_t stride = 1;

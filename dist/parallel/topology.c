@@ -1,4 +1,4 @@
-/* The machine as hwloc sees it. */
+/* The machine's topology, by hwloc. */
 #include "dist/parallel/topology.h"
 
 #include <hwloc.h>
@@ -15,7 +15,7 @@
 
 struct trm_topology {
     hwloc_topology_t machine;
-    hwloc_bitmap_t allowed; /* processors of this process's mask */
+    hwloc_bitmap_t allowed; /* processors in this process's mask */
 };
 
 trm_status trm_topology_open(trm_topology **topology)
@@ -62,7 +62,7 @@ static int32_t count_cores(const trm_topology *t)
 {
     int cores = hwloc_get_nbobjs_inside_cpuset_by_type(t->machine, t->allowed, HWLOC_OBJ_CORE);
     int processors = hwloc_bitmap_weight(t->allowed);
-    if (cores > 0) { /* counts whole cores; a mask may cut through them */
+    if (cores > 0) { /* counts whole cores; a mask may have only part of one */
         return cores;
     }
     return processors > 0 ? processors : 1;
@@ -88,7 +88,7 @@ static void cores_between(const trm_topology *t, int32_t begin, int32_t end, hwl
     }
 }
 
-/* Binds to `set`, which must lie in what is allowed. That the system refuses is no failure of the job. */
+/* Binds to `set`, which must be allowed. If the system refuses, the job continues. */
 static void bind_to(trm_topology *t, hwloc_const_bitmap_t set)
 {
     char text[256];

@@ -24,14 +24,14 @@
 #define DEFAULT_DEADLINE_SECONDS 60.0
 #define MOST_REPLICAS            TRM_MAX_RANKS
 
-/* What every rank tells of itself at the start. */
+/* What every rank sends about itself at the start. */
 typedef struct introduction {
     char host[64];
     char processors[256]; /* allowed, before binding */
-    char options[160];    /* what must be the same on every rank */
+    char options[160];    /* text that must be the same on every rank */
 } introduction;
 
-/* And of its device, once open. */
+/* What it sends about its device, once open. */
 typedef struct device_card {
     char host[64];
     char uuid[48];
@@ -98,7 +98,7 @@ static int32_t replicas_of(const trm_world_options *options)
     return options->replicas > 1 ? options->replicas : 1;
 }
 
-/* Fills in the local rank and size from host names where the launcher did not tell. */
+/* Fills in the local rank and size from host names if the launcher does not say. */
 static void find_local(const introduction *all, trm_world *world)
 {
     int32_t rank = 0, size = 0;
@@ -142,8 +142,8 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     return TRM_OK;
 }
 
-/* Ranks of one host with one mask share it, and with the ranks of replicas; a rank with a mask of its own was bound by
- * its launcher. */
+/* Ranks of one host with the same mask share it, also with ranks of replicas; a rank with its own mask was bound by its
+ * launcher. */
 static trm_status place_on_cores(trm_world *world, trm_topology *topology, const trm_world_options *options,
                                  const introduction *all, int32_t *threads)
 {
@@ -191,7 +191,7 @@ static trm_status open_device(trm_world *world, trm_topology *topology, const tr
     return TRM_OK;
 }
 
-/* NCCL may hang where two ranks bring the same GPU. */
+/* NCCL may hang if two ranks use the same GPU. */
 static trm_status check_devices_differ(trm_world *world)
 {
     device_card mine = {{0}, {0}, 0}, all[TRM_MAX_RANKS];
@@ -273,7 +273,7 @@ static trm_status open_parts(trm_world *world, trm_topology *topology, const trm
         status = open_device(world, topology, options, threads);
     }
     world->device_seconds = trm_clock_seconds() - began;
-    if (world->bootstrap != NULL) { /* no rank goes on to wait for one that has no device */
+    if (world->bootstrap != NULL) { /* no rank continues to wait for one without a device */
         status = trm_bootstrap_all_ok(world->bootstrap, status);
     }
     TRM_TRY(status);
@@ -325,7 +325,7 @@ TRM_CALL(NULL, trm_world_open, (const trm_world_options *options, trm_world **wo
 close_world:
     trm_topology_close(topology);
     if (status != TRM_OK) {
-        if (w->bootstrap != NULL) { /* a peer that was done with opening may have failed while we were not */
+        if (w->bootstrap != NULL) { /* a peer that finished opening may have failed meanwhile */
             status = trm_bootstrap_status(w->bootstrap, status);
         }
         trm_world_close(w);
@@ -354,7 +354,7 @@ void trm_world_close(trm_world *world)
     }
     bool failed = world->bootstrap != NULL && trm_transport_check(world->bootstrap->transport) != TRM_OK;
     if (failed && world->communicator != NULL) {
-        trm_communicator_abort(world->communicator); /* peers will not take part in leaving it */
+        trm_communicator_abort(world->communicator); /* peers do not take part in leaving it */
     }
     trm_communicator_destroy(world->communicator);
     trm_device_close(world->device);
@@ -382,7 +382,7 @@ static trm_status all_ok(trm_world *world, trm_status mine)
     return world->bootstrap == NULL ? mine : trm_bootstrap_all_ok(world->bootstrap, mine);
 }
 
-/* No TRM_CALL: a failure of this rank's own is no news, as the call that failed has it. */
+/* No TRM_CALL: a failure of this rank was already recorded by the call that failed. */
 trm_status trm_world_all_ok(trm_world *world, trm_status mine)
 {
     trm_call_enter();
@@ -456,7 +456,7 @@ trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n)
     return trm_communicator_exchange(communicator, &x, NULL);
 }
 
-/* Two hashes from different starts and the size: enough to tell mistakes apart, not attacks. */
+/* Two hashes from different starts, and the size: enough to detect mistakes, not attacks. */
 typedef struct fingerprint {
     uint64_t size, first, second;
 } fingerprint;
@@ -482,14 +482,14 @@ trm_status trm_world_agree(trm_world *world, const char *what, const void *bytes
     return TRM_OK;
 }
 
-/* Of a rank with a device: each that loads weights has pinned memory of its own. */
+/* For a rank with a device: each reader thread has pinned memory of its own. */
 #define MOST_THREADS 32
 
 int32_t trm_world_threads(const trm_world *world)
 {
     trm_device_info info;
     if (trm_device_backend(world->device) == TRM_BACKEND_HOST && trm_device_get_info(world->device, &info) == TRM_OK) {
-        return info.threads; /* the rank's share already */
+        return info.threads; /* already the rank's share */
     }
     cpu_set_t cpus;
     int32_t n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;

@@ -1,8 +1,8 @@
 /*
- * The communicator as embedders have it: one exchange between the ranks of a world, on host memory or on the device's.
+ * Collective operations on an embedder's buffers, in host or device memory.
  *
- * Host bytes travel over the bootstrap's control communicator, so they can on every backend; device memory over the
- * communicator that layers use.
+ * Host memory uses the bootstrap's control communicator, on every backend; device memory uses the communicator of
+ * layers.
  */
 #include "dist/parallel/world.h"
 
@@ -18,7 +18,7 @@ trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
     for (int64_t turn = 0;; turn++) {
         bool passed;
         TRM_TRY(trm_event_query(event, &passed));
-        if (passed) { /* kernels that waited in vain for a peer have ended too */
+        if (passed) { /* kernels that waited for a lost peer have ended too */
             return world->size > 1 ? trm_communicator_check(world->communicator) : TRM_OK;
         }
         if (turn % 256 == 255) {
@@ -33,7 +33,7 @@ trm_status trm_world_await(trm_world *world, trm_event *event, const char *what)
     }
 }
 
-/* The root as a rank of the part: callers name global ranks, or with several groups an index into each. */
+/* The root as a rank of the group: callers give a global rank, or with several groups an index into each. */
 static trm_status find_root(const trm_collective_params *params, const trm_communicator *part, int32_t *root)
 {
     *root = 0;
@@ -42,7 +42,7 @@ static trm_status find_root(const trm_collective_params *params, const trm_commu
     }
     *root = params->root;
     if (params->n_groups > 1) {
-        return TRM_OK; /* checked by the exchange */
+        return TRM_OK; /* the exchange checks it */
     }
     for (int32_t r = 0; r < part->size; r++) {
         if (part->world_ranks[r] == params->root) {
@@ -54,7 +54,7 @@ static trm_status find_root(const trm_collective_params *params, const trm_commu
              trm_collective_op_name(params->op), (int)params->root, (int)part->size);
 }
 
-/* On a stream of its own, which is waited for. */
+/* Runs on a stream of its own, and waits for it. */
 static trm_status exchange_on_device(trm_world *world, trm_communicator *part, const trm_exchange *x)
 {
     trm_stream *stream = NULL;
@@ -90,7 +90,7 @@ TRM_CALL(trm_world_recorder(world), trm_world_collective,
     }
     TRM_TRY(trm_communicator_part(whole, params->groups, params->n_groups, params->group_size, &part));
     if (part == NULL) {
-        return TRM_OK; /* it had to be there for the making of the groups */
+        return TRM_OK; /* it was needed to make the groups */
     }
     trm_exchange x = {.op = params->op,
                       .reduce = trm_collective_reduces(params->op) ? params->reduce : TRM_REDUCE_NONE,

@@ -1,14 +1,14 @@
 /*
- * Where the batch is: the axis of each tensor that its entries lie along, for ranks along dp that share them.
+ * The batch axis of each tensor, for ranks along dp that split the batch.
  *
- * It begins as the first axis of inputs and follows the layers by the rules that splits follow (graph/axis_links.h),
- * and by some more for unknown sizes: a reshape whose shape is computed, what is made as long as the batch. A size that
- * is unknown cannot be asked whether the ranks divide it. So every unknown size along such an axis is a multiple of n
- * by the way it came about, if those of the inputs are; inputs are asked when their dims are set. Where a layer mixes
- * entries, or it cannot be told whether it does, what it makes has no batch.
+ * It starts as the first axis of inputs and follows the layers by the rules for splits (graph/axis_links.h) and some
+ * more for unknown sizes: reshapes with a computed shape, and tensors made as long as the batch. Whether ranks divide
+ * an unknown size cannot be tested. So every unknown size along a batch axis is by construction a multiple of n if
+ * those of the inputs are, which is checked when their dims are set. If a layer mixes entries, or may do so, its
+ * outputs have no batch.
  *
- * The batch of a tensor that is whole on every rank is cut out of it at no great cost, so positions, masks and the like
- * that are computed from the size of the batch are whole, and cut where they meet it.
+ * Slicing a rank's batch out of a whole tensor is cheap. So positions, masks and the like that are computed from the
+ * batch size stay whole, and are sliced where they meet the batch.
  */
 #include "dist/partition/problem.h"
 
@@ -41,8 +41,7 @@ static void mark(batch_walk *w, const trm_tensor *tensor, int32_t axis)
     w->partitioner->tensors[tensor->index].batch_axis = axis;
 }
 
-/* Whether ranks can have parts of a tensor along an axis: that of its batch, or any of a known size that they divide.
- */
+/* Whether ranks can split a tensor along an axis: its batch axis, or one of a known size that they divide. */
 static bool can_be_cut(const batch_walk *w, const trm_tensor *tensor, int32_t axis)
 {
     const int64_t length = tensor->dims.d[axis];
@@ -60,7 +59,7 @@ static const trm_shape_bound *find_bound(const trm_partitioner *partitioner, con
     return trm_shape_bound_find(partitioner->bounds, partitioner->n_bounds, name, profile);
 }
 
-/* Whether the first dimensions of two inputs may be the same in every run, as far as their bounds tell. */
+/* Whether the bounds of two inputs allow that their first dimensions are equal in every run. */
 static bool may_agree(const trm_partitioner *partitioner, const trm_tensor *a, const trm_tensor *b)
 {
     bool may = true;
@@ -75,15 +74,15 @@ static bool may_agree(const trm_partitioner *partitioner, const trm_tensor *a, c
     return may;
 }
 
-/* Elements that decide dims are no entries of a batch. */
+/* Elements that decide dims are not batch entries. */
 static bool may_have_batch(const trm_partitioner *partitioner, const trm_tensor *tensor)
 {
     return tensor->role == TRM_TENSOR_INPUT && tensor->dims.n > 0 &&
            !trm_inference_wants(partitioner->inference, tensor);
 }
 
-/* The input whose first dimension is the batch: the first of several dimensions, or else the first; NULL where it has
- * one entry, or there is no input. */
+/* The input whose first dimension is the batch: the first input of several dimensions, or else the first input; NULL if
+ * that dimension is 1 or there is no input. */
 static const trm_tensor *find_first(const trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
@@ -97,7 +96,7 @@ static const trm_tensor *find_first(const trm_partitioner *partitioner)
     return first != NULL && first->dims.d[0] == 1 ? NULL : first;
 }
 
-/* The axis of an input that has the name of the batch, and so its size in every run, or -1. */
+/* The axis of an input with the name of the batch, and so its size in every run, or -1. */
 static int32_t find_named(const trm_tensor *tensor, const trm_tensor *first)
 {
     const char *batch = trm_tensor_dim_name(first, 0);
@@ -145,7 +144,7 @@ trm_status trm_partition_check_batch(const trm_tensor *input, const trm_dims *di
 
 /* ---- sizes ------------------------------------------------------------------------------------- */
 
-/* A dimension that a layer reads or asks for. */
+/* A dimension that a layer reads or requests. */
 typedef struct size {
     enum { SIZE_NUMBER, SIZE_CLASS, SIZE_INFERRED, SIZE_OPAQUE } kind;
     int64_t number;
@@ -189,11 +188,11 @@ static bool is_one(const size *s)
 
 typedef struct shape {
     size in[TRM_MAX_DIMS], out[TRM_MAX_DIMS];
-    bool copies[TRM_MAX_DIMS]; /* asked for as the input's dimension at that position */
+    bool copies[TRM_MAX_DIMS]; /* copied from the input's dimension at that position */
     int32_t n_in, n_out;
 } shape;
 
-/* What a reshape asks for. */
+/* The dims that a reshape requests. */
 static bool read_shape(const batch_walk *w, const trm_layer *layer, shape *s)
 {
     const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
@@ -221,8 +220,8 @@ static bool read_shape(const batch_walk *w, const trm_layer *layer, shape *s)
     return true;
 }
 
-/* Whether what lies behind axis `k` of the output divides what lies behind axis `a` of the input, whatever the sizes
- * are: then the output's axis is as long as the input's, a whole number of times. */
+/* Whether the elements after axis `k` of the output divide those after axis `a` of the input, for all sizes: then the
+ * output's axis is a whole multiple of the input's. */
 static bool rest_divides(const shape *s, int32_t a, int32_t k)
 {
     bool used[TRM_MAX_DIMS] = {false};
@@ -246,8 +245,8 @@ static bool rest_divides(const shape *s, int32_t a, int32_t k)
 }
 
 /*
- * Entries of axis `a` that stay together: what is before it is before the output's axis, too, and both are divided into
- * the same blocks of elements as both are multiples of the ranks.
+ * Whether entries of axis `a` stay together: the same elements precede both axes, and both split into the same blocks,
+ * since both are multiples of the number of ranks.
  */
 static bool follow_reshape(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
 {
@@ -272,7 +271,7 @@ static bool follow_reshape(batch_walk *w, const trm_layer *layer, trm_batch_axes
         return false;
     }
     for (int32_t j = 0; j < s.n_out; j++) {
-        if (s.copies[j] && (j == a) != (j == k)) { /* of a part it would be another size */
+        if (s.copies[j] && (j == a) != (j == k)) { /* a part would have another size */
             return false;
         }
     }
@@ -285,7 +284,7 @@ static bool follow_reshape(batch_walk *w, const trm_layer *layer, trm_batch_axes
     return true;
 }
 
-/* An EXPAND to a shape that is an input. */
+/* EXPAND to a shape from an input. */
 static bool follow_expand(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
 {
     const trm_tensor *in = layer->inputs[0], *out = layer->outputs[0];
@@ -319,7 +318,7 @@ int32_t trm_partition_shape_divides(const trm_layer *layer, int32_t k)
     return asks ? at : -1;
 }
 
-/* 0 .. the size of a batch. */
+/* RANGE from 0 to the size of a batch. */
 static void mark_range(batch_walk *w, const trm_layer *layer)
 {
     trm_shape_element start, limit, step, *const found[] = {&start, &limit, &step};
@@ -338,7 +337,7 @@ static void mark_range(batch_walk *w, const trm_layer *layer)
 
 /* ---- other layers ------------------------------------------------------------------------------ */
 
-/* Axes that the kind's row names. */
+/* Axes by the kind's row. */
 static bool follow_row(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
 {
     const trm_kind *kind = trm_kind_of(layer);
@@ -357,8 +356,8 @@ static bool follow_row(batch_walk *w, const trm_layer *layer, trm_batch_axes *ax
     return true;
 }
 
-/* Kinds whose inputs may be of other sizes than each other along an axis that follows all of them: unknown sizes are to
- * be surely the same. */
+/* Kinds whose inputs may differ in size along an axis that follows all of them: unknown sizes must be known to be
+ * equal. */
 static bool sizes_agree(const batch_walk *w, const trm_layer *layer, int32_t i, int32_t axis, int32_t k)
 {
     const trm_tensor *in = layer->inputs[i], *out = layer->outputs[0];
@@ -370,7 +369,7 @@ static bool sizes_agree(const batch_walk *w, const trm_layer *layer, int32_t i, 
            (!is_loose || out->dims.d[k] >= 0 || class_of(w, in, axis) == class_of(w, out, k));
 }
 
-/* Axis `k` of the outputs as that of the batch. `strict`: no input with a batch is whole. */
+/* Tries axis `k` of the outputs as batch axis. `strict`: no input with a batch is whole. */
 static bool follow_axis(batch_walk *w, const trm_layer *layer, int32_t k, bool strict, trm_batch_axes *axes)
 {
     const int64_t length = layer->outputs[0]->dims.d[k];
@@ -435,7 +434,7 @@ static void mark_layer(batch_walk *w, const trm_layer *layer)
     if (layer->desc.kind == TRM_LAYER_RANGE) {
         mark_range(w, layer);
     } else if (layer->n_inputs > 0 && follow_layer(w, layer, &axes)) {
-        for (int32_t i = 0; i < layer->n_inputs; i++) { /* of a known size, it may be cut for the first time here */
+        for (int32_t i = 0; i < layer->n_inputs; i++) { /* it has a known size and may be split here first */
             if (axes.inputs[i] >= 0 && layer->inputs[i]->role != TRM_TENSOR_CONSTANT) {
                 mark(w, layer->inputs[i], axes.inputs[i]);
             }

@@ -1,5 +1,5 @@
 /*
- * The lowering of context parallel attention.
+ * Lowers context parallel attention.
  */
 #include "dist/partition/context_parallel.h"
 
@@ -9,19 +9,19 @@
 #include "dist/parallel/world.h"
 #include "graph/passes/analysis.h"
 
-/* One layer on its way. */
+/* The layer being lowered. */
 typedef struct lowering {
     trm_network *network;
     trm_layer *layer;
     trm_collective_params gather; /* of its group */
     int32_t place;                /* of the rank in the group */
     int32_t rows;                 /* axis of rows in q, k and v */
-    bool cuts;                    /* whether the keys that the rank's queries see are not all of them */
-    bool in_blocks;               /* cut behind the block of rank `place`, as their number is unknown */
+    bool cuts;                    /* whether the rank's queries do not see all keys */
+    bool in_blocks;               /* cut after the block of rank `place`, since the number of keys is unknown */
     int64_t begin, end;           /* else to these */
 } lowering;
 
-/* The group that shares a layer's rows, in rank order, and this rank's place in it. */
+/* The group that splits a layer's rows, in rank order, and this rank's position in it. */
 static trm_status find_group(const trm_mesh *mesh, int32_t rank, int32_t n, trm_collective_params *group,
                              int32_t *place)
 {
@@ -66,8 +66,8 @@ static trm_status put_slice(lowering *l, const char *name, int32_t axis, int64_t
     return put_before(l, name, &desc, tensor);
 }
 
-/* The blocks of ranks up to this one of a tensor that has all of them along an axis of unknown size, behind which all
- * sizes are known. */
+/* Slices the blocks up to this rank's from a tensor that has all of them along an axis of unknown size; all later sizes
+ * are known. */
 static trm_status keep_blocks(lowering *l, const char *name, int32_t axis, trm_tensor **tensor)
 {
     trm_dims dims = (*tensor)->dims, apart = {.n = dims.n + 1};
@@ -90,7 +90,7 @@ static trm_status keep_blocks(lowering *l, const char *name, int32_t axis, trm_t
     return put_before(l, name, &join, tensor);
 }
 
-/* Of a tensor with an axis of all keys, those that this rank's queries see. */
+/* Slices the keys that this rank's queries see from an axis of all keys. */
 static trm_status cut(lowering *l, const char *name, int32_t axis, trm_tensor **tensor)
 {
     if (!l->cuts) {
@@ -108,7 +108,7 @@ void trm_context_parallel_keys(const trm_attention_params *attention, int64_t qu
     *begin = *begin > *end ? *end : *begin;
 }
 
-/* Which of the keys of all ranks the queries of this one see, where the causal kind says. */
+/* Finds which keys of all ranks this rank's queries see, by the causal kind. */
 static trm_status find_keys(const trm_analysis *analysis, lowering *l)
 {
     const trm_attention_params *p = &l->layer->desc.attention;
@@ -134,7 +134,7 @@ static trm_status find_keys(const trm_analysis *analysis, lowering *l)
                  " keys, expected no more queries than keys",
                  p->n_ranks, queries, keys);
     }
-    int64_t all; /* that of the keys was checked by their gather */
+    int64_t all; /* the gather of the keys checked their size */
     if (__builtin_mul_overflow(queries, n, &all)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%" PRId32 " ranks of %" PRId64 " queries overflow", p->n_ranks, queries);
     }
@@ -148,14 +148,14 @@ static const char *name_of(const lowering *l, const char *what)
     return trm_arena_printf(&l->network->arena, "%s.%s", l->layer->name, what);
 }
 
-/* Keys or values on their way from this rank's to those that its queries see. */
+/* Turns this rank's keys or values into those that its queries see. */
 typedef struct sharded {
     trm_tensor *tensor;
     int32_t axis;                /* of the rows */
-    const trm_layer_desc *order; /* a transpose that is done behind the rest, or NULL */
+    const trm_layer_desc *order; /* a transpose to apply last, or NULL */
 } sharded;
 
-/* What a transpose makes is gathered before it: heads that it brings to the front would lie between a rank's rows. */
+/* Gathers before a transpose, since heads that it moves to the front would lie between a rank's rows. */
 static sharded find_sharded(const lowering *l, int32_t input)
 {
     sharded found = {l->layer->inputs[input], l->rows, NULL};
@@ -184,8 +184,7 @@ static trm_status arrange(lowering *l, const char *name, sharded *s)
     return s->order == NULL ? TRM_OK : put_before(l, name, s->order, &s->tensor);
 }
 
-/* A mask whose number of columns is unknown may turn out to have one for all keys, which cannot be cut: one for each.
- */
+/* A mask of unknown width may have one column for all keys, which cannot be cut: expands it to one per key. */
 static trm_status expand_mask(lowering *l, const char *name, const sharded *all_keys, trm_tensor **mask)
 {
     if (name == NULL) {
@@ -205,7 +204,7 @@ static trm_status expand_mask(lowering *l, const char *name, const sharded *all_
     return TRM_OK;
 }
 
-/* The mask's columns of the keys that this rank's queries see; one for all keys stays. */
+/* Slices the mask's columns of the keys that this rank's queries see; one column for all keys stays. */
 static trm_status arrange_mask(lowering *l, const sharded *all_keys)
 {
     trm_tensor **mask = &l->layer->inputs[TRM_ATTENTION_MASK];
@@ -250,7 +249,7 @@ static bool is_sharded(const trm_layer *layer)
 
 trm_status trm_context_parallel_lower(trm_network *network, const trm_mesh *mesh, int32_t rank)
 {
-    trm_analysis analysis; /* of tensors that are there before, whose indices stay */
+    trm_analysis analysis; /* number of tensors before, whose indices stay */
     TRM_TRY(trm_analysis_init(network, &analysis));
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < network->n_layers && status == TRM_OK; i++) {

@@ -1,6 +1,6 @@
 /*
- * What running and resharding costs: a layer takes the longer of moving its bytes and doing its arithmetic, an exchange
- * a latency and its bytes over the links.
+ * The cost of running and resharding: a layer takes the longer of moving its bytes and its arithmetic; an exchange
+ * takes a latency plus its bytes over the links.
  */
 #include "dist/partition/problem.h"
 
@@ -9,9 +9,9 @@
 #include "graph/kinds/kind.h"
 
 /*
- * memory_price: whoever asks for n ranks wants the model to take an n-th of the memory on each, more than the last
- * microsecond of a small layer. At 8 all but the smallest matrices (about 1 MB on an H200) are split, and a table whose
- * rows are only looked up, which gains no speed from it, too.
+ * memory_price: users of n ranks want each to hold an n-th of the model, more than the last microsecond of a small
+ * layer. At 8 all matrices except the smallest (about 1 MB on an H200) are split, and also embedding tables, which gain
+ * no speed from it.
  */
 void trm_cost_model_default(trm_backend backend, trm_cost_model *model)
 {
@@ -33,9 +33,9 @@ void trm_cost_model_default(trm_backend backend, trm_cost_model *model)
 }
 
 /*
- * Working on with summands is dearer by this share of a layer's start than reducing them first: each rounds on its own,
- * and an addition after the all-reduce fuses with the norm behind it. Far below an exchange, so that one saved still
- * pays.
+ * Computing with summands costs this share of a layer's start more than reducing them first: each summand is rounded
+ * separately, and an addition after the all-reduce fuses with the norm after it. It is far less than an exchange, so
+ * that saving one still pays off.
  */
 static const double partial_share = 0.5;
 
@@ -147,7 +147,7 @@ double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm
 
 /* ---- conversions ------------------------------------------------------------------------------- */
 
-/* What rearranging blocks costs when they are not along the outermost axis: reading and writing the tensor once. */
+/* Cost of rearranging blocks that are not along the outermost axis: reading and writing the tensor once. */
 static double rearranging(const trm_partitioner *partitioner, const trm_tensor *tensor, int32_t axis)
 {
     double outer = 1.0;
@@ -180,9 +180,9 @@ static double convert_seconds(const trm_partitioner *partitioner, const trm_tens
                               const trm_sharding *to)
 {
     const trm_cost_model *model = &partitioner->model;
-    if (from->kind == TRM_REPLICATED) { /* a slice, which cannot put zeros behind the end */
+    if (from->kind == TRM_REPLICATED) { /* a slice, which cannot add zeros at the end */
         bool possible = to->kind == TRM_SPLIT && trm_sharding_is_even(&tensor->dims, to);
-        const bool in_place = partitioner->shares_batch && possible && to->axis == 0; /* mostly: a view */
+        const bool in_place = partitioner->shares_batch && possible && to->axis == 0; /* usually a view */
         double part = possible && !in_place ? local_bytes(partitioner, tensor, to) : 0.0;
         return possible ? model->layer_overhead + 2.0 * part / model->memory_bandwidth : INFINITY;
     }

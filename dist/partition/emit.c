@@ -1,7 +1,6 @@
 /*
- * Writes one rank's network: the layers as chosen, over this rank's parts of their tensors, what crosses between
- * stages, and the outputs. The conversions that layers need (forms.c) come each just before the first that
- * does.
+ * Writes one rank's network: the chosen layers over this rank's parts of their tensors, transfers between stages, and
+ * outputs. Each conversion (forms.c) comes just before the first layer that needs it.
  */
 #include "dist/partition/emitter.h"
 
@@ -24,7 +23,7 @@ static int32_t stage_of(const trm_emitter *e, const trm_tensor *tensor)
     return stage;
 }
 
-/* The rank with this rank's place in another stage. */
+/* The rank with this rank's position in another stage. */
 static int32_t peer_in(const trm_emitter *e, int32_t stage)
 {
     return e->world_rank + (stage - e->stage) * e->partitioner->n;
@@ -46,7 +45,7 @@ static trm_status send(trm_emitter *e, const trm_tensor *tensor, int32_t stage)
     return trm_emitter_add(e, tensor, "send", &desc, *trm_emitter_slot(e, tensor, 0), &sent);
 }
 
-/* Its dims are those of the network's inputs, which every stage has. */
+/* Its dims follow from the network's inputs, which every stage has. */
 static trm_status receive(trm_emitter *e, const trm_tensor *tensor, int32_t stage)
 {
     const trm_partition_tensor *t = &e->partitioner->tensors[tensor->index];
@@ -72,8 +71,8 @@ static trm_status receive(trm_emitter *e, const trm_tensor *tensor, int32_t stag
 }
 
 /*
- * What crosses into a stage comes from the one before, and what crosses out of it goes to the next, in the order of
- * tensors on both sides. A stage receives first and sends last, so no two wait for each other.
+ * Tensors that cross into a stage come from the previous one, those that cross out go to the next, in tensor order on
+ * both sides. A stage receives first and sends last, so that stages never deadlock.
  */
 static trm_status receive_crossing(trm_emitter *e)
 {
@@ -99,7 +98,7 @@ static trm_status send_crossing(trm_emitter *e)
     return TRM_OK;
 }
 
-/* A network output goes from the stage that makes it to those that have not received it already. */
+/* Sends a network output from the stage that computes it to those that have not received it. */
 static trm_status share_output(trm_emitter *e, const trm_tensor *output)
 {
     int32_t owner = stage_of(e, output);
@@ -117,7 +116,7 @@ static trm_status share_output(trm_emitter *e, const trm_tensor *output)
 
 /* ---- layers ------------------------------------------------------------------------------------ */
 
-/* What of a layer's parameters depends on the sharding. */
+/* Adapts a layer's parameters to the sharding. */
 static void localize(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_layer_desc *desc)
 {
     const trm_kind *kind = trm_kind_of(layer);
@@ -133,8 +132,8 @@ static void localize(const trm_emitter *e, const trm_layer *layer, const trm_str
     kind->localize(layer, trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]), first_row, desc);
 }
 
-/* The bias of a product in summands, and what a convolution adds, is in the first of them; a part of one is each rank's
- * own. */
+/* Only the first summand gets the bias of a product, or the addend of a convolution; a split bias belongs to each rank.
+ */
 static bool leaves_out(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, int32_t input)
 {
     const trm_sharding *out = trm_emitter_form(e, layer->outputs[0], strategy->outputs[0]);
@@ -143,7 +142,7 @@ static bool leaves_out(const trm_emitter *e, const trm_layer *layer, const trm_s
            trm_emitter_form(e, layer->inputs[input], strategy->inputs[input])->kind == TRM_REPLICATED;
 }
 
-/* A slice of keys or values; of what a transpose makes it is cut out before that. */
+/* Slices keys or values, before a transpose that produces them. */
 static trm_status cut_seen(trm_emitter *e, const trm_tensor *tensor, int32_t rows, int64_t begin, int64_t end,
                            trm_tensor **made)
 {
@@ -156,7 +155,7 @@ static trm_status cut_seen(trm_emitter *e, const trm_tensor *tensor, int32_t row
     return trm_emitter_add(e, tensor, "seen", &order, *made, made);
 }
 
-/* Rows of queries: the keys that they see, and their columns of the mask. */
+/* Splits rows of queries: slices the keys that they see, and the mask's columns. */
 static trm_status cut_keys(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy, trm_tensor **inputs,
                            trm_layer_desc *desc)
 {
@@ -179,14 +178,14 @@ static trm_status cut_keys(trm_emitter *e, const trm_layer *layer, const trm_str
     if (last < 0 || mask->dims.d[last] == 1) {
         return TRM_OK;
     }
-    if (mask->dims.d[last] == -1) { /* it may turn out to have one for all keys, which cannot be cut */
+    if (mask->dims.d[last] == -1) { /* it may have one column for all keys, which cannot be cut */
         const trm_layer_desc expand = {.kind = TRM_LAYER_EXPAND, .expand = {.dims = {1, {k->dims.d[rows]}}}};
         TRM_TRY(trm_emitter_add(e, mask, "expand", &expand, *columns, columns));
     }
     return trm_emitter_slice(e, mask, "seen", last, begin, end, *columns, columns);
 }
 
-/* A shape that says what the whole is like, as that of this rank's part. */
+/* Turns the shape of a whole tensor into that of this rank's part. */
 static trm_status localize_shape(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy,
                                  trm_tensor **inputs)
 {
@@ -197,7 +196,7 @@ static trm_status localize_shape(trm_emitter *e, const trm_layer *layer, const t
                                             inputs[1], &inputs[1]);
 }
 
-/* The dims of the whole from those of this rank's part, where a SHAPE asks for the axis that is split. */
+/* Computes the dims of the whole tensor from this rank's part, for a SHAPE that reads the split axis. */
 static trm_status restore_shape(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy,
                                 trm_tensor **output)
 {
@@ -220,7 +219,7 @@ static trm_status acquire_input(trm_emitter *e, const trm_layer *layer, int32_t 
     return trm_emitter_acquire(e, input, choices->strategies[choices->chosen].inputs[i]);
 }
 
-/* What layers around a region make is converted before the region begins: in it, only ENTER may read such tensors. */
+/* Converts tensors from outside a region before it begins: inside, only ENTER may read them. */
 static trm_status emit_before_region(trm_emitter *e, const trm_layer *begin)
 {
     for (int32_t i = begin->index + 1; i < e->regions.other[begin->index]; i++) {
@@ -233,7 +232,7 @@ static trm_status emit_before_region(trm_emitter *e, const trm_layer *begin)
     return TRM_OK;
 }
 
-/* An exchange along dp, which is in the network already. */
+/* Adds an exchange along dp, which the network already has. */
 static void count_exchange(trm_emitter *e, const trm_layer *layer)
 {
     const trm_collective_params *p = &layer->desc.collective;
@@ -281,7 +280,7 @@ static trm_status emit_layer(trm_emitter *e, const trm_layer *layer)
     return TRM_OK;
 }
 
-/* Network outputs are made whole when the stage's last layer that reads them has run. */
+/* Makes network outputs whole after the stage's last layer that reads them. */
 static trm_status emit_outputs_done(trm_emitter *e, int32_t layer)
 {
     const trm_network *network = e->partitioner->network;
@@ -299,7 +298,7 @@ static trm_status emit_outputs_done(trm_emitter *e, int32_t layer)
     return TRM_OK;
 }
 
-/* The whole tensor takes the name over from the part it was made of, or from what a layer of that name made. */
+/* The whole tensor takes the name of the part that it was made from, or of a layer's output. */
 static trm_status name_output(trm_emitter *e, const trm_tensor *output, trm_tensor *whole)
 {
     if (strcmp(whole->name, output->name) == 0) {
@@ -321,7 +320,7 @@ static trm_status name_output(trm_emitter *e, const trm_tensor *output, trm_tens
     return trm_network_rename_tensor(e->network, whole, output->name);
 }
 
-/* Every stage has every output, at its end and in their order. */
+/* Every stage has every output, at its end and in order. */
 static trm_status emit_outputs(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
@@ -359,8 +358,7 @@ static trm_status emit_inputs(trm_emitter *e)
     return TRM_OK;
 }
 
-/* What a form of a tensor is of the whole one; of one that is a part along dp already, nothing is known where it is
- * split again. */
+/* Which part of the whole tensor a form is; unknown if a part along dp is split again. */
 static trm_status note_part(trm_emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *made)
 {
     static const trm_part_kind kinds[] = {
@@ -387,14 +385,14 @@ static trm_status note_part(trm_emitter *e, const trm_tensor *tensor, const trm_
     return TRM_OK;
 }
 
-/* Pins are kept where the network is partitioned once more. */
+/* Pins are kept if the network is partitioned again. */
 static trm_status keep_pin(trm_emitter *e, const trm_tensor *tensor, trm_tensor *made)
 {
     const bool keeps = e->partitioner->shares_batch && tensor->pin != NULL;
     return keeps ? trm_network_pin(e->network, made, tensor->pin) : TRM_OK;
 }
 
-/* What each tensor that was written is of the whole one, for those who look at values. */
+/* Notes which part of a whole tensor each written tensor is, for inspecting values. */
 static trm_status note_parts(trm_emitter *e)
 {
     const trm_network *network = e->partitioner->network;
@@ -438,7 +436,7 @@ static trm_status emit(trm_emitter *e)
 trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank,
                               trm_network **local, trm_partition_report *report)
 {
-    const bool shares = partitioner->shares_batch; /* of all stages, which are cut later */
+    const bool shares = partitioner->shares_batch; /* of all stages, which are split later */
     int32_t stage = shares ? 0 : trm_mesh_coordinate(mesh, TRM_AXIS_PP, rank);
     trm_emitter e = {.partitioner = partitioner,
                      .mesh = mesh,

@@ -37,7 +37,7 @@ static trm_status cut_weight(const trm_emitter *e, const trm_tensor *tensor, con
     return status;
 }
 
-/* The elements of this rank's part of an inline constant, in the arena of this call. */
+/* Elements of this rank's part of an inline constant, in this call's arena. */
 static const void *cut_value(trm_emitter *e, const trm_tensor *tensor, const trm_sharding *form)
 {
     if (form->kind == TRM_REPLICATED) {
@@ -113,8 +113,8 @@ static void list_batch_groups(const trm_mesh *mesh, trm_collective_params *param
 }
 
 /*
- * The groups of ranks that hold the different parts. tp and cp are the innermost axes of the mesh: their groups are
- * runs of n ranks. With fewer parts than ranks each run falls into n / parts groups of ranks n / parts apart.
+ * The groups of ranks that hold the different parts. tp and cp are the innermost axes of the mesh: their groups are n
+ * consecutive ranks. With fewer parts than ranks, these form n / parts groups of ranks that are n / parts apart.
  */
 static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_params *params)
 {
@@ -202,7 +202,7 @@ trm_status trm_emitter_scale_sizes(trm_emitter *e, const trm_tensor *tensor, con
     return trm_network_add_layer(e->network, name, &desc, inputs, 2, output);
 }
 
-/* This rank's part of a batch of unknown size: a slice from and to where its size says. */
+/* Slices this rank's part of a batch of unknown size, by its size at run time. */
 static trm_status cut_batch(trm_emitter *e, const trm_tensor *tensor, const trm_sharding *form, trm_tensor *input,
                             trm_tensor **output)
 {

@@ -1,6 +1,6 @@
 /*
- * The partitioner: checks the mesh and the pins, enumerates strategies, chooses among them, writes the rank's network
- * and says what could not be split.
+ * The partitioner: checks mesh and pins, enumerates strategies, chooses among them, writes the rank's network, and
+ * reports what it could not split.
  */
 #include "dist/partition/problem.h"
 
@@ -96,7 +96,7 @@ static trm_status read_pins(trm_partitioner *partitioner)
     return TRM_OK;
 }
 
-/* What follows from the forms that the rules found: which tensors the search must follow, and what changing costs. */
+/* Derives from the forms that the rules found which tensors the search must track, and the costs of conversions. */
 static trm_status price(trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
@@ -132,7 +132,7 @@ static trm_status price(trm_partitioner *partitioner)
 
 /* ---- the report -------------------------------------------------------------------------------- */
 
-/* Names the attention layers whose heads, or rows along cp, are not cut over all ranks. */
+/* Reports attention layers whose heads, or rows along cp, are not split over all ranks. */
 static void note_attention(const trm_partitioner *partitioner, trm_partition_report *report)
 {
     const trm_layer *first = NULL;
@@ -178,7 +178,7 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
 
 /* ---- one axis ---------------------------------------------------------------------------------- */
 
-/* A layer that exchanges data between ranks as its author wrote it. */
+/* A layer with an exchange written by the network's author. */
 static const trm_layer *find_exchange(const trm_network *network)
 {
     for (int32_t i = 0; i < network->n_layers; i++) {
@@ -191,7 +191,7 @@ static const trm_layer *find_exchange(const trm_network *network)
     return NULL;
 }
 
-/* The author's own exchanges may go along any axis. */
+/* Such exchanges may use any axis. */
 static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written)
 {
     int64_t size = 1;
@@ -218,7 +218,7 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written
     return TRM_OK;
 }
 
-/* Runs of layers, where whoever asks does not know better. */
+/* How often layers run, unless the caller knows. */
 static trm_status find_runs(trm_partitioner *partitioner)
 {
     const trm_network *network = partitioner->network;
@@ -253,7 +253,7 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
     return trm_partition_cut_stages(partitioner, stages);
 }
 
-/* Rows are shared where there are some: those of attention of padded sequences. */
+/* Only padded attention has rows to split. */
 static trm_status check_rows(const trm_network *network)
 {
     for (int32_t i = 0; i < network->n_layers; i++) {
@@ -272,7 +272,7 @@ static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int3
 {
     if (partitioner->shares_rows) {
         TRM_TRY(check_rows(partitioner->network));
-        partitioner->model.memory_price = 0; /* time is what is asked for: weights may be whole on every rank */
+        partitioner->model.memory_price = 0; /* context parallelism is for speed: weights may be whole on every rank */
     }
     TRM_TRY(trm_partition_prepare(partitioner, mesh->size[TRM_AXIS_PP]));
     TRM_TRY(trm_partition_search(partitioner));
@@ -284,7 +284,7 @@ static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int3
     return trm_partition_emit(partitioner, mesh, rank, local, report);
 }
 
-/* The rank's network where its author wrote the exchanges; those of context parallel attention follow from it. */
+/* The network as its author wrote it for the rank; adds the exchanges of context parallel attention. */
 static trm_status clone_as_written(const trm_network *network, const trm_mesh *mesh, int32_t rank, trm_network **local)
 {
     trm_network *made;
@@ -302,8 +302,8 @@ static trm_status clone_as_written(const trm_network *network, const trm_mesh *m
 
 typedef struct sharing {
     int32_t *runs;        /* of its layers */
-    trm_network *network; /* of a rank that has its share of the batch; NULL: ranks along dp are replicas */
-    const char *cause;    /* why they are, where there is no state that makes them so */
+    trm_network *network; /* network of a rank with its part of the batch; NULL: ranks along dp are replicas */
+    const char *cause;    /* why they are, if not because of a state */
 } sharing;
 
 static bool has_state(const trm_network *network)
@@ -315,7 +315,7 @@ static bool has_state(const trm_network *network)
     return has;
 }
 
-/* Whether unknown sizes are among the first of inputs that have the batch. */
+/* Whether inputs have a batch of unknown size. */
 static bool batch_is_open(const trm_partitioner *partitioner)
 {
     bool is_open = false;
@@ -340,7 +340,7 @@ static bool splits_something(const trm_partitioner *partitioner)
     return splits;
 }
 
-/* How often the layers of a share run, where those of the whole run as `p` knows; conversions are outside of loops. */
+/* How often the layers of the split network run, by those of the whole; conversions are outside loops. */
 static trm_status find_runs_of_share(const trm_partitioner *p, sharing *shared)
 {
     shared->runs = malloc(((size_t)shared->network->n_layers + 1) * sizeof(*shared->runs));
@@ -356,7 +356,7 @@ static trm_status find_runs_of_share(const trm_partitioner *p, sharing *shared)
     return TRM_OK;
 }
 
-/* Conversions at this share of their price: those who ask for dp want the batch shared even if it does not pay, or was
+/* Share of their cost that conversions count: users of dp want the batch split even if it does not pay off, or was
  * guessed too small. */
 static const double pressed = 1e-6;
 
@@ -386,7 +386,7 @@ static trm_status share(trm_partitioner *p, const trm_mesh *mesh, int32_t rank, 
     return find_runs_of_share(p, shared);
 }
 
-/* The network of a rank that has its share of the batch, on which the other axes of the mesh then work. */
+/* Makes the network of a rank with its part of the batch, which the other axes of the mesh then split. */
 static trm_status share_batch(const trm_partitioner *whole, const trm_mesh *mesh, int32_t rank, sharing *shared)
 {
     *shared = (sharing){0};

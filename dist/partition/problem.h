@@ -1,5 +1,5 @@
 /*
- * What the parts of the partitioner share: tensors with the shardings they may have, layers with their strategies.
+ * Data that the parts of the partitioner share: tensors with their possible shardings, layers with their strategies.
  *
  *   rules.c   enumerates for every layer the ways it can run on the ranks (strategies)
  *   batch.c   where the batch is in each tensor, for ranks that share it
@@ -10,8 +10,8 @@
  *   emit.c    writes one rank's network
  *   partition.c         the entry: mesh, pins, report
  *
- * A tensor's possible shardings are its forms; form 0 is always REPLICATED. A tensor may lie on the ranks in several
- * forms at once: a partial sum stays where it is when its all-reduce is made. The set of them is a bit mask.
+ * A tensor's possible shardings are its forms; form 0 is always REPLICATED. A tensor may exist in several forms at
+ * once: a partial sum stays when its all-reduce is made. The set of forms is a bit mask.
  */
 #ifndef TRM_DIST_PARTITION_PROBLEM_H
 #define TRM_DIST_PARTITION_PROBLEM_H
@@ -21,9 +21,9 @@
 
 #define TRM_MAX_FORMS 32
 
-typedef uint32_t trm_form_set; /* bit f: the tensor is there in form f */
+typedef uint32_t trm_form_set; /* bit f: the tensor exists in form f */
 
-/* A step that makes one form of a tensor from another. */
+/* A conversion of one form of a tensor to another. */
 typedef struct trm_conversion {
     int32_t from, to;
 } trm_conversion;
@@ -33,25 +33,25 @@ typedef struct trm_partition_tensor {
     trm_sharding forms[TRM_MAX_FORMS];
     int32_t n_forms;
     int32_t first_use, last_use; /* layers that read it; -1: none */
-    int32_t n_uses;              /* how many layers read it */
-    int32_t pin;                 /* the only form it may have once made, or -1 */
+    int32_t n_uses;              /* number of layers that read it */
+    int32_t pin;                 /* the only form that it may have, or -1 */
     bool tracked;                /* its forms are part of the search's state */
-    int32_t batch_axis;          /* where the batch is shared: the one axis that may be split, or -1 */
+    int32_t batch_axis;          /* if the batch is split: the batch axis, or -1 */
     bool can_be_sent;            /* sent_dims is known */
-    trm_dims sent_dims;          /* as a RECV writes them that has the network's inputs as its inputs */
-    double *conversion;          /* [n_forms, n_forms] seconds, INFINITY where there is no direct step */
+    trm_dims sent_dims;          /* as a RECV with the network's inputs writes them */
+    double *conversion;          /* [n_forms, n_forms] seconds, INFINITY if there is no direct conversion */
 } trm_partition_tensor;
 
-/* One way to run a layer: the form each input must have, the form each output gets. */
+/* One way to run a layer: the form that each input needs and each output gets. */
 typedef struct trm_strategy {
     uint8_t inputs[TRM_MAX_LAYER_INPUTS];
     uint8_t outputs[TRM_MAX_LAYER_OUTPUTS];
     double cost; /* seconds and price */
 } trm_strategy;
 
-/* The axes of its tensors along which a layer works on entries of the batch by themselves; -1: a tensor is whole. */
+/* The batch axes of a layer's tensors; -1: a tensor is whole. */
 typedef struct trm_batch_axes {
-    bool can; /* there is such a way to run it */
+    bool can; /* the layer can run on parts of the batch */
     int8_t inputs[TRM_MAX_LAYER_INPUTS], outputs[TRM_MAX_LAYER_OUTPUTS];
 } trm_batch_axes;
 
@@ -59,53 +59,53 @@ typedef struct trm_partition_layer {
     trm_strategy *strategies;
     int32_t n_strategies, capacity;
     int32_t chosen;
-    int32_t written;      /* its position in the network that was written last */
-    trm_batch_axes batch; /* where the batch is shared */
+    int32_t written;      /* its index in the last network written */
+    trm_batch_axes batch; /* if the batch is split */
 } trm_partition_layer;
 
 typedef struct trm_partitioner {
     const trm_network *network;
     trm_cost_model model;          /* with `runs` of all layers */
     int32_t n;                     /* ranks the tensors are spread over */
-    bool shares_rows;              /* along cp: of attention rows are cut, not heads */
-    bool shares_batch;             /* along dp: nothing is cut but the batch, whose size may be unknown */
+    bool shares_rows;              /* along cp: attention splits rows, not heads */
+    bool shares_batch;             /* along dp: only the batch is split, whose size may be unknown */
     bool has_batch;                /* there is one; known when strategies are enumerated */
-    double discount;               /* what conversions cost, as a share of what they would; 0: all of it */
-    bool is_share;                 /* the network is that of a rank that shares the batch with others along dp */
-    const trm_shape_bound *bounds; /* what inputs may be like, where that is known: which of them have the batch */
+    double discount;               /* factor on the cost of conversions; 0: full cost */
+    bool is_share;                 /* the network is that of one rank along dp, with its part of the batch */
+    const trm_shape_bound *bounds; /* bounds of inputs, if known: which of them have the batch */
     int32_t n_bounds;
-    int32_t parts[8]; /* numbers of parts worth trying: n, and divisors of it that attention heads ask for */
+    int32_t parts[8]; /* numbers of parts to try: n, and divisors that attention heads need */
     int32_t n_parts;
     int32_t n_stages;
     int32_t stage_begins[TRM_MAX_RANKS + 1]; /* stage s has layers stage_begins[s] .. stage_begins[s + 1] - 1 */
     trm_partition_tensor *tensors;           /* [network->n_tensors] */
     trm_partition_layer *layers;             /* [network->n_layers] */
-    trm_inference *inference;                /* while strategies are enumerated: what decides dims stays whole */
+    trm_inference *inference;                /* while strategies are enumerated: tensors that decide dims stay whole */
     trm_arena arena;
 } trm_partitioner;
 
-/* Whether every part is of the same size with no zeros behind it. */
+/* Whether all parts have the same size, without zeros at the end. */
 bool trm_sharding_is_even(const trm_dims *dims, const trm_sharding *sharding);
-/* Whether a tensor can lie like this at all: sums are of floats, every part has something in it, and only activations
- * and constants can end in zeros. */
+/* Whether a tensor can have this sharding: summands are floats, no part is empty, and only activations and constants
+ * may end in zeros. */
 bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *sharding);
 
 /* ---- rules ------------------------------------------------------------------------------------- */
 
-/* The index of a sharding among the tensor's forms, added if it is new; -1 when there is no room for more. */
+/* The index of a sharding among the tensor's forms, added if new; -1 if there is no room. */
 int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sharding);
-/* Fills in parts[] and the strategies of every layer, forms of their tensors included. */
+/* Fills in parts[], the strategies of every layer, and the forms of their tensors. */
 trm_status trm_partition_enumerate(trm_partitioner *partitioner);
 /* ---- the batch --------------------------------------------------------------------------------- */
 
 /*
- * Fills in batch_axis of all tensors and `batch` of all layers, for `n` ranks that share the batch. Every unknown
- * dimension that a tensor may be split along is a multiple of n in every run whose inputs have such batches.
- * TRM_ERROR_INVALID_ARGUMENT where a batch of known size is none. *found is false where no input has a batch.
+ * Fills in batch_axis of all tensors and `batch` of all layers, for `n` ranks that split the batch. Every unknown
+ * dimension that a tensor may be split along is a multiple of n if the batches of the inputs are.
+ * TRM_ERROR_INVALID_ARGUMENT if a known batch size is not. *found is false if no input has a batch.
  */
 trm_status trm_partition_find_batch(trm_partitioner *partitioner, bool *found);
-/* The position in its shape that says how long the split axis `k` of a RESHAPE's or EXPAND's output is, and so has to
- * be divided by n for a part; -1: none. */
+/* The position in the shape of a RESHAPE or EXPAND that gives the size of the split axis `k`, and must be divided by n
+ * for a part; -1: none. */
 int32_t trm_partition_shape_divides(const trm_layer *layer, int32_t k);
 
 /* ---- cost -------------------------------------------------------------------------------------- */
@@ -113,12 +113,12 @@ int32_t trm_partition_shape_divides(const trm_layer *layer, int32_t k);
 /* Seconds of the layer on one rank. */
 double trm_partition_layer_seconds(const trm_partitioner *partitioner, const trm_layer *layer,
                                    const trm_strategy *strategy);
-/* What weighs against the strategy besides: keeping the constants and states that this layer alone reads. */
+/* Additional price of the strategy: keeping the constants and states that only this layer reads. */
 double trm_partition_layer_price(const trm_partitioner *partitioner, const trm_layer *layer,
                                  const trm_strategy *strategy);
 /* The price of keeping a constant or state in memory in this form. */
 double trm_partition_rent(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *sharding);
-/* Seconds of one direct conversion step; INFINITY where there is none. */
+/* Seconds of one direct conversion; INFINITY if there is none. */
 double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
                                         const trm_sharding *from, const trm_sharding *to);
 /* Seconds of sending a tensor to the next stage, in one form. */
@@ -130,21 +130,21 @@ double trm_partition_conversion_bytes(const trm_partitioner *partitioner, const 
 
 /* ---- stages ------------------------------------------------------------------------------------ */
 
-/* Whether an activation is made before layer `cut` and read by it or later ones. */
+/* Whether an activation is written before layer `cut` and read by it or later layers. */
 bool trm_partition_crosses(const trm_partition_tensor *tensor, int32_t cut);
 /* Fills in n_stages and stage_begins. */
 trm_status trm_partition_cut_stages(trm_partitioner *partitioner, int32_t stages);
 
 /* ---- partition.c ------------------------------------------------------------------------------- */
 
-/* Fills in all but what is chosen, from `network`, `model` and `n`. */
+/* Fills in everything except the choices, from `network`, `model` and `n`. */
 trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages);
 
 /* ---- search ------------------------------------------------------------------------------------ */
 
 /*
- * Makes the form `wanted` of a tensor from those it has, the cheapest way: adds it, and what lies on the way, to *set
- * and returns the seconds; INFINITY if there is no way. `steps` [2] receives the conversions made, *n_steps how many.
+ * Makes the form `wanted` of a tensor from existing forms in the cheapest way: adds it and intermediate forms to *set
+ * and returns the seconds; INFINITY if impossible. `steps` [2] receives the conversions, *n_steps their number.
  */
 double trm_partition_acquire(const trm_partitioner *partitioner, const trm_partition_tensor *tensor, int32_t wanted,
                              trm_form_set *set, trm_conversion *steps, int32_t *n_steps);

@@ -1,12 +1,12 @@
 /*
- * The strategies of every layer kind: in which forms of its inputs a layer can run on its own on each rank, and in
- * which form its outputs then are.
+ * The strategies of every layer kind: with which forms of its inputs a layer can run on each rank without
+ * communication, and the resulting forms of its outputs.
  *
  * Three observations give nearly all of them, for any kind:
  *   - everything whole on every rank, always;
  *   - an axis of the output that follows an axis of the inputs may be split (graph/axis_links.h);
  *   - a layer that is linear in some inputs maps their partial sums to a partial sum.
- * What is left is particular to a kind: a product over a split inner axis, an embedding table cut by rows, a sum over a
+ * The rest is specific to a kind: a product over a split inner axis, an embedding table split by rows, a sum over a
  * split axis, attention heads. The row of the kind (graph/kinds/kind.h) has these facts.
  */
 #include "dist/partition/problem.h"
@@ -42,7 +42,7 @@ int32_t trm_partition_form(trm_partition_tensor *tensor, const trm_sharding *sha
 
 /* ---- ways as strategies ------------------------------------------------------------------------ */
 
-/* Takes ways for the partitioner. */
+/* Collects ways for the partitioner. */
 typedef struct strategy_taker {
     trm_way_taker base;
     trm_partitioner *partitioner;
@@ -64,7 +64,7 @@ bool trm_sharding_is_possible(const trm_tensor *tensor, const trm_sharding *form
            tensor->role == TRM_TENSOR_CONSTANT;
 }
 
-/* The same where the batch is shared: nothing is split but along that. */
+/* The same if the batch is split: nothing else is. */
 static bool batch_is_possible(const trm_partition_tensor *t, const trm_sharding *form)
 {
     const trm_tensor *tensor = t->tensor;
@@ -76,7 +76,7 @@ static bool batch_is_possible(const trm_partition_tensor *t, const trm_sharding 
            (is_constant || t->batch_axis == form->axis);
 }
 
-/* Adds a form to a tensor; false if it cannot have it or is pinned to another. */
+/* Adds a form to a tensor; false if it cannot have the form or is pinned to another. */
 static bool admit(trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *form, uint8_t *index)
 {
     trm_partition_tensor *t = &partitioner->tensors[tensor->index];
@@ -94,7 +94,7 @@ static bool admit(trm_partitioner *partitioner, const trm_tensor *tensor, const 
     return true;
 }
 
-/* Adds a strategy unless a tensor cannot lie like that. */
+/* Adds a strategy unless a tensor cannot have its form. */
 static trm_status take(trm_way_taker *self, const trm_layer *layer, const trm_way *way)
 {
     trm_partitioner *partitioner = ((strategy_taker *)self)->partitioner;
@@ -126,7 +126,7 @@ static trm_status take(trm_way_taker *self, const trm_layer *layer, const trm_wa
     return TRM_OK;
 }
 
-/* Every axis of the outputs that can be split, with the inputs' axes that it follows. */
+/* Splits along every possible axis of the outputs, and the inputs' axes that it follows. */
 static trm_status offer_axis(trm_way_taker *taker, const trm_layer *layer, int32_t k, int32_t parts)
 {
     const trm_kind *kind = trm_kind_of(layer);
@@ -159,7 +159,7 @@ static trm_status offer_axis(trm_way_taker *taker, const trm_layer *layer, int32
     return keeps ? taker->take(taker, layer, &way) : TRM_OK;
 }
 
-/* Partial sums of the inputs that the layer is linear in. */
+/* Partial sums, for inputs in which the layer is linear. */
 static trm_status offer_partial(trm_way_taker *taker, const trm_layer *layer, int32_t parts)
 {
     const trm_kind *kind = trm_kind_of(layer);
@@ -192,7 +192,7 @@ static void add_parts(trm_partitioner *partitioner, int32_t parts)
     }
 }
 
-/* Entries of the batch by themselves, and sums over them. */
+/* Splits of the batch, and sums over it. */
 static trm_status offer_batch(strategy_taker *self, const trm_layer *layer)
 {
     const trm_batch_axes *axes = &self->partitioner->layers[layer->index].batch;

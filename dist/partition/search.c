@@ -1,15 +1,15 @@
 /*
  * The choice of strategies: dynamic programming along the layers.
  *
- * After each layer, all that matters for the rest of the network is in which forms the tensors still needed are there:
- * that is a state, and of all choices that lead to one only the cheapest is kept. A layer's inputs are converted when
- * it first needs them in another form, and stay there in that form for the layers after it.
+ * After each layer, all that matters for the rest of the network is which forms of the tensors still needed exist: that
+ * is a state, and of all choices that lead to a state only the cheapest is kept. A layer's inputs are converted when it
+ * first needs them in another form, and later layers can use that form.
  *
- * States that cannot win are dropped: if another state's cost plus the conversions that turn it into this one is no
- * more, whatever follows this state follows the other at no more. Weights make most wrong turns so dear that a handful
- * of states is left after each layer, and long networks take time in proportion to their length.
+ * A state that cannot win is dropped: if another state's cost plus the conversions to this state are not higher,
+ * everything that follows this state can follow the other at no higher cost. Weights make most wrong choices so
+ * expensive that few states are left after each layer, and the time is proportional to the length of the network.
  *
- * Ties go to the state found first; nothing depends on the rank, so that all ranks choose alike.
+ * Ties go to the state found first. Nothing depends on the rank, so that all ranks choose the same.
  */
 #include "dist/partition/problem.h"
 
@@ -20,10 +20,10 @@
 
 #include "base/error.h"
 
-/* States kept after a layer. Networks met so far need below a hundred; the limit bounds time on those not met. */
+/* States kept after a layer. Known networks need fewer than a hundred; the limit bounds the time for others. */
 enum { BEAM = 512 };
 
-/* How a state came about: the strategy of a layer, after those of the state before. */
+/* How a state was reached: the strategy of a layer, after those of the previous state. */
 typedef struct step {
     int32_t previous; /* in search.steps; -1: the start */
     int32_t strategy;
@@ -32,7 +32,7 @@ typedef struct step {
 typedef struct state {
     double cost;
     int32_t step;
-    int32_t order;       /* of being found */
+    int32_t order;       /* order in which it was found */
     trm_form_set *forms; /* [n_live], in the order of search.live */
 } state;
 
@@ -54,7 +54,7 @@ typedef struct search {
 
 /* ---- forms of one tensor ----------------------------------------------------------------------- */
 
-/* The form of the set from which `wanted` is made at the least cost. */
+/* The existing form from which `wanted` is cheapest. */
 static double cheapest_source(const trm_partition_tensor *tensor, trm_form_set set, int32_t wanted, int32_t *source)
 {
     double best = INFINITY;
@@ -68,7 +68,8 @@ static double cheapest_source(const trm_partition_tensor *tensor, trm_form_set s
     return best;
 }
 
-/* Constants are cut when they are read: each form kept costs its rent. A state has one form, that of its first use. */
+/* Constants are split when they are read: each form kept costs its price. A state has one form, that of its first use.
+ */
 static double acquire_kept(const trm_partitioner *partitioner, const trm_partition_tensor *tensor, int32_t wanted,
                            trm_form_set *set)
 {
@@ -147,7 +148,7 @@ static int compare_states(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Whether `better`, with the conversions it lacks, is what `worse` is at no more cost. */
+/* Whether `better`, plus the conversions that it lacks, equals `worse` at no higher cost. */
 static bool dominates(const search *s, const state *better, const state *worse)
 {
     double cost = better->cost;
@@ -219,7 +220,7 @@ static int32_t find_live(const search *s, int32_t tensor)
     return -1;
 }
 
-/* What becomes of a tensor the moment it is there: a pin makes its form the only one. */
+/* The forms of a new tensor: a pin makes its form the only one. */
 static double arrive(const search *s, int32_t tensor, trm_form_set *set)
 {
     int32_t pin = s->partitioner->tensors[tensor].pin;
@@ -231,7 +232,7 @@ static double arrive(const search *s, int32_t tensor, trm_form_set *set)
     return cost;
 }
 
-/* Puts tensors that this layer is the first to read at the end of the live ones; returns how many more there are. */
+/* Appends tensors that this layer is the first to read to the live ones; returns their number. */
 static int32_t enter_inputs(search *s, const trm_layer *layer)
 {
     int32_t entered = 0;
@@ -248,7 +249,7 @@ static int32_t enter_inputs(search *s, const trm_layer *layer)
     return entered;
 }
 
-/* The forms of inputs, constants and states before anything has read them. */
+/* The forms of inputs, constants and states before their first use. */
 static double initial_forms(const search *s, int32_t tensor, trm_form_set *set)
 {
     *set = s->partitioner->tensors[tensor].tensor->role == TRM_TENSOR_INPUT ? 1u : 0u;
@@ -277,7 +278,7 @@ static int32_t leave(const search *s, const trm_layer *layer, int32_t *from, int
     return n;
 }
 
-/* Applies a strategy to a row of form sets [n_live + n_outputs]; returns what it adds to the cost. */
+/* Applies a strategy to a row of form sets [n_live + n_outputs]; returns the added cost. */
 static double apply(const search *s, const trm_layer *layer, const trm_strategy *strategy, trm_form_set *row)
 {
     const trm_partition_tensor *tensors = s->partitioner->tensors;

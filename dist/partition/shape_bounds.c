@@ -1,4 +1,4 @@
-/* Bounds and their points. */
+/* Bounds and their values at the points of profiles. */
 #include "dist/partition/shape_bounds.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 /*
- * Pipeline stages: where the list of layers is cut along the pp axis.
+ * Pipeline stages: cuts the list of layers along the pp axis.
  *
- * Stages are runs of layers. The cuts make the slowest stage about as fast as can be, by the cost of each layer's
- * cheapest strategy (the price of its weights included, so that memory is balanced as well) and of sending what crosses
- * the cut. Tensors cross whole. A cut is possible where the receiver can tell their dims from the network's inputs,
- * where no state is used on both sides, and outside of loops and branches.
+ * Stages are consecutive layers. The cuts make the slowest stage about as fast as possible, by the cost of each layer's
+ * cheapest strategy (with the price of its weights, so that memory is balanced too) and of sending tensors across the
+ * cut. Tensors cross whole. A cut is possible if the receiver can derive their dims from the network's inputs, no state
+ * is used on both sides, and it is outside loops and branches.
  */
 #include "dist/partition/problem.h"
 
@@ -16,7 +16,7 @@
 #include "graph/passes/analysis.h"
 #include "graph/regions.h"
 
-/* A stage may take this much longer than the slowest must, if less is sent for it: between blocks, not amid them. */
+/* A stage may take this much longer than the slowest must, if less is sent: cut between blocks, not inside them. */
 static const double slack = 1.1;
 
 bool trm_partition_crosses(const trm_partition_tensor *tensor, int32_t cut)
@@ -25,7 +25,7 @@ bool trm_partition_crosses(const trm_partition_tensor *tensor, int32_t cut)
     return producer != NULL && producer->index < cut && tensor->last_use >= cut;
 }
 
-/* The axis of a network input of this class, as a bit by the number of the axis among those of all inputs; 0: none. */
+/* The axis of a network input of this class, as a bit at the axis's number among those of all inputs; 0: none. */
 static int64_t find_axis(const trm_network *network, const trm_analysis *analysis, int32_t dim_class)
 {
     int32_t k = 0;
@@ -44,9 +44,8 @@ static int64_t find_axis(const trm_network *network, const trm_analysis *analysi
 }
 
 /*
- * The axes of network inputs that an unknown dimension of a tensor is the size of, as bits: one, or several that
- * broadcast where tensors of unknown sizes were added. 0 where it follows from no inputs. What the producer reads is
- * traced.
+ * The axes of network inputs that give an unknown dimension of a tensor, as bits: one, or several that broadcast in an
+ * addition of unknown sizes. 0 if it does not follow from inputs. Traces back through the producer.
  */
 static int64_t trace_axis(const trm_partitioner *partitioner, const trm_analysis *analysis, const trm_tensor *tensor,
                           int32_t axis)
@@ -56,7 +55,7 @@ static int64_t trace_axis(const trm_partitioner *partitioner, const trm_analysis
     const trm_layer *producer = tensor->producer;
     for (int32_t i = 0; axes == 0 && producer != NULL && i < producer->n_inputs; i++) {
         const trm_tensor *input = producer->inputs[i];
-        for (int32_t k = 0; input != NULL && k < input->dims.n; k++) { /* a layer that hands the size on */
+        for (int32_t k = 0; input != NULL && k < input->dims.n; k++) { /* a layer that keeps the size */
             if (input->dims.d[k] == -1 && analysis->dim_class[input->index][k] == dim_class) {
                 return -partitioner->tensors[input->index].sent_dims.d[k];
             }
@@ -79,8 +78,7 @@ static int64_t trace_axis(const trm_partitioner *partitioner, const trm_analysis
     return axes;
 }
 
-/* What layers of a loop or branch know of each other: all of a region, and what comes to it and from it, is in one
- * stage. */
+/* Keeps a region, and the layers that enter and leave it, in one stage. */
 static bool is_of_region(const trm_tensor *tensor)
 {
     const trm_layer *producer = tensor->producer;
@@ -88,7 +86,7 @@ static bool is_of_region(const trm_tensor *tensor)
            producer->desc.kind != TRM_LAYER_LOOP_OUTPUT && producer->desc.kind != TRM_LAYER_MERGE;
 }
 
-/* The dims of a tensor as a RECV writes them whose inputs are the network's. */
+/* The dims of a tensor as a RECV with the network's inputs writes them. */
 static void write_dims(const trm_partitioner *partitioner, const trm_analysis *analysis, trm_partition_tensor *tensor,
                        int32_t n_inputs)
 {
@@ -124,7 +122,7 @@ static trm_status find_dims(trm_partitioner *partitioner)
     return TRM_OK;
 }
 
-/* Seconds of sending what crosses a cut before each layer; INFINITY where there can be none. */
+/* Seconds of sending the tensors that cross a cut before each layer; INFINITY if there can be no cut. */
 static void price_cuts(const trm_partitioner *partitioner, double *cuts)
 {
     const trm_network *network = partitioner->network;
@@ -150,19 +148,18 @@ static void price_cuts(const trm_partitioner *partitioner, double *cuts)
     }
 }
 
-/* What placing the cuts works on: arrays over layers, and tables [stages, n + 1] over numbers of stages and their ends.
- */
+/* Data for placing the cuts: arrays over layers, and tables [stages, n + 1] over numbers of stages and their ends. */
 typedef struct placing {
     int32_t n, stages;
     double *sums;   /* [n + 1] cost of the layers before i */
     double *cuts;   /* [n + 1] cost of a cut before layer i */
-    double *best;   /* of stages 0 .. s that end before layer i */
-    int32_t *first; /* where the last of them then begins */
+    double *best;   /* best cost of stages 0 .. s that end before layer i */
+    int32_t *first; /* where the last of them begins */
 } placing;
 
 /*
- * With no limit, makes the slowest stage as fast as can be; with one, makes the cuts as cheap as can be while no stage
- * takes longer. Returns what was made least.
+ * Without a limit, minimizes the slowest stage; with one, minimizes the cost of the cuts while no stage takes longer.
+ * Returns the minimum.
  */
 static double place(const placing *p, double limit)
 {
@@ -194,7 +191,7 @@ static double place(const placing *p, double limit)
     return p->best[(size_t)(p->stages - 1) * width + (size_t)p->n];
 }
 
-/* Stages do not share constants: what the search pays for once, each stage that reads it pays for. */
+/* Stages do not share constants: the search pays for one once, but each stage that reads it must pay. */
 static double shared_rent(const trm_partitioner *partitioner, const trm_layer *layer, const trm_strategy *strategy)
 {
     double rent = 0.0;
@@ -209,7 +206,7 @@ static double shared_rent(const trm_partitioner *partitioner, const trm_layer *l
     return rent;
 }
 
-/* Time as often as the layer runs, the price of memory once. */
+/* Time counts for each run of the layer, the price of memory once. */
 static double cheapest(const trm_partitioner *partitioner, int32_t index)
 {
     const trm_partition_layer *layer = &partitioner->layers[index];

@@ -1,4 +1,4 @@
-/* Plan files as bytes: header, checksums, and the pass over a message before it is unpacked. */
+/* Plan files as bytes: header, checksums, and the check of a message before it is unpacked. */
 #include "dist/plan/file.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #define SAMPLE_PIECES 4
 #define SAMPLE_PIECE  ((size_t)2 << 10)
 #define MOST_MESSAGES ((size_t)4 << 20) /* each costs memory once it is unpacked */
-#define DEEPEST       8                 /* more than the schema has */
+#define DEEPEST       8                 /* more than the schema nests */
 
 static const unsigned char magic[8] = {0x89, 'T', 'R', 'M', 'P', 'L', 'A', 'N'};
 
@@ -132,7 +132,7 @@ static bool read_varint(const walk *self, size_t end, size_t *at, uint64_t *valu
     return false;
 }
 
-/* The form in which values of a field stand when they are not packed. */
+/* The wire type of a field's unpacked values. */
 static int wire_of(const ProtobufCFieldDescriptor *field)
 {
     switch (field->type) {
@@ -155,7 +155,7 @@ static int wire_of(const ProtobufCFieldDescriptor *field)
 
 static trm_status walk_message(walk *self, const ProtobufCMessageDescriptor *type, size_t begin, size_t end, int depth);
 
-/* A field with a length: text, a message, or packed numbers. */
+/* Checks a length-delimited field: text, a message, or packed numbers. */
 static trm_status walk_bytes(walk *self, const ProtobufCMessageDescriptor *type, const ProtobufCFieldDescriptor *field,
                              size_t *at, size_t end, int depth)
 {

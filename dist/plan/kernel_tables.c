@@ -1,4 +1,4 @@
-/* The kernel tables of all rooms. In a file of its own, so that a test program can have others. */
+/* The kernel tables of all rooms. In a file of its own, so that a program can link others. */
 #include "dist/plan/plan.h"
 
 const trm_kernel_table *const trm_all_kernels[] = {

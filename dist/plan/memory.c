@@ -1,8 +1,9 @@
 /*
- * What a plan knows of memory: how much every tensor needs at the points of its profiles (min, opt, max).
+ * The memory plan: how much every tensor needs at the points of the profiles (min, opt, max).
  *
- * Dims are inferred at each point. A tensor gets what it needs most at any of them; those whose dims no point tells
- * (the count of a data-dependent layer is bounded, but values made on the device are not known) get memory in a run.
+ * Dims are inferred at each point, and a tensor gets the most that it needs at any of them. Tensors whose dims no point
+ * gives are allocated in a run (the count of a data-dependent layer is bounded, but values computed on the device are
+ * unknown).
  */
 #include "dist/plan/plan.h"
 
@@ -55,11 +56,11 @@ bool trm_plan_call_is_known(const trm_kernel_call *call)
 size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call)
 {
     size_t asked = kernel->workspace == NULL ? 0 : kernel->workspace(call);
-    bool may_have_less = call->layer->kind == TRM_LAYER_CONVOLUTION && kernel->tune != NULL; /* has other engines */
+    bool may_have_less = call->layer->kind == TRM_LAYER_CONVOLUTION && kernel->tune != NULL; /* has alternatives */
     return may_have_less && plan->max_workspace > 0 && asked > plan->max_workspace ? plan->max_workspace : asked;
 }
 
-/* Why there is no kernel, where that is known. */
+/* Why there is no kernel, if known. */
 static const char *missing_kernel_cause(const trm_plan *plan)
 {
 #if !TRM_HAVE_CUDA
@@ -71,7 +72,7 @@ static const char *missing_kernel_cause(const trm_plan *plan)
     return "";
 }
 
-/* Raises *workspace to what any kernel that may be chosen for these dims needs. */
+/* Raises *workspace to the need of every kernel that may run for these dims. */
 static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, size_t *workspace)
 {
     for (int32_t i = 0; i < plan->network->n_layers; i++) {
@@ -97,7 +98,7 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
     return TRM_OK;
 }
 
-/* Whether a tensor has its place in a role's region; values computed on the host lie with the inputs. */
+/* Whether a tensor lies in a role's region; values computed on the host lie with the inputs. */
 static bool lies_in(const trm_plan *plan, const trm_tensor *tensor, trm_tensor_role role)
 {
     return (tensor->role == role && trm_streaming_weight(plan, tensor) < 0) ||
@@ -122,7 +123,7 @@ static trm_status lay_out_tensor(const trm_plan *plan, const trm_tensor *tensor,
     return TRM_OK;
 }
 
-/* Gives every tensor of one role its place in that role's region, `last` (-1: none) behind all others. */
+/* Places every tensor of a role in its region, with `last` (-1: none) at the end. */
 static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, int32_t last, size_t *offsets, size_t *total)
 {
     *total = 0;
@@ -136,7 +137,7 @@ static trm_status lay_out(const trm_plan *plan, trm_tensor_role role, int32_t la
     return last < 0 ? TRM_OK : lay_out_tensor(plan, plan->network->tensors[last], offsets, total);
 }
 
-/* What a run copies ends with the largest input, so that of one that can be much larger only what it is goes up. */
+/* The copied region ends with the largest input, so that a run copies only the used part of it. */
 static trm_status lay_out_inputs(trm_plan *plan)
 {
     size_t bytes, most = 0;
@@ -151,7 +152,7 @@ static trm_status lay_out_inputs(trm_plan *plan)
     return lay_out(plan, TRM_TENSOR_INPUT, plan->last_input, plan->input_offsets, &plan->input_bytes);
 }
 
-/* Sums of the regions may be taken without a check from here on. */
+/* From here on the regions can be added without overflow checks. */
 static trm_status check_total(const trm_plan *plan)
 {
     size_t workspace;
@@ -171,8 +172,9 @@ static trm_status check_total(const trm_plan *plan)
 
 /* ---- points ------------------------------------------------------------------------------------ */
 
-/* Infers dims [n_tensors] with those of inputs and states set; values are those of the point, or with a NULL profile
- * not known. `count` is what data-dependent layers have, TRM_COUNT_LARGEST or OPEN; *counted whether there are any. */
+/* Infers dims [n_tensors] from those of inputs and states, with the values of the point, or unknown values for a NULL
+ * profile. `count` is the count of data-dependent layers, TRM_COUNT_LARGEST or OPEN; *counted says whether there are
+ * any. */
 static trm_status infer_with_counts(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
                                     trm_plan_point point, int64_t count, trm_dims *dims, bool *counted)
 {
@@ -198,8 +200,8 @@ static trm_status infer_with_counts(trm_inference *inference, const trm_plan *pl
     return TRM_OK;
 }
 
-/* The same with the largest counts. A network may hold only for others, as where entries are reshaped to fixed dims:
- * then counts are open, and a run that has the wrong one fails. Whether any is right would take a walk for each. */
+/* The same with the largest counts. If a network is valid only for others, as when entries are reshaped to fixed dims,
+ * counts stay open, and a run with a wrong count fails. To find a valid count would take a walk for each. */
 static trm_status infer_point(trm_inference *inference, const trm_plan *plan, const trm_plan_profile *profile,
                               trm_plan_point point, trm_dims *dims)
 {
@@ -223,7 +225,7 @@ static void start_point(const trm_plan *plan, const trm_plan_profile *profile, t
     }
 }
 
-/* Raises tensor_bytes to what the point needs, and keeps of on_host what it could compute. */
+/* Raises tensor_bytes to the point's needs, and clears on_host for values that it cannot compute. */
 static trm_status measure_tensors(trm_plan *plan, const trm_inference *inference, const trm_dims *dims)
 {
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
@@ -243,7 +245,7 @@ static trm_status measure_tensors(trm_plan *plan, const trm_inference *inference
 
 typedef enum point_use { USE_TENSORS, USE_WORKSPACE } point_use;
 
-/* Walks over all points of all profiles, the largest of profile 0 last, which max_dims then has of activations. */
+/* Walks over all points of all profiles, the max of profile 0 last, whose dims of activations max_dims keeps. */
 static trm_status walk_points(trm_plan *plan, trm_inference *inference, trm_dims *dims, point_use use)
 {
     for (int32_t p = plan->n_profiles; p-- > 0;) {
@@ -275,7 +277,7 @@ static trm_status walk_points(trm_plan *plan, trm_inference *inference, trm_dims
     return TRM_OK;
 }
 
-/* What activations need in the arena: values computed on the host lie elsewhere. */
+/* Bytes of activations in the arena: values computed on the host lie elsewhere. */
 static trm_status place_activations(trm_plan *plan, const trm_regions *regions, size_t *sizes)
 {
     int32_t *ends = plan->streams.ends;
@@ -296,10 +298,9 @@ static trm_status place_activations(trm_plan *plan, const trm_regions *regions, 
 }
 
 #define AUTO_STREAMS 2    /* four are hardly faster than two (docs/measurements/2026-11-21.md) */
-#define LEAST_WIDTH  1.25 /* layers to run at a time: networks with fewer gain nothing */
+#define LEAST_WIDTH  1.25 /* layers that can run at once: networks with fewer gain nothing */
 
-/* Streams for branches beside each other, where nothing is waited for in a run and nothing but tensors orders layers.
- */
+/* Chooses streams for parallel branches, if a run waits for nothing and only tensors order layers. */
 static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
 {
     const trm_network *network = plan->network;
@@ -329,7 +330,7 @@ static trm_status assign_streams(trm_plan *plan, const trm_inference *inference)
     return status;
 }
 
-/* What regions make is another in every pass, and perhaps not made at all: no one value for a run. */
+/* Tensors of regions differ in every pass and may not be computed: they have no single value for a run. */
 static bool may_be_on_host(const trm_regions *regions, const trm_tensor *tensor)
 {
     return tensor->role == TRM_TENSOR_ACTIVATION &&
@@ -354,7 +355,7 @@ static trm_status plan_with(trm_plan *plan, trm_inference *inference, trm_dims *
     return check_total(plan);
 }
 
-/* Runs `use` with what inference needs. */
+/* Runs `use` with an inference and its dims. */
 static trm_status with_inference(trm_plan *plan, trm_status (*use)(trm_plan *, trm_inference *, trm_dims *, size_t *))
 {
     size_t n = (size_t)plan->network->n_tensors + 1;

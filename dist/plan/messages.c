@@ -1,4 +1,4 @@
-/* Texts, types, dims and layers of plan files as messages, and back. */
+/* Converts texts, types, dims and layers to messages of plan files, and back. */
 #include "dist/plan/messages.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ trm_status trm_plan_copy_text(trm_arena *arena, const char *text, char **copy)
     return *copy == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
 }
 
-/* How many values a field has. */
+/* Number of values of a field. */
 static int32_t field_count(const trm_field *field, const trm_layer *layer)
 {
     switch (field->type) {
@@ -217,7 +217,7 @@ static trm_status get_words(const char *file, const trm_field *field, const Trir
     return TRM_OK;
 }
 
-/* What it means is the rule's to judge. */
+/* The rule of the kind checks the meaning. */
 static trm_status get_program(const char *file, const Trireme__Plan__Parameter *from, trm_fused_elementwise_params *to)
 {
     const size_t steps = from->n_words / 2;

@@ -14,7 +14,7 @@
 #include "dist/parallel/world.h"
 #include "kernels/fused/fused.h"
 
-/* Whether the peer of a SEND or RECV is another rank of the rank's group, NULL: of the mesh. */
+/* Checks that the peer of a SEND or RECV is another rank of the rank's group (NULL: of the mesh). */
 static trm_status check_peer(const trm_collective_params *p, const int32_t *group, int32_t rank, int32_t ranks)
 {
     const int32_t n = group == NULL ? ranks : p->group_size;
@@ -33,7 +33,7 @@ static trm_status check_peer(const trm_collective_params *p, const int32_t *grou
     return TRM_OK;
 }
 
-/* Whether a collective that its author wrote suits the rank and the number of ranks. */
+/* Checks a collective written by the network's author against the rank and the number of ranks. */
 static trm_status check_exchange(const trm_collective_params *p, int32_t rank, int32_t ranks)
 {
     const char *op = trm_collective_op_name(p->op);
@@ -79,7 +79,7 @@ static void show_stage(const trm_build_options *options, const char *stage, cons
     }
 }
 
-/* Chains become one layer where this machine can run such layers. */
+/* Fuses chains of elementwise layers, if this machine can run fused ones. */
 static trm_status fuse_elementwise(trm_network *network, trm_backend backend)
 {
     char why[512];
@@ -90,7 +90,7 @@ static trm_status fuse_elementwise(trm_network *network, trm_backend backend)
     return TRM_OK;
 }
 
-/* By what inputs are said to be like, which all ranks are told alike. */
+/* Partitions by the bounds of inputs, which are the same on all ranks. */
 static trm_status partition(trm_plan *plan, const trm_network *whole, const trm_build_options *options)
 {
     trm_cost_model model;
@@ -109,7 +109,7 @@ static trm_status partition(trm_plan *plan, const trm_network *whole, const trm_
     return status;
 }
 
-/* From the caller's network to the rank's. */
+/* Makes the rank's network from the caller's. */
 static trm_status make_local_network(trm_plan *plan, const trm_network *network, const trm_build_options *options)
 {
     trm_network *whole;
@@ -131,10 +131,10 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     if (moved > 0) {
         TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
     }
-    if (!plan->partition.as_written) { /* the author's networks may differ from rank to rank */
+    if (!plan->partition.as_written) { /* networks written per rank may differ */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }
-    if (!options->batch_invariant) { /* its products are by themselves */
+    if (!options->batch_invariant) { /* batch-invariant products stay separate */
         TRM_TRY(trm_pass_fuse_norm_products(plan->network, NULL));
     }
     TRM_TRY(fuse_elementwise(plan->network, options->backend));

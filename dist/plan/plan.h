@@ -1,5 +1,5 @@
 /*
- * The plan as the engine and the context see it. The public calls are in <trireme/engine.h>.
+ * The plan, for engine and context. The public calls are in <trireme/engine.h>.
  */
 #ifndef TRM_DIST_PLAN_PLAN_H
 #define TRM_DIST_PLAN_PLAN_H
@@ -16,8 +16,8 @@
 typedef struct trm_plan_profile {
     bool has[TRM_POINT_COUNT];            /* MAX always */
     trm_dims *dims[TRM_POINT_COUNT];      /* [n_tensors], of inputs */
-    const void **values[TRM_POINT_COUNT]; /* [n_tensors], of value inputs; NULL: not known */
-    trm_dims *least;                      /* [n_tensors], of inputs: the smallest a run may have */
+    const void **values[TRM_POINT_COUNT]; /* [n_tensors], of value inputs; NULL: unknown */
+    trm_dims *least;                      /* [n_tensors], of inputs: the smallest that a run may have */
 } trm_plan_profile;
 
 typedef struct trm_plan_timed {
@@ -25,7 +25,7 @@ typedef struct trm_plan_timed {
     int64_t nanoseconds;
 } trm_plan_timed;
 
-/* What tuning chose for a problem, and what other sizes of it may run by (kernels/tuner/shortlist.h). */
+/* The tactic that tuning chose for a problem, and those for other sizes of it (kernels/tuner/shortlist.h). */
 typedef struct trm_plan_tactic {
     const char *problem;
     int32_t n; /* at least 1 */
@@ -47,79 +47,79 @@ struct trm_plan {
     int32_t rank;
     bool allow_tf32;
     bool batch_invariant;
-    size_t max_workspace; /* of what may take less; 0: no limit */
+    size_t max_workspace; /* limit for kernels that can take less; 0: none */
     trm_arena arena;
-    trm_shape_bound *bounds; /* [n_bounds] as they were given, of inputs this rank has */
+    trm_shape_bound *bounds; /* [n_bounds] as given, of inputs that this rank has */
     int32_t n_bounds;
     int32_t n_profiles;
     trm_plan_profile profiles[TRM_MAX_PROFILES];
-    trm_dims *max_dims;     /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
-    size_t *tensor_bytes;   /* [n_tensors] of activations, the most at any point; SIZE_MAX: known in a run only */
-    bool *on_host;          /* [n_tensors] values that are computed when dims are inferred; they lie with the inputs */
-    size_t *weight_offsets; /* [n_tensors], SIZE_MAX where the tensor is no constant */
-    size_t *state_offsets;  /* [n_tensors] */
-    size_t *input_offsets;  /* [n_tensors], in the region of the inputs */
-    int32_t last_input;     /* the tensor at its end, the largest; -1: it is empty */
+    trm_dims *max_dims;         /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
+    size_t *tensor_bytes;       /* [n_tensors] of activations, the most at any point; SIZE_MAX: known only in a run */
+    bool *on_host;              /* [n_tensors] values computed on the host with the dims; they lie with the inputs */
+    size_t *weight_offsets;     /* [n_tensors], SIZE_MAX if the tensor is not a constant */
+    size_t *state_offsets;      /* [n_tensors] */
+    size_t *input_offsets;      /* [n_tensors], in the region of the inputs */
+    int32_t last_input;         /* the largest tensor, at its end; -1: it is empty */
     size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes;
     size_t workspace_bytes;               /* of each stream */
     int32_t max_aux_streams;              /* asked for */
-    trm_streams streams;                  /* on which layers run */
+    trm_streams streams;                  /* streams that layers use */
     struct trm_streaming_plan *streaming; /* weight_stream/offload/streaming.h; NULL: every weight stays */
-    bool grows;                           /* a run may have to allocate: something is known in a run only */
+    bool grows;                           /* a run may allocate: some sizes are known only in a run */
     trm_plan_device device;               /* of the tactics */
     trm_plan_tactic *tactics;             /* [n_tactics] in the order in which layers first ask for them */
     int32_t n_tactics, tactic_capacity;
     trm_partition_report partition;
-    int32_t format;            /* of the file that it was loaded from; 0: of none */
-    int32_t n_file_weights[3]; /* by trm_plan_weights: how that file has weights */
+    int32_t format;            /* format of its plan file; 0: not loaded from one */
+    int32_t n_file_weights[3]; /* weights in that file, by trm_plan_weights */
 };
 
 /* The kernel tables of all rooms, in order of preference. */
 extern const trm_kernel_table *const trm_all_kernels[];
 extern const int32_t trm_all_kernels_count;
 
-/* Whether the collectives of a rank's network suit rank and mesh. */
+/* Checks the collectives of a rank's network against rank and mesh. */
 trm_status trm_plan_check_exchanges(const trm_plan *plan);
-/* Whether the bounds suit inputs and states of the caller's network. profiles.c */
+/* Checks the bounds against inputs and states of the caller's network. profiles.c */
 trm_status trm_plan_check_bounds(const trm_network *network, const trm_build_options *options);
 /* Copies the bounds into profiles. profiles.c */
 trm_status trm_plan_set_profiles(trm_plan *plan, const trm_build_options *options);
 /* Fills in sizes, offsets and totals from profiles and max_dims of states. */
 trm_status trm_plan_lay_out_memory(trm_plan *plan);
-/* The offsets of constants alone, those that are streamed left out. */
+/* Fills in only the offsets of constants, without streamed ones. */
 trm_status trm_plan_lay_out_weights(trm_plan *plan);
 /* Bytes of workspace on all streams. */
 size_t trm_plan_workspace(const trm_plan *plan);
-/* Whether all outputs of a layer are computed on the host, so that it is not run. */
+/* Whether all outputs of a layer are computed on the host, so that it does not run. */
 bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
 
-/* Gives every state whose first dimension the network does not know `blocks` there, and plans memory anew. */
+/* Sets the unknown first dimension of states to `blocks`, and plans memory again. */
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);
 
-/* Makes sure the workspace suffices for these dims of the inputs [n_tensors, others ignored], which must lie within
- * the bounds: the largest dims do not always need the largest workspace. */
+/* Raises the workspace for these dims of inputs [n_tensors, others ignored] within the bounds: the largest dims do not
+ * always need the most workspace. */
 trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims);
 
-/* The usual dims [n_tensors] of a profile: counts of data-dependent layers the largest, -1 what only a run can tell.
+/* The usual dims [n_tensors] of a profile, with the largest counts of data-dependent layers, -1 if only a run knows.
  * memory.c */
 trm_status trm_plan_usual_dims(trm_plan *plan, int32_t profile, trm_dims *dims);
-/* Runs of the rank's layers [n_layers] in a usual run of profile 0, and of those of the network that a plan is to be
- * built from, as trm_layer_runs finds them. memory.c, profiles.c */
+/* How often each layer [n_layers] runs in a usual run of profile 0 (trm_layer_runs): of the rank's network, and of the
+ * network to build a plan from. memory.c, profiles.c */
 trm_status trm_plan_layer_runs(const trm_plan *plan, int32_t *runs, bool *guessed);
 trm_status trm_plan_expect_runs(const trm_network *network, const trm_build_options *options, int32_t *runs);
-/* What a kernel is to have for a call: what it asks for, or the plan's limit if it can do with less. */
+/* Workspace of a kernel for a call: what it asks for, or the plan's limit if it can take less. */
 size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call);
 /* Whether all dims of a call are known. */
 bool trm_plan_call_is_known(const trm_kernel_call *call);
 
-/* Options of tuning as the rest of the house reads them: the level in numbers, 0 to 5. tactics.c */
+/* Reads tuning options of any version. The level becomes 0 (off) to 5. tactics.c */
 #define TRM_TUNE_USUAL 3
 trm_status trm_tune_options_read(const trm_tune_options *options, trm_tune_options *own);
-/* Adds a tactic at the end, of 1 to TRM_MOST_SHORTLISTED timed ones [n]; the texts are copied. tactics.c */
+/* Appends a tactic with 1 to TRM_MOST_SHORTLISTED timed candidates [n]; copies the texts. tactics.c */
 trm_status trm_plan_add_tactic(trm_plan *plan, const char *problem, const trm_plan_timed *timed, int32_t n);
-/* Has the kernels use the plan's tactics; nothing is timed. INVALID_ARGUMENT where they are for another device than
- * this, or other versions of its libraries. */
+/* Makes the kernels use the plan's tactics, without timing. INVALID_ARGUMENT if they are for another device or other
+ * versions of its libraries. */
 trm_status trm_plan_use_tactics(trm_plan *plan, trm_device *device);
 
 /* Fills a call of `layer` for these dims; addresses are left NULL. */

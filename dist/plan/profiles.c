@@ -1,5 +1,5 @@
 /*
- * The profiles of a plan, from the bounds that the caller gives.
+ * The profiles of a plan, from the caller's bounds.
  */
 #include "dist/plan/plan.h"
 
@@ -10,7 +10,7 @@
 #include "graph/layer_runs.h"
 #include "graph/memory_plan.h"
 
-/* The bound of `tensor`, which is of the rank's network: dimensions that the network knows must agree with it. */
+/* Checks the bound of `tensor` of the rank's network: dimensions that the network knows must agree. */
 static trm_status apply_bound(const trm_tensor *tensor, const trm_dims *bound, trm_dims *max)
 {
     if (bound->n != tensor->dims.n) {
@@ -30,7 +30,7 @@ static trm_status apply_bound(const trm_tensor *tensor, const trm_dims *bound, t
     return TRM_OK;
 }
 
-/* Dims of one point of a bound: sizes, the known ones as they are in the network, min <= opt <= max. */
+/* Checks the dims of a point of a bound: sizes, equal to known ones, min <= opt <= max. */
 static trm_status check_point(const trm_tensor *tensor, const trm_shape_bound *bound, trm_plan_point point)
 {
     const trm_dims *found = trm_shape_bound_dims(bound, point);
@@ -101,7 +101,7 @@ trm_status trm_plan_expect_runs(const trm_network *network, const trm_build_opti
     return status;
 }
 
-/* A copy of the elements of a tensor at a point, or NULL where there are none. */
+/* A copy of the elements of a tensor at a point, or NULL. */
 static trm_status copy_values(trm_plan *plan, const trm_tensor *tensor, const trm_dims *dims, const void *values,
                               const void **copy)
 {
@@ -119,7 +119,7 @@ static trm_status copy_values(trm_plan *plan, const trm_tensor *tensor, const tr
     return TRM_OK;
 }
 
-/* Takes what a bound says of an input at all points of a profile. */
+/* Copies the dims and elements of a bound at all points of a profile. */
 static trm_status set_input_points(trm_plan *plan, trm_plan_profile *profile, const trm_tensor *tensor,
                                    const trm_shape_bound *bound)
 {
@@ -135,14 +135,14 @@ static trm_status set_input_points(trm_plan *plan, trm_plan_profile *profile, co
     return TRM_OK;
 }
 
-/* Whether the caller, or the network, says how long a named dimension is at a point. */
+/* Whether a named dimension is known at a point, from the caller or the network. */
 static bool says_dim(const trm_build_options *options, int32_t profile, trm_plan_point point, const trm_named_dim *dim)
 {
     const trm_shape_bound *bound = find_bound(options, dim->input->name, profile);
     return dim->input->dims.d[dim->axis] >= 0 || (bound != NULL && trm_shape_bound_says(bound, point));
 }
 
-/* At a point that an input's bound does not say anything of, named dimensions are as long as others of the name. */
+/* At a point that an input's bound lacks, its named dimensions take the size of others of the name. */
 static void follow_names(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
                          int32_t index, trm_plan_point point)
 {
@@ -165,7 +165,7 @@ static void follow_names(const trm_plan *plan, trm_plan_profile *profile, const 
     }
 }
 
-/* Dimensions of one name have one size at each point of a profile. */
+/* Checks that dimensions of one name have the same size at each point of a profile. */
 static trm_status settle_names(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
                                int32_t index)
 {
@@ -180,7 +180,7 @@ static trm_status settle_names(const trm_plan *plan, trm_plan_profile *profile, 
     return TRM_OK;
 }
 
-/* Ranks that share a batch divide it at each point. */
+/* Checks that ranks that split a batch divide it at each point. */
 static trm_status check_batches(const trm_plan *plan, const trm_plan_profile *profile, int32_t index)
 {
     for (int32_t point = TRM_POINT_COUNT; point-- > 0;) {
@@ -199,7 +199,7 @@ static trm_status check_batches(const trm_plan *plan, const trm_plan_profile *pr
     return TRM_OK;
 }
 
-/* The smallest dims of an input that its bound does not say anything of are 0. */
+/* The smallest dims of an input whose bound has no min are 0. */
 static void open_downwards(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
                            int32_t index)
 {
@@ -214,7 +214,7 @@ static void open_downwards(const trm_plan *plan, trm_plan_profile *profile, cons
     }
 }
 
-/* The bounds of inputs, for those who ask for them. */
+/* Keeps the bounds of inputs for trm_plan_get_bound. */
 static trm_status keep_bounds(trm_plan *plan, const trm_build_options *options)
 {
     plan->bounds = trm_arena_array(&plan->arena, (size_t)options->n_bounds + 1, sizeof(*plan->bounds));
@@ -251,7 +251,7 @@ static trm_status set_profile(trm_plan *plan, const trm_build_options *options, 
             return TRM_ERROR_OUT_OF_MEMORY;
         }
     }
-    profile->has[TRM_POINT_MAX] = true; /* of networks without inputs, too */
+    profile->has[TRM_POINT_MAX] = true; /* also for networks without inputs */
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
         trm_dims *max = &plan->max_dims[i];

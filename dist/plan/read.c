@@ -1,6 +1,6 @@
 /*
- * Reading plan files. Nothing in a file is believed: lengths are checked before anything is unpacked, positions before
- * they are followed, and the network is made through the calls and rules that networks built by hand go through.
+ * Reading plan files. No part of a file is trusted: lengths are checked before unpacking, offsets before use, and the
+ * network is built through the same calls and rules as one built by hand.
  */
 #include "dist/plan/messages.h"
 
@@ -28,12 +28,12 @@ typedef struct reader {
     bool trusting;
     const Trireme__Plan__Index *index;
     const Trireme__Plan__Network *from;
-    trm_weight_file **files;   /* [index->n_files], opened when a weight needs them */
-    trm_weight **weights;      /* [from->n_weights]; NULL: one that decided the network, and that no file has now */
+    trm_weight_file **files;   /* [index->n_files], opened when first needed */
+    trm_weight **weights;      /* [from->n_weights]; NULL: a weight that decided the network and that no file has now */
     bool *decides;             /* [from->n_weights] that decided it */
-    trm_weight_source *source; /* of other weights, or NULL */
-    uint32_t n_refitted;       /* taken from there */
-    bool asks_caller;          /* what fails is not the file */
+    trm_weight_source *source; /* source of other weights, or NULL */
+    uint32_t n_refitted;       /* weights taken from there */
+    bool asks_caller;          /* a failure that is not the file's */
     trm_plan *plan;
 } reader;
 
@@ -138,13 +138,14 @@ static trm_status get_view(const reader *r, const Trireme__Plan__Weight *from, t
     return TRM_OK;
 }
 
-/* Whether the bytes of a stored weight are those that it was built from. */
+/* Checks that the bytes of a stored weight have not changed since the build. */
 static trm_status check_stored(const reader *r, size_t position, const trm_weight_form *form, bool refitted)
 {
     const Trireme__Plan__Weight *from = r->from->weights[position];
     const unsigned char *bytes = trm_weight_file_bytes(form->file).bytes + form->begin;
     size_t size = trm_dims_bytes(&form->dims, form->dtype);
-    const bool deciding = r->decides[position]; /* a single element counts: of all but a large one is a checksum */
+    const bool deciding =
+        r->decides[position]; /* every element counts: checksums of all but large weights cover all bytes */
     if (r->trusting || size == 0 || (refitted && r->from->refittable && !deciding)) {
         return TRM_OK;
     }
@@ -174,7 +175,7 @@ static trm_status check_stored(const reader *r, size_t position, const trm_weigh
              form->name, trm_weight_file_path(form->file), r->name);
 }
 
-/* Puts a weight together from the source of a refit, if it has it; *found is to keep its file. */
+/* Makes a weight from the source of a refit, if that has it; *found keeps its file open. */
 static trm_status find_refit(reader *r, const Trireme__Plan__Weight *from, trm_weight_form *form, trm_weight **found)
 {
     trm_weight_form base;
@@ -194,7 +195,7 @@ static trm_status find_refit(reader *r, const Trireme__Plan__Weight *from, trm_w
     return TRM_OK;
 }
 
-/* What decided the network may be left out of a file of weights: an import takes that as the same (order as it comes,
+/* A weight file may lack weights that decided the network: an import then assumes the default (natural order,
  * symmetric, tied). */
 static trm_status get_stored(reader *r, size_t position, trm_weight_form *form, trm_weight **weight)
 {
@@ -221,7 +222,7 @@ release:
     return status;
 }
 
-/* The names of stripped weights that nobody gives, as far as they fit into `names`; returns how many there are. */
+/* Writes the names of missing stripped weights into `names`, as far as they fit; returns their number. */
 static trm_status list_missing(const reader *r, char names[256], uint32_t *count)
 {
     trm_map seen = {0};
@@ -433,7 +434,7 @@ static trm_status get_tensor(const reader *r, const Trireme__Plan__Tensor *from)
     return from->pin[0] == '\0' ? TRM_OK : trm_network_pin(network, tensor, from->pin);
 }
 
-/* Which weights decided the network, before they are looked for. */
+/* Notes which weights decided the network, before looking for them. */
 static trm_status find_deciding(reader *r)
 {
     const Trireme__Plan__Network *from = r->from;
@@ -672,7 +673,7 @@ static trm_status check_index(reader *r, int32_t rank)
     return TRM_OK;
 }
 
-/* Reads index and network, and makes the plan of them. */
+/* Reads index and network, and makes the plan. */
 static trm_status read_rank(reader *r, const trm_plan_header *header, int32_t rank)
 {
     ProtobufCMessage *index = NULL, *network = NULL;
@@ -690,7 +691,7 @@ static trm_status read_rank(reader *r, const trm_plan_header *header, int32_t ra
     r->from = (const Trireme__Plan__Network *)network;
     status = fill_plan(r);
     if (status == TRM_ERROR_INVALID_ARGUMENT &&
-        !r->asks_caller) { /* rules speak of arguments; here it is the file that is wrong */
+        !r->asks_caller) { /* rules report wrong arguments; here the file is wrong */
         status = trm_fail_in(TRM_ERROR_INVALID_MODEL, "%s", r->name);
     }
     for (size_t i = 0; r->weights != NULL && i < r->from->n_weights; i++) {
@@ -729,7 +730,7 @@ trm_status trm_plan_read(trm_weight_file *file, const char *folder, int32_t rank
     if (r.plan == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a plan");
     }
-    r.plan->format = TRM_PLAN_FORMAT; /* the header has no other */
+    r.plan->format = TRM_PLAN_FORMAT; /* the header allows no other */
     trm_status status = read_rank(&r, &header, rank);
     if (status != TRM_OK) {
         trm_plan_destroy(r.plan);

@@ -1,4 +1,4 @@
-/* The streaming part of a plan: its lookups, its size in staging memory, its end. */
+/* The streaming plan: lookups, staging size, destruction. */
 #include "dist/plan/streaming_plan.h"
 
 #include <stdlib.h>

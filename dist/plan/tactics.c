@@ -1,10 +1,9 @@
 /*
- * Tactics of a plan: timing them on a device before there is an engine, and handing those of a plan file to the
- * kernels.
+ * Tactics of a plan: times them on a device before there is an engine, and passes those of a plan file to the kernels.
  *
- * Both walk over the layers that choose among variants, at the usual dims of every profile. Nothing is run but what is
- * timed, on random numbers, one layer at a time: weights are not read, and no other rank is needed, so that one GPU
- * tunes the plans of all ranks of a mesh.
+ * Both walk over the layers that have variants, at the usual dims of every profile. Only timed layers run, one at a
+ * time, on random numbers: no weights are read and no other ranks are needed, so that one GPU can tune the plans of all
+ * ranks.
  */
 #include "dist/plan/plan.h"
 
@@ -30,15 +29,15 @@ typedef struct walk {
     trm_plan *plan;
     trm_stream *stream;
     trm_tuner *tuner;
-    unsigned char *memory; /* operands of one layer, and workspace behind them; an address that nothing reads, or device
-                              memory when layers are to be timed */
-    size_t operand_bytes;  /* of the greediest layer */
+    unsigned char *memory; /* operands of one layer, then workspace: device memory if layers are timed, else an address
+                              that is never read */
+    size_t operand_bytes;  /* of the layer that needs most */
     const trm_tune_options *options; /* NULL: nothing is timed */
     int32_t done, total;
     double began;
 } walk;
 
-/* The kernel and the call of a layer at these dims, without addresses; NULL for one that has nothing to choose. */
+/* The kernel and the call of a layer at these dims, without addresses; NULL if it has nothing to choose. */
 static const trm_kernel *find_choice(const trm_plan *plan, const trm_layer *layer, const trm_dims *dims,
                                      trm_kernel_call *call)
 {
@@ -56,7 +55,7 @@ static const trm_kernel *find_choice(const trm_plan *plan, const trm_layer *laye
     return kernel == NULL || kernel->tune == NULL ? NULL : kernel;
 }
 
-/* Gives the operands of a call places one after the other from `memory` on (NULL: none); returns their bytes. */
+/* Places the operands of a call one after the other from `memory` (may be NULL); returns their bytes. */
 static size_t place_operands(trm_kernel_call *call, unsigned char *memory)
 {
     size_t used = 0;
@@ -70,7 +69,7 @@ static size_t place_operands(trm_kernel_call *call, unsigned char *memory)
     return used;
 }
 
-/* Counts the layers that choose, and what the greediest needs. */
+/* Counts the layers with variants, and the most memory that one needs. */
 static void measure_layers(walk *w, const trm_dims *dims)
 {
     const trm_network *network = w->plan->network;
@@ -139,7 +138,7 @@ static trm_status for_all_profiles(walk *w, bool choose)
 
 /* ---- the plan's list ----------------------------------------------------------------------------------- */
 
-/* Gives a tactic the timed ones. */
+/* Gives a tactic its timed candidates. */
 static trm_status set_timed(trm_plan *plan, trm_plan_tactic *to, const trm_plan_timed *timed, int32_t n)
 {
     to->n = n;
@@ -198,7 +197,7 @@ bool trm_plan_get_tactic(const trm_plan *plan, int32_t index, const char **probl
 
 /* ---- tuning -------------------------------------------------------------------------------------------- */
 
-/* The problems of a plan in the order in which they come up, and what was taken for each. */
+/* The problems of a plan in order of occurrence, with the tactic chosen for each. */
 typedef struct choices {
     trm_plan *plan;
     trm_map places; /* of problems, in plan->tactics */
@@ -223,7 +222,7 @@ static trm_status keep_choice(choices *c, const char *problem, const trm_timing 
     for (int32_t i = 0; i < n; i++) { /* times as a timing cache file has them */
         timed[i] = (trm_plan_timed){taken->tactics[i].name, llround(taken->tactics[i].microseconds * 1e3)};
     }
-    if (trm_map_find(&c->places, problem, strlen(problem), &at)) { /* what was taken last is what engines do */
+    if (trm_map_find(&c->places, problem, strlen(problem), &at)) { /* the last choice is what engines use */
         trm_plan_tactic *to = &c->plan->tactics[at];
         return is_same_choice(to, timed, n) ? TRM_OK : set_timed(c->plan, to, timed, n);
     }
@@ -249,13 +248,13 @@ static trm_status describe_device(trm_device *device, trm_plan_device *to)
     TRM_TRY(trm_device_get_info(device, &info));
     *to = (trm_plan_device){
         .multiprocessors = info.multiprocessors, .major = info.compute_major, .minor = info.compute_minor};
-    for (size_t i = 0; i + 1 < sizeof(to->name) && info.name[i] != '\0'; i++) { /* what a plan file may hold */
+    for (size_t i = 0; i + 1 < sizeof(to->name) && info.name[i] != '\0'; i++) { /* a plan file may not hold this text */
         to->name[i] = (unsigned char)info.name[i] < ' ' || info.name[i] == 0x7f ? ' ' : info.name[i];
     }
     return TRM_OK;
 }
 
-/* Times what the layers choose among, in memory full of random numbers: products of zeros are faster. */
+/* Times the variants of the layers, on random numbers: products of zeros are faster. */
 static trm_status time_layers(walk *w, trm_device *device)
 {
     size_t bytes;
@@ -280,7 +279,7 @@ free:
     return status;
 }
 
-/* A file that cannot be used costs time, nothing else. */
+/* An unusable file only costs time. */
 static void warn(trm_status status)
 {
     if (status != TRM_OK) {
@@ -346,7 +345,7 @@ TRM_CALL(trm_world_recorder(world), trm_plan_tune, (trm_plan *plan, trm_world *w
                  trm_backend_name(plan->backend), trm_backend_name(backend));
     }
     trm_plan_drop_tactics(plan);
-    if (options->level == 0 || backend == TRM_BACKEND_HOST) { /* its kernels have nothing to choose */
+    if (options->level == 0 || backend == TRM_BACKEND_HOST) { /* host kernels have nothing to choose */
         return TRM_OK;
     }
     trm_status status = tune(plan, world->device, options);
@@ -373,7 +372,7 @@ static trm_status check_device(const trm_plan_device *expected, trm_device *devi
     return TRM_OK;
 }
 
-/* A problem that no tactic of the plan is for. */
+/* A problem without a tactic in the plan. */
 typedef struct missing {
     const trm_plan *plan;
     char found[64], expected[64]; /* library and version */
@@ -386,7 +385,7 @@ static void library_of(const char *problem, char library[64])
     snprintf(library, 64, "%.*s", (int)length, problem);
 }
 
-/* Notes the first library that was asked for in another version than those of the plan. */
+/* Notes the first library whose version differs from the plan's. */
 static void note_missing(void *user, const char *problem, const trm_timing *timing)
 {
     missing *m = user;
@@ -422,7 +421,7 @@ static trm_status give_tactics(const trm_plan *plan, trm_tuner *tuner)
 
 trm_status trm_plan_use_tactics(trm_plan *plan, trm_device *device)
 {
-    /* Nothing reads or writes there; the address is aligned as memory of a device is. */
+    /* Never read or written; aligned like device memory. */
     walk w = {.plan = plan, .memory = (unsigned char *)(uintptr_t)TRM_TENSOR_ALIGNMENT};
     missing m = {.plan = plan};
     trm_status status;

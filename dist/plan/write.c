@@ -1,4 +1,4 @@
-/* Writing plan files: blobs as they come, each written once, then the index, then the header. */
+/* Writes plan files: blobs in order of use, each once, then the index, then the header. */
 #include "dist/plan/messages.h"
 
 #include <errno.h>
@@ -20,12 +20,13 @@
 #include "dist/parallel/world.h"
 #include "weight_stream/weight_form.h"
 
-/* Of what decided a network, one element counts: all of it is looked at, but of a tied head of gigabytes samples. */
+/* Every element of a weight that decided the network counts: checksums cover all of it, except for a tied head of
+ * gigabytes, which is sampled. */
 #define MOST_CHECKED ((size_t)16 << 20)
 
 #define CHUNK_BYTES ((size_t)4 << 20)
 
-/* A weight that is left out. */
+/* A stripped weight. */
 typedef struct stripped {
     const trm_weight_file *file;
     size_t begin;
@@ -33,15 +34,15 @@ typedef struct stripped {
 
 typedef struct writer {
     const char *path;
-    char *folder; /* of the plan, with a '/' at its end */
+    char *folder; /* folder of the plan, with a '/' at its end */
     FILE *out;
-    uint64_t end; /* of what is written */
+    uint64_t end; /* offset of the end of the file */
     trm_plan_weights keep;
     trm_arena arena; /* of all messages */
     /* the blob being written */
     XXH3_state_t hash;
     uint64_t begin;
-    /* blobs there are, by hash and size */
+    /* existing blobs, by hash and size */
     trm_map known;
     Trireme__Plan__Blob **blobs;
     uint32_t n_blobs, blob_capacity;
@@ -116,7 +117,7 @@ typedef struct blob_key {
     uint64_t size;
 } blob_key;
 
-/* Ends the blob; if there is one of the same bytes already, that is taken, and what was written is given up. */
+/* Ends the blob; if an equal one exists, uses that and drops the bytes just written. */
 static trm_status end_blob(writer *w, uint64_t checksum, Trireme__Plan__Blob **blob)
 {
     blob_key *key = trm_arena_alloc(&w->arena, sizeof(*key));
@@ -184,7 +185,7 @@ static trm_status copy_int64s(writer *w, const int64_t *values, int32_t n, size_
     return TRM_OK;
 }
 
-/* The file a weight lies in, as a position from 1. */
+/* The file of a weight, as a position from 1. */
 static trm_status refer_to_file(writer *w, const trm_weight_file *file, uint32_t *position)
 {
     const char *path = trm_weight_file_path(file);
@@ -251,7 +252,7 @@ static trm_status new_weight(writer *w, trm_dtype dtype, const trm_dims *base_di
     return copy_int64s(w, base_dims->d, base_dims->n, &(*made)->n_base_dims, &(*made)->base_dims);
 }
 
-/* A weight is found again by its name alone, so that no other may have it. */
+/* A stripped weight is found only by name, so its name must be unique. */
 static trm_status strip(writer *w, const trm_weight_form *form, const char *name)
 {
     uint32_t index;
@@ -274,7 +275,7 @@ static trm_status strip(writer *w, const trm_weight_form *form, const char *name
     return trm_map_add(&w->stripped_names, name, strlen(name), w->n_stripped++, &existing);
 }
 
-/* Puts a weight, after its parts, into the list; positions are from 1. */
+/* Adds a weight to the list, after its parts; positions start at 1. */
 static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *position)
 {
     trm_weight_form form;
@@ -289,7 +290,7 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
         if (w->keep == TRM_PLAN_WEIGHTS_STRIPPED) {
             TRM_TRY(strip(w, &form, made->name));
             made->stripped = true;
-        } else if (w->keep == TRM_PLAN_WEIGHTS_EMBEDDED) { /* whole and under its name, for refits */
+        } else if (w->keep == TRM_PLAN_WEIGHTS_EMBEDDED) { /* whole and by its name, for refits */
             Trireme__Plan__Blob *blob;
             TRM_TRY(put_blob(w, trm_weight_file_bytes(form.file).bytes + form.begin,
                              trm_dims_bytes(&form.dims, form.dtype), &blob));
@@ -330,7 +331,7 @@ static trm_status put_weight(writer *w, const trm_weight *weight, uint32_t *posi
     return add_weight(w, made, position);
 }
 
-/* Weights that decided the network are looked at when a plan is given weights: those in the file are what they were. */
+/* Weights that decided the network are compared when a plan gets other weights: the file has those of the build. */
 static trm_status put_deciding(writer *w, const trm_network *network, Trireme__Plan__Network *to)
 {
     if (w->keep == TRM_PLAN_WEIGHTS_EMBEDDED || network->n_deciding == 0) {
@@ -357,7 +358,7 @@ static trm_status put_deciding(writer *w, const trm_network *network, Trireme__P
     return TRM_OK;
 }
 
-/* Writes the elements of a weight, in the type of the tensor, as a blob. */
+/* Writes the elements of a weight as a blob, in the tensor's type. */
 static trm_status put_elements(writer *w, const trm_tensor *tensor, Trireme__Plan__Blob **blob)
 {
     size_t element = trm_dtype_size(tensor->dtype), count = trm_dims_bytes(&tensor->dims, tensor->dtype) / element;
@@ -484,7 +485,7 @@ static trm_status put_bound(writer *w, const trm_tensor *tensor, const trm_shape
     return put_point(w, tensor, &bound->max, &bound->max, bound->max_values, &made->max);
 }
 
-/* Bounds of inputs as they were given; of states, what is planned. */
+/* Writes the bounds of inputs as given, and the planned sizes of states. */
 static trm_status put_bounds(writer *w, const trm_plan *plan, Trireme__Plan__Network *to)
 {
     const trm_network *network = plan->network;
@@ -600,7 +601,7 @@ static trm_status put_network(writer *w, const trm_plan *plan, Trireme__Plan__Bl
 
 /* ---- the file ------------------------------------------------------------------------------------------ */
 
-/* The device of all plans that have tactics; NULL where none has. */
+/* The device of all plans with tactics; NULL: none. */
 static const trm_plan_device *tuned_on(const trm_plan *const *plans, int32_t n_plans)
 {
     const trm_plan_device *device = NULL;
@@ -689,7 +690,7 @@ static trm_status check_plans(const trm_plan *const *plans, int32_t n_plans)
     return TRM_OK;
 }
 
-/* The folder a path lies in, with no links in it, and a '/' at its end. */
+/* The folder of a path, without links, with a '/' at its end. */
 static trm_status folder_of(const char *path, trm_arena *arena, char **folder)
 {
     const char *slash = strrchr(path, '/');

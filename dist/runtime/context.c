@@ -1,5 +1,5 @@
 /*
- * The execution context: activations, state, and running a rank's network on them. Dims and kernels of a run are in
+ * The execution context: inputs, outputs and runs of a rank's network. Dims and kernels of a run are in
  * context_shape.c.
  */
 #include "dist/runtime/engine.h"
@@ -13,7 +13,7 @@
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
 
-/* Device memory, unless it is the caller's, and the host memory that inputs are laid out in. */
+/* Allocates device memory, unless the caller gave it, and host memory for inputs. */
 static trm_status allocate_memory(trm_context *context, void *given)
 {
     const trm_plan *plan = context->engine->plan;
@@ -134,7 +134,7 @@ trm_status trm_context_follow_weights(trm_context *context)
                                       .threads = TRM_READER_THREADS,
                                       .buffers = TRM_READER_BUFFERS,
                                       .buffer_bytes = TRM_READER_BUFFER_BYTES};
-    TRM_TRY(trm_stream_synchronize(context->stream)); /* host tasks of the step before */
+    TRM_TRY(trm_stream_synchronize(context->stream)); /* host tasks of the previous step */
     trm_context_drop_capture(context);
     trm_ring_destroy(context->ring);
     context->ring = NULL;
@@ -287,7 +287,7 @@ static trm_status find_input(const trm_context *context, const char *name, const
 static void bind_input(trm_context *context, const trm_tensor *input, const void *data)
 {
     const void **bound = &context->bound_inputs[input->index];
-    if (*bound != data) { /* kernels have the address */
+    if (*bound != data) { /* kernels have its address */
         context->n_bound_inputs += (data != NULL) - (*bound != NULL);
         *bound = data;
         context->shaped = false;
@@ -359,7 +359,7 @@ trm_status trm_context_wait(trm_context *context)
     return trm_cpu_offload_status(context->offload);
 }
 
-/* Copies an output to where its host memory is, grown at need. */
+/* Copies an output to its host memory, which grows as needed. */
 static trm_status download_output(trm_context *context, int32_t i, const trm_view *view, size_t bytes)
 {
     trm_device *device = context->engine->world->device;
@@ -386,7 +386,7 @@ trm_status trm_context_check_bound(const trm_context *context, int32_t i, size_t
     return TRM_OK;
 }
 
-/* The caller's device memory for an output, NULL where it has none. */
+/* The caller's device memory for an output, or NULL. */
 static trm_status find_memory(trm_context *context, int32_t i, const trm_view *view, size_t bytes, void **memory)
 {
     const char *name = context->engine->plan->network->outputs[i]->name;
@@ -420,12 +420,12 @@ static trm_status hand_over_outputs(trm_context *context)
     return TRM_OK;
 }
 
-/* Into the caller's graph: nothing runs, and what is known of the run before stays. */
+/* Enqueues into the caller's graph: nothing runs, and the state of the last run stays. */
 static trm_status capture_run(trm_context *context)
 {
     TRM_TRY(trm_context_check_capture(context));
     TRM_TRY(trm_context_enqueue(context));
-    context->ran_at = context->shapings; /* a walk in parts is one more */
+    context->ran_at = context->shapings; /* a run in parts also ends here */
     return hand_over_outputs(context);
 }
 
@@ -472,7 +472,7 @@ size_t trm_context_streamed(const trm_context *context)
     if (context == NULL || context->ring == NULL || !context->has_outputs) {
         return 0;
     }
-    /* runs of loops are as long as they turn out to be, and not captured; others are as planned */
+    /* runs with loops vary and are not captured; others follow the plan */
     const trm_streaming_plan *streaming = context->engine->plan->streaming;
     return trm_inference_regions(context->inference)->n > 0
                ? trm_ring_copied_bytes(context->ring)

@@ -1,7 +1,6 @@
 /*
- * Runs of a context as CUDA graphs: captured on the second run of the same shapes, and kept for a few shapes, so that
- * one that comes again costs no launches of single kernels and no second capture. And what a run must be to become part
- * of a graph that the caller captures.
+ * Runs of a context as CUDA graphs: captured on the second run of the same shapes and kept for a few shapes, so that a
+ * repeated shape is one launch. Also checks whether a run can become part of a graph that the caller captures.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,17 +9,17 @@
 #include "base/log.h"
 #include "dist/runtime/engine.h"
 
-/* A run of more layers, which loops may have, is not captured: each becomes a node in memory. */
+/* Longer runs, which loops may cause, are not captured: each layer becomes a node in memory. */
 #define MOST_CAPTURED 16384
 
-/* What a captured run depends on, of one input. */
+/* The part of one input in the key of a captured run. */
 typedef struct input_key {
     const void *bound;
     int32_t n;
     int64_t d[TRM_MAX_DIMS];
 } input_key;
 
-/* Of all inputs of the run to come; the caller's to free. NULL: out of memory. */
+/* The key of the next run, which the caller frees. NULL: out of memory. */
 static input_key *make_key(const trm_context *context, size_t *size)
 {
     const trm_network *network = context->engine->plan->network;
@@ -38,7 +37,7 @@ static input_key *make_key(const trm_context *context, size_t *size)
     return key;
 }
 
-/* Where elements decide dims, or memory grows with them, dims of inputs do not tell what a run is. */
+/* If elements decide dims, or memory grows with them, dims of inputs do not identify a run. */
 static bool may_keep(const trm_context *context)
 {
     return context->n_value_inputs == 0 && context->extra == NULL;
@@ -62,7 +61,7 @@ void trm_context_drop_capture(trm_context *context)
     context->ran = false;
 }
 
-/* For other shapes than before: what was captured for them, if it was. */
+/* For new shapes: finds their captured run, if there is one. */
 static trm_status find_kept(trm_context *context)
 {
     size_t size;
@@ -84,12 +83,12 @@ static trm_status find_kept(trm_context *context)
         }
     }
     context->ran = context->captured != NULL;
-    context->inputs_changed = true; /* with what is computed on the host for them */
+    context->inputs_changed = true; /* with values computed on the host */
     free(key);
     return TRM_OK;
 }
 
-/* Takes the graph over, in the place of the one that was used longest ago. */
+/* Takes the graph over, in place of the least recently used one. */
 static trm_status keep(trm_context *context, trm_graph_exec *exec)
 {
     size_t size;
@@ -142,7 +141,7 @@ static trm_status refuse_first(void)
              "it once before");
 }
 
-/* Whether all outputs fit what they are bound to, and copies of the others have a place already. */
+/* Whether all outputs fit their bound memory, and the others have host memory already. */
 static trm_status check_places(const trm_context *context)
 {
     const trm_network *network = context->engine->plan->network;
@@ -167,14 +166,14 @@ trm_status trm_context_refuse_captured(const trm_context *context, const char *w
     return TRM_OK;
 }
 
-/* Copies then come and go with what layers turn out to run. */
+/* Copies then depend on which layers run. */
 static bool streams_in_regions(const trm_context *context)
 {
     return context->ring != NULL && trm_streaming_fetches(context->engine->plan) &&
            trm_inference_regions(context->inference)->n > 0;
 }
 
-/* Of ranks that exchange in a loop all capture their runs or none, as libraries make captured exchanges another way. */
+/* Ranks that exchange in a loop must all capture or all not, since libraries run captured exchanges differently. */
 static bool others_stream_in_regions(const trm_context *context)
 {
     return context->ring != NULL && !context->engine->others_stay && trm_inference_regions(context->inference)->n > 0;
@@ -216,10 +215,10 @@ trm_status trm_context_check_capture(const trm_context *context)
     return check_places(context);
 }
 
-/* Whether a run with the inputs that are set is one that can be captured. */
+/* Whether a run with the current inputs can be captured. */
 static bool can_capture(const trm_context *context)
 {
-    /* copies from memory that is not pinned cannot be captured */
+    /* copies from pageable memory cannot be captured */
     const bool may = context->captures && !context->profiling && context->debug == NULL &&
                      !trm_stream_is_capturing(context->stream) &&
                      (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context) &&
@@ -231,14 +230,14 @@ static bool can_capture(const trm_context *context)
 trm_status trm_context_enqueue_run(trm_context *context)
 {
     const bool in_parts = trm_inference_may_stop(context->inference);
-    TRM_TRY(trm_context_follow_weights(context)); /* what was captured has the addresses of before */
+    TRM_TRY(trm_context_follow_weights(context)); /* captured runs have the old addresses */
     if (!can_capture(context)) {
         if (in_parts) {
             trm_context_drop_capture(context);
         }
         return trm_context_enqueue(context);
     }
-    TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, or it would not be known */
+    TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, since it is known */
     if (context->captured_at != context->shapings) {
         TRM_TRY(find_kept(context));
         context->captured_at = context->shapings;
@@ -253,7 +252,7 @@ trm_status trm_context_enqueue_run(trm_context *context)
         TRM_TRY(trm_context_begin_layers(context));
         context->inputs_changed = false;
     }
-    if (context->captured == NULL && capture(context) != TRM_OK) { /* as where a library sets itself up again */
+    if (context->captured == NULL && capture(context) != TRM_OK) { /* as when a library initializes itself again */
         TRM_DEBUG("cannot capture a run, it goes on without: %s", trm_last_error());
         return trm_context_enqueue(context);
     }

@@ -1,4 +1,4 @@
-/* Where the time of a run goes: events around copies and layers, and the caller's own time. */
+/* Times of a run: events around copies and layers, and the calling thread's time. */
 #include "dist/runtime/engine.h"
 
 #include "base/clock.h"
@@ -39,7 +39,8 @@ trm_status trm_context_note(trm_context *context, int32_t moment)
         context->is_clocked = false;
         context->enqueue_began = trm_clock_seconds();
         TRM_TRY(trm_event_record(context->clock[TRM_CLOCK_BEGIN], context->stream));
-        return trm_event_record(context->clock[TRM_CLOCK_UPLOADED], context->stream); /* again, if anything is copied */
+        return trm_event_record(context->clock[TRM_CLOCK_UPLOADED],
+                                context->stream); /* recorded again if anything is copied */
     }
     TRM_TRY(trm_event_record(context->clock[moment], context->stream));
     if (moment == TRM_CLOCK_DONE) {

@@ -1,4 +1,4 @@
-/* Debug tensors of a context: what layers made, copied to the host as soon as they ran. */
+/* Debug tensors of a context: outputs of layers, copied to the host as soon as they ran. */
 #include "dist/runtime/engine.h"
 
 #include "base/error.h"
@@ -10,13 +10,13 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *con
     if (context == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set debug tensors: context is NULL");
     }
-    context->shaped = context->shaped && (fn == NULL) == (context->debug == NULL); /* all outputs are then written */
+    context->shaped = context->shaped && (fn == NULL) == (context->debug == NULL); /* all outputs are then computed */
     context->debug = fn;
     context->debug_user = user;
     return TRM_OK;
 }
 
-/* Host memory for one tensor, grown at need. */
+/* Host memory for one tensor, which grows as needed. */
 static trm_status reserve(trm_context *context, size_t bytes)
 {
     trm_context_extra *host = &context->debug_memory;
@@ -48,7 +48,7 @@ static trm_status show(trm_context *context, const trm_layer *layer, const trm_t
                               .dims = view.dims,
                               .data = context->debug_memory.memory,
                               .part = tensor->part};
-    if (shown.part.kind == TRM_PART_SPLIT && shown.part.whole < 0) { /* of a batch whose size a run tells */
+    if (shown.part.kind == TRM_PART_SPLIT && shown.part.whole < 0) { /* for a batch of unknown size */
         shown.part.whole = shown.dims.d[shown.part.axis] * shown.part.parts;
     }
     if (!context->debug(context->debug_user, &shown)) {

@@ -1,7 +1,6 @@
 /*
- * Planning ahead for dims that are new: kernels that ask a library how to run a problem before they first do (an engine
- * of cuDNN, an algorithm of cuBLASLt) ask for all layers at a time, on the rank's processors, not one by one as the
- * layers are enqueued.
+ * Prepares kernels for new dims: kernels that ask a library for an engine (cuDNN) or algorithm (cuBLASLt) before their
+ * first launch do so for all layers in parallel, on the rank's CPUs, instead of one by one as layers are enqueued.
  */
 #include "dist/runtime/engine.h"
 
@@ -14,10 +13,10 @@
 
 typedef struct planning {
     const trm_program *program;
-    int32_t *launches; /* [n] those that have something to plan */
+    int32_t *launches; /* [n] launches with something to prepare */
     int32_t n;
     pthread_mutex_t mutex;
-    int32_t failed; /* the first launch that did, or the number of launches */
+    int32_t failed; /* the first launch that failed, or the number of launches */
     trm_held_error failure;
 } planning;
 
@@ -32,7 +31,7 @@ static void plan_range(void *user, int64_t begin, int64_t end)
             continue;
         }
         pthread_mutex_lock(&p->mutex);
-        if (p->launches[i] < p->failed) { /* the same whichever thread is first */
+        if (p->launches[i] < p->failed) { /* the same error whichever thread is first */
             p->failed = p->launches[i];
             trm_error_hold(status, &p->failure);
         }
@@ -40,7 +39,7 @@ static void plan_range(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Whether a launch is of a kernel that this context's next run would have plan something. */
+/* Whether the next run would prepare something for this launch. */
 static bool has_to_plan(const trm_program *program, int32_t launch)
 {
     const trm_kernel_call *call;
@@ -49,7 +48,7 @@ static bool has_to_plan(const trm_program *program, int32_t launch)
     return preparation != NULL && !preparation->is_done(call);
 }
 
-/* The engine's threads, made when first wanted; NULL if there are none to be had: one thread then does it. */
+/* The engine's threads, created when first needed; NULL if that fails: one thread then prepares. */
 static trm_pool *find_planners(trm_engine *engine)
 {
     pthread_mutex_lock(&engine->planning);
@@ -83,7 +82,7 @@ trm_status trm_context_plan_ahead(trm_context *context)
     while (first < program->n && !has_to_plan(program, first)) {
         first++;
     }
-    if (first == program->n || context->tuning != NULL) { /* tuning times what it then runs */
+    if (first == program->n || context->tuning != NULL) { /* tuning prepares what it times */
         return TRM_OK;
     }
     TRM_TRY(reserve(context, program->n));

@@ -1,9 +1,8 @@
 /*
- * The dims of a context's runs: inferring them with the values that decide them, where tensors then lie, and enqueueing
- * runs.
+ * The dims of a context's runs: infers them with the values that decide them, places tensors, and enqueues runs.
  *
- * Most networks are shaped once for the dims of their inputs, and enqueued as often as wanted. Where a walk of
- * inference stops (a data-dependent layer, or values that are made on the device), a run goes in parts (walk.c).
+ * Most networks are shaped once for the dims of their inputs and then enqueued many times. If inference stops (at a
+ * data-dependent layer, or values computed on the device), a run goes in parts (walk.c).
  */
 #include "dist/runtime/engine.h"
 
@@ -69,8 +68,7 @@ void trm_context_drop_shapes(trm_context *context)
 
 /* ---- where tensors lie ------------------------------------------------------------------------- */
 
-/* Views are looked through: what a RESHAPE or the like gives, and what a SLICE gives where the dims of the run allow
- * it, lies in what they read. */
+/* Follows views: outputs of RESHAPE and the like, and of SLICE if the run's dims allow it, lie in their inputs. */
 void *trm_context_address(trm_context *context, const trm_tensor *tensor)
 {
     const trm_plan *plan = context->engine->plan;
@@ -89,7 +87,7 @@ void *trm_context_address(trm_context *context, const trm_tensor *tensor)
             return (void *)(uintptr_t)context->bound_inputs[tensor->index]; /* kernels do not write inputs */
         }
         return context->memory + plan->input_offsets[tensor->index];
-    case TRM_TENSOR_CONSTANT: /* of one that is streamed, a layer's own question is weight_address */
+    case TRM_TENSOR_CONSTANT: /* a streamed weight has an address per layer, weight_address */
         return context->engine->weights + plan->weight_offsets[tensor->index];
     case TRM_TENSOR_STATE:
         return context->state + plan->state_offsets[tensor->index];
@@ -116,8 +114,8 @@ trm_status trm_context_grow(trm_context *context, trm_context_extra *extra, size
                      size - extra->capacity);
         }
         trm_device *device = context->engine->world->device;
-        TRM_TRY(trm_stream_synchronize(context->stream));               /* the last run may read what it had */
-        size = size < 2 * extra->capacity ? 2 * extra->capacity : size; /* a loop may ask for more in every pass */
+        TRM_TRY(trm_stream_synchronize(context->stream));               /* the last run may still read it */
+        size = size < 2 * extra->capacity ? 2 * extra->capacity : size; /* a loop may need more in every pass */
         trm_device_free(device, extra->memory);
         *extra = (trm_context_extra){0};
         TRM_TRY(trm_device_alloc(device, size > 0 ? size : 1, &extra->memory));
@@ -126,7 +124,7 @@ trm_status trm_context_grow(trm_context *context, trm_context_extra *extra, size
     return TRM_OK;
 }
 
-/* Whether a tensor has memory of its own in the arena, and its bytes for the dims in force. */
+/* Whether a tensor has memory of its own in the arena, and its bytes for the current dims. */
 static bool needs_place(const trm_context *context, const trm_tensor *tensor, size_t *bytes)
 {
     *bytes = trm_dims_bytes(&context->dims[tensor->index], tensor->dtype);
@@ -134,7 +132,7 @@ static bool needs_place(const trm_context *context, const trm_tensor *tensor, si
            trm_tensor_storage(tensor) == tensor;
 }
 
-/* Places all activations anew, for dims that the plan did not foresee: a tensor may be larger for smaller inputs.
+/* Places all activations again, for dims that the plan did not cover: a tensor may be larger for smaller inputs.
  * Elements -8 to 5 of an axis of 8 are five, of one of 12 only one. */
 static trm_status place_anew(trm_context *context, const trm_tensor *larger)
 {
@@ -164,7 +162,7 @@ static trm_status place_anew(trm_context *context, const trm_tensor *larger)
     return TRM_OK;
 }
 
-/* Makes sure that the outputs of layers begin .. end - 1 have room. */
+/* Makes room for the outputs of layers begin .. end - 1. */
 trm_status trm_context_make_room(trm_context *context, int32_t begin, int32_t end)
 {
     const trm_plan *plan = context->engine->plan;
@@ -199,7 +197,7 @@ static bool values_changed(const trm_context *context)
     return false;
 }
 
-/* Puts what was computed for layers begin .. end - 1 where the device's copy of it comes from. */
+/* Copies values computed on the host for layers begin .. end - 1 to the staging memory. */
 trm_status trm_context_stage_values(trm_context *context, int32_t begin, int32_t end, bool upload)
 {
     const trm_plan *plan = context->engine->plan;
@@ -248,14 +246,14 @@ static bool profile_holds(const trm_context *context, const trm_plan_profile *pr
     return true;
 }
 
-/* The bound of a value input that gives a range of its elements, or NULL. */
+/* The bound of a value input with a range of elements, or NULL. */
 static const trm_shape_bound *find_range(const trm_plan *plan, const trm_tensor *input, int32_t profile)
 {
     const trm_shape_bound *found = trm_shape_bound_find(plan->bounds, plan->n_bounds, input->name, profile);
     return found != NULL && found->min_values != NULL && found->max_values != NULL ? found : NULL;
 }
 
-/* Whether the elements of value inputs lie in the ranges that a profile has for them. */
+/* Whether the elements of value inputs lie in a profile's ranges. */
 static trm_status check_values(trm_context *context, int32_t profile)
 {
     const trm_plan *plan = context->engine->plan;
@@ -341,7 +339,7 @@ trm_status trm_context_shape(trm_context *context)
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-/* One by one, leaving out what is bound. */
+/* Copies inputs one by one, without bound ones. */
 static trm_status upload_unbound(trm_context *context)
 {
     const trm_plan *plan = context->engine->plan;
@@ -357,7 +355,7 @@ static trm_status upload_unbound(trm_context *context)
     return TRM_OK;
 }
 
-/* Bytes of the inputs' memory up to the end of the last one, which is the largest, for the dims in force. */
+/* Bytes of the inputs' memory up to the end of the last and largest one, for the current dims. */
 static size_t used_input_bytes(const trm_context *context)
 {
     const trm_plan *plan = context->engine->plan;

@@ -1,4 +1,4 @@
-/* Branches of a network on streams beside each other, as the plan says (graph/streams.h), ordered by events. */
+/* Runs branches of a network on separate streams, as planned (graph/streams.h), ordered by events. */
 #include <stdlib.h>
 
 #include "base/error.h"

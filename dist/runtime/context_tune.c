@@ -1,6 +1,6 @@
 /*
- * Tuning a context: one run on the inputs that are set, in which every kernel chooses among its variants before it
- * runs; the timing cache file before and after.
+ * Tunes a context: one run on the current inputs, in which every kernel chooses among its variants before it runs.
+ * Reads the timing cache file before and writes it after.
  */
 #include "dist/runtime/engine.h"
 
@@ -42,7 +42,7 @@ trm_status trm_context_tune_step(trm_context *context, int32_t layer)
     return TRM_OK;
 }
 
-/* A file that cannot be used costs time, nothing else. */
+/* An unusable file only costs time. */
 static void warn(trm_status status)
 {
     if (status != TRM_OK) {
@@ -94,13 +94,13 @@ static bool has_choices(trm_backend backend)
     return found;
 }
 
-/* Times that are not known are taken when nothing is copied to the device any more. */
+/* Measures only after the weights are loaded, when nothing else is copied to the device. */
 static void await_weights(void *user, const char *problem, const trm_timing *timing)
 {
     const trm_context *context = user;
     (void)problem;
     if (timing == NULL) {
-        (void)trm_load_wait(context->engine->load, NULL, NULL); /* who finishes the loading asks again how it went */
+        (void)trm_load_wait(context->engine->load, NULL, NULL); /* whoever finishes the loading gets its status again */
     }
 }
 
@@ -147,8 +147,8 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
     return trm_error_give_back(&ran);
 }
 
-/* A run that failed half-way, or one of the caller's graph, may have left exchanges on the stream, and they are
- * measured on another. Ranks meet behind it. */
+/* A failed run, or one of the caller's graph, may have left exchanges on the stream, while measurements use another.
+ * The ranks synchronize after it. */
 static trm_status choose_exchanges(trm_context *context, const trm_tune_options *options)
 {
     trm_world *world = context->engine->world;

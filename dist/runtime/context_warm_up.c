@@ -1,6 +1,6 @@
 /*
- * Runs at the shapes that profiles name and, where they are few, at all that lie between, with zeros for inputs:
- * kernels are loaded, planned and captured by the first runs of a shape, so those behind these do not wait for it.
+ * Warms up: runs the shapes that profiles name, and all between if they are few, with zeros for inputs. The first runs
+ * of a shape load, prepare and capture its kernels, so that later runs do not wait for that.
  */
 #include "dist/runtime/engine.h"
 
@@ -10,10 +10,10 @@
 #include "base/recorder.h"
 #include "graph/regions.h"
 
-/* Runs of a shape: what libraries need, then the capture. */
+/* Runs per shape: one to initialize libraries, one to capture. */
 #define RUNS 2
 
-/* Whether a point of a profile says all that decides dims. */
+/* Whether a point of a profile has all values that decide dims. */
 static bool is_whole(const trm_context *context, const trm_plan_profile *profile, int32_t point)
 {
     bool whole = profile->has[point];
@@ -41,14 +41,13 @@ static trm_status run_point(trm_context *context, const trm_plan_profile *profil
     return TRM_OK;
 }
 
-/* Sizes of a profile that vary: dims of inputs with the same least and largest size, such as the batch, are taken for
- * one. */
+/* Varying sizes of a profile: dims of inputs with the same bounds, such as the batch, count as one. */
 typedef struct sizes {
     int32_t n;
     int64_t min[TRM_MAX_DIMS], max[TRM_MAX_DIMS];
 } sizes;
 
-/* Which of the sizes a dimension is, added if it is new; -1 for one that does not vary, `all` full: TRM_MAX_DIMS. */
+/* The index of a dimension among the sizes, added if new; -1 if it does not vary, TRM_MAX_DIMS if `all` is full. */
 static int32_t size_of(sizes *all, int64_t min, int64_t max)
 {
     int32_t i = 0;
@@ -66,7 +65,7 @@ static int32_t size_of(sizes *all, int64_t min, int64_t max)
     return i;
 }
 
-/* How many shapes lie between those that a profile names, these with them; 0 where it does not say, or too many. */
+/* Number of shapes from min to max of a profile; 0 if unknown or too many. */
 static int64_t count_shapes(const trm_context *context, const trm_plan_profile *profile, sizes *all)
 {
     const trm_network *network = context->engine->plan->network;
@@ -90,7 +89,7 @@ static int64_t count_shapes(const trm_context *context, const trm_plan_profile *
     return count;
 }
 
-/* Shape number `number` of those. One that the network's rules refuse is none: what was taken for one size is not. */
+/* Runs shape number `number`. Skips a shape that the network's rules reject: sizes counted as one may differ. */
 static trm_status run_between(trm_context *context, const trm_plan_profile *profile, sizes *all, int64_t number,
                               const void *zeros)
 {
@@ -134,7 +133,7 @@ static trm_status run_profile(trm_context *context, const trm_plan_profile *prof
     return TRM_OK;
 }
 
-/* As many zeros as the largest input has bytes. */
+/* Zeros for the largest input. */
 static trm_status make_zeros(const trm_plan *plan, void **zeros)
 {
     size_t bytes = 1;

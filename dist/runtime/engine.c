@@ -11,11 +11,11 @@
 #include "dist/runtime/load.h"
 #include "kernels/fused/fused.h"
 
-/* Left free when weights are to take what there is: for what CUDA and its libraries allocate themselves. */
+/* Memory left free by an automatic budget, for allocations of CUDA and its libraries. */
 #define RESERVE ((size_t)1 << 30)
 
-/* Whether the device holds what the plan needs; if not, the record shows the plan. An automatic budget that nobody has
- * resolved takes what one context leaves. */
+/* Checks that the plan fits the device; if not, the error has the memory plan. Resolves an automatic budget to what one
+ * context leaves. */
 static trm_status check_memory(trm_plan *plan, trm_device *device)
 {
     trm_memory_plan need;
@@ -53,7 +53,7 @@ static trm_status check_fits(trm_plan *plan, const trm_world *world)
     return check_memory(plan, world->device);
 }
 
-/* The groups of a layer, as one rank tells them to the others. */
+/* The groups of a layer, as a rank broadcasts them. */
 typedef struct group_card {
     int32_t n_groups, group_size;
     int32_t groups[TRM_MAX_RANKS];
@@ -75,7 +75,7 @@ static int32_t list_groups(const trm_network *network, group_card *cards)
     return count;
 }
 
-/* Makes the groups that the layers of rank `root` name. Collective. */
+/* Makes the groups of the layers of rank `root`. Collective. */
 static trm_status open_groups_of(trm_world *world, const trm_network *network, int32_t root)
 {
     int32_t count = list_groups(network, NULL);
@@ -101,9 +101,9 @@ static trm_status open_groups_of(trm_world *world, const trm_network *network, i
 }
 
 /*
- * Where the networks' authors wrote the collectives, ranks may have different layers, but all must take part when the
- * communicator of a group is made: every rank tells its groups, and all make them in one order. A world made of parts
- * has nobody to ask; its groups are made when a layer first runs.
+ * If the network's author wrote the collectives, ranks may have different layers, but all must take part in making a
+ * group's communicator: every rank broadcasts its groups, and all make them in the same order. A world made of parts
+ * cannot ask; its groups are made when a layer first runs.
  */
 static trm_status open_written_groups(trm_world *world, const trm_plan *plan)
 {
@@ -115,7 +115,7 @@ static trm_status open_written_groups(trm_world *world, const trm_plan *plan)
     return status;
 }
 
-/* Kernels that are made for a layer are made now, so that no run has to wait for one. */
+/* Compiles generated kernels now, so that no run waits for one. */
 static trm_status prepare_kernels(const trm_engine *engine)
 {
     const trm_network *network = engine->plan->network;
@@ -141,8 +141,8 @@ trm_offload_site trm_engine_offload_site(trm_engine *engine)
     return (trm_offload_site){engine->plan, engine->world, &engine->places, &engine->offload_device};
 }
 
-/* What layers take on the processors of this rank, which decides how its weights are stored. On the host backend they
- * are the device. */
+/* Measures layers on this rank's CPU, which decides how its weights are stored. On the host backend the CPU is the
+ * device. */
 static trm_status measure_cpu_offload(trm_engine *engine)
 {
     const trm_streaming_plan *s = engine->plan->streaming;
@@ -156,7 +156,7 @@ static trm_status measure_cpu_offload(trm_engine *engine)
     return trm_streaming_use_rates(engine->plan, &rates);
 }
 
-/* What a rank does by itself; may fail on one alone. Weights that all stay are on their way when it returns. */
+/* A rank's own part, which may fail on one rank alone. If all weights stay, they are still loading when it returns. */
 static trm_status fill_engine(trm_engine *engine)
 {
     trm_plan *plan = engine->plan;
@@ -176,7 +176,7 @@ static trm_status fill_engine(trm_engine *engine)
                                      trm_world_threads(engine->world));
 }
 
-/* Waits for the weights, and settles what streams. */
+/* Waits for the weights, and completes streaming. */
 trm_status trm_engine_finish_loading(trm_engine *engine, trm_progress_fn progress, void *user)
 {
     if (engine->load == NULL) {
@@ -192,7 +192,7 @@ trm_status trm_engine_finish_loading(trm_engine *engine, trm_progress_fn progres
     return status;
 }
 
-/* Weights that stream are there before a context is made, which has to know where they are. */
+/* Streamed weights must be loaded before a context is created, which needs their addresses. */
 static trm_status load_streamed(trm_engine *engine, trm_progress_fn progress, void *user)
 {
     if (engine->plan->streaming == NULL) {
@@ -204,7 +204,7 @@ static trm_status load_streamed(trm_engine *engine, trm_progress_fn progress, vo
     return TRM_OK;
 }
 
-/* Plans with what all ranks measure at the same time. Collective. */
+/* Plans with rates that all ranks measure at the same time. Collective. */
 static trm_status settle_streamed(trm_engine *engine)
 {
     trm_plan *plan = engine->plan;
@@ -295,7 +295,8 @@ TRM_CALL(trm_engine_recorder(engine), trm_engine_set_weight_budget, (trm_engine 
     trm_held_error changed;
     trm_error_hold(trm_weight_residency_change(&engine->places, engine->plan, engine->world->device, bytes), &changed);
     engine->others_stay = engine->world->size == 1;
-    const trm_status alike = trm_streaming_check_alike(engine->plan, engine->world); /* the others wait for this rank */
+    const trm_status alike =
+        trm_streaming_check_alike(engine->plan, engine->world); /* the others are waiting for this rank */
     return changed.status == TRM_OK ? alike : trm_error_give_back(&changed);
 }
 

@@ -1,7 +1,6 @@
 /*
- * The inspector: a plan, or a context after a run, as JSON. What there is to know of a rank's network without running
- * it: layers with parameters and kernels, tensors with their types, dims, places in memory and parts of whole ones,
- * weights with their sources, profiles and memory.
+ * The inspector: a plan, or a context after a run, as JSON: layers with parameters and kernels, tensors with types,
+ * dims, places in memory and parts of whole tensors, weights with their sources, profiles and memory.
  */
 #include "dist/runtime/engine.h"
 
@@ -125,7 +124,7 @@ static void write_names(trm_json_writer *w, const char *key, trm_tensor *const *
     trm_json_writer_close(w);
 }
 
-/* The kernel of a layer for the dims there are; NULL where it is not known yet, or nothing runs. */
+/* The kernel of a layer for the current dims; NULL if unknown, or if nothing runs. */
 static const trm_kernel *find_kernel(const inspector *self, const trm_layer *layer, size_t *workspace)
 {
     trm_kernel_call call;
@@ -186,7 +185,7 @@ static void write_layer(inspector *self, const trm_layer *layer)
 
 /* ---- tensors --------------------------------------------------------------------------------------- */
 
-/* The region of a tensor's memory and its place there; what streams, and what a run allocates, has none. */
+/* The region of a tensor's memory and its offset; streamed weights and tensors that a run allocates have none. */
 static void write_place(inspector *self, const trm_tensor *tensor)
 {
     const trm_plan *plan = self->plan;
@@ -203,7 +202,7 @@ static void write_place(inspector *self, const trm_tensor *tensor)
         region = "state";
         offset = plan->state_offsets[storage->index];
     } else if (plan->tensor_bytes[storage->index] == SIZE_MAX) {
-        region = "run"; /* allocated by a context when its dims are known */
+        region = "run"; /* allocated by a run when its dims are known */
         offset = SIZE_MAX;
     }
     trm_json_writer_text(&self->w, "region", region);
@@ -300,7 +299,7 @@ static void write_timed(trm_json_writer *w, const trm_plan_timed *timed)
     trm_json_writer_number(w, "microseconds", (double)timed->nanoseconds / 1e3);
 }
 
-/* What the plan was tuned to, and the tactics that other sizes may take; layers of a context have their own. */
+/* The tactics of a plan and their candidates for other sizes; layers of a context have their own. */
 static void write_tactics(inspector *self)
 {
     trm_json_writer *w = &self->w;
@@ -328,7 +327,7 @@ static void write_tactics(inspector *self)
     trm_json_writer_close(w);
 }
 
-/* What the last run launched, in its order; of a network whose dims depend on data, its last part. */
+/* The launches of the last run, in order; with data-dependent dims, of its last part. */
 static void write_launches(trm_json_writer *w, const trm_context *context)
 {
     const trm_network *network = context->engine->plan->network;

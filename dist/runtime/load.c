@@ -1,8 +1,7 @@
 /*
- * Loading weights. Threads take pieces of them in the order of the network. Each reads its piece into one of two pinned
- * buffers of its own, enqueues the copy to the device, and goes on with its other buffer: file cache, memory and link
- * are busy at the same time, and no thread waits for another one. Where the device's memory is the host's, pieces are
- * read into place.
+ * Loads weights. Threads take pieces in the order of the network. Each thread reads its piece into one of its two
+ * pinned buffers, enqueues the copy to the device, and continues with the other buffer: file cache, memory and link are
+ * busy at the same time, and no thread waits for another. On the host backend pieces are read in place.
  */
 #include "dist/runtime/load.h"
 
@@ -20,8 +19,8 @@
 
 #define PIECE_BYTES ((size_t)2 << 20)
 #define PAGE_BYTES  ((size_t)4096)
-#define SLOTS       2 /* pieces of a thread that are under way */
-/* Below this a read of a stored weight is not worth sharing out. */
+#define SLOTS       2 /* pieces in flight per thread */
+/* Smaller reads of stored weights are not split over threads. */
 #define READ_GRAIN           ((int64_t)256 << 10)
 #define PROGRESS_NANOSECONDS 20000000
 
@@ -31,15 +30,15 @@ struct trm_load {
     trm_stream *stream;
     trm_pool *pool;
     int32_t threads;
-    unsigned char *staging; /* pinned [threads, SLOTS, piece_bytes]; NULL: pieces are read into place */
-    trm_event **uploaded;   /* [threads, SLOTS] a slot's copy is done */
-    size_t total;           /* bytes, without what aligns them */
+    unsigned char *staging; /* pinned [threads, SLOTS, piece_bytes]; NULL: pieces are read in place */
+    trm_event **uploaded;   /* [threads, SLOTS] a slot's copy has finished */
+    size_t total;           /* bytes, without alignment */
     _Atomic size_t done;
     _Atomic bool stops, ended;
 
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* protects what follows */
     pthread_cond_t ends;
-    int32_t tensor; /* whose pieces are taken, from element `first` on */
+    int32_t tensor; /* tensor whose pieces are taken, from element `first` */
     size_t first;
     trm_held_error failure; /* the first */
 
@@ -61,14 +60,14 @@ static bool is_wanted(const trm_load *load, const trm_tensor *tensor)
     return tensor->role == TRM_TENSOR_CONSTANT && (load->options.only == NULL || load->options.only[tensor->index]);
 }
 
-/* The number of a weight that is kept in host memory, else -1. */
+/* Index of a weight kept in host memory, else -1. */
 static int32_t stored_index(const trm_load *load, const trm_tensor *tensor)
 {
     int32_t streamed = trm_streaming_weight(load->engine->plan, tensor);
     return streamed >= 0 && load->engine->places.stored[streamed].memory != NULL ? streamed : -1;
 }
 
-/* Where a constant is to lie on the device, NULL if nowhere for long: then it is read in every step. */
+/* The device address of a constant; NULL if it is read in every step. */
 static unsigned char *place_of(const trm_load *load, const trm_tensor *tensor)
 {
     const trm_engine *engine = load->engine;
@@ -77,7 +76,7 @@ static unsigned char *place_of(const trm_load *load, const trm_tensor *tensor)
                          : engine->weights + engine->plan->weight_offsets[tensor->index];
 }
 
-/* Whether a constant is read piece by piece. */
+/* Whether a constant is read in pieces. */
 static bool has_pieces(const trm_load *load, const trm_tensor *tensor)
 {
     return is_wanted(load, tensor) && tensor->value == NULL && stored_index(load, tensor) < 0 &&
@@ -135,7 +134,7 @@ static void read_range(void *user, int64_t begin, int64_t end)
     }
 }
 
-/* Bytes of the device form of a weight, on all threads. */
+/* Reads bytes of the device form of a weight, on all threads. */
 static trm_status read_stored(void *user, size_t begin, size_t size, void *to)
 {
     parallel_read *read = user;
@@ -150,7 +149,7 @@ static trm_status read_stored(void *user, size_t begin, size_t size, void *to)
     return status_of(read->load);
 }
 
-/* Whatever is not read piece by piece. */
+/* Loads what is not read in pieces. */
 static trm_status load_others(trm_load *load)
 {
     trm_engine *engine = load->engine;
@@ -178,8 +177,7 @@ static trm_status load_others(trm_load *load)
 
 /* ---- pieces ------------------------------------------------------------------------------------ */
 
-/* As many elements of a tensor as a piece has: whole rows where they fit, so that those of a transposed weight are read
- * tile by tile. */
+/* Elements of a tensor per piece: whole rows if they fit, so that transposed weights are read in tiles. */
 static size_t piece_count(const trm_load *load, const trm_tensor *tensor)
 {
     size_t most = load->options.piece_bytes / trm_dtype_size(tensor->dtype);
@@ -187,7 +185,7 @@ static size_t piece_count(const trm_load *load, const trm_tensor *tensor)
     return row > 0 && row <= most ? most / row * row : most;
 }
 
-/* The next piece in the order of the network; false: there is none, or loading ends for another reason. */
+/* The next piece in the order of the network; false: none, or loading was stopped. */
 static bool take_piece(trm_load *load, piece *p)
 {
     const trm_network *network = load->engine->plan->network;
@@ -226,7 +224,7 @@ static trm_status load_piece(trm_load *load, const piece *p, int32_t slot)
     return trm_event_record(load->uploaded[slot], load->stream);
 }
 
-/* What threads begin .. end - 1 do. */
+/* Runs threads begin .. end - 1. */
 static void load_pieces(void *user, int64_t begin, int64_t end)
 {
     trm_load *load = user;
@@ -306,8 +304,8 @@ close:
     return status;
 }
 
-/* Pieces and threads, and so pinned memory, which takes longer to make than small networks take to load: no more than
- * there is to do. */
+/* Chooses pieces and threads, and so pinned memory, no more than needed: allocating it takes longer than loading a
+ * small network. */
 static void choose_pieces(trm_load *load)
 {
     trm_load_options *o = &load->options;
@@ -352,7 +350,7 @@ static void *run_thread(void *user)
     trm_status status = load_all(load);
     pthread_mutex_lock(&load->mutex);
     if (load->failure.status == TRM_OK) {
-        trm_error_hold(status, &load->failure); /* the record is this thread's own */
+        trm_error_hold(status, &load->failure); /* the error record belongs to this thread */
     }
     atomic_store(&load->ended, true);
     pthread_cond_broadcast(&load->ends);
@@ -360,12 +358,12 @@ static void *run_thread(void *user)
     return NULL;
 }
 
-/* Zeros on a device in place of what its memory happens to hold: kernels that run on them meet no infinity. */
+/* Zeros the device memory, so that kernels that run before the weights arrive meet no infinities. */
 static trm_status clear_weights(trm_engine *engine)
 {
     trm_device *device = engine->world->device;
     if (trm_device_backend(device) == TRM_BACKEND_HOST) {
-        return TRM_OK; /* nothing runs ahead there */
+        return TRM_OK; /* nothing runs before the weights there */
     }
     trm_stream *stream;
     TRM_TRY(trm_stream_create(device, &stream));

@@ -1,7 +1,7 @@
 /*
- * The program of a context: which kernels run for the dims in force, with their addresses, and the list of launches
- * that they make, with what orders them: waits for weights that stream, events between streams, copies to the
- * processors and back. Running it is trm_program_run(); layer times and debug tensors are taken by a loop of their own.
+ * The program of a context: the kernels for the current dims with their addresses, and the list of their launches,
+ * including waits for streamed weights, events between streams, and copies to the CPU and back. trm_program_run() runs
+ * it; layer times and debug tensors use a loop of their own.
  */
 #include "dist/runtime/engine.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- kernels ----------------------------------------------------------------------------------- */
 
-/* Whether nothing runs: the output is where the input is, or was computed on the host. */
+/* Whether nothing runs: the output is its input in place, or was computed on the host. */
 static bool is_skipped(const trm_context *context, const trm_layer *layer)
 {
     int64_t offset;
@@ -18,7 +18,7 @@ static bool is_skipped(const trm_context *context, const trm_layer *layer)
            trm_plan_layer_is_on_host(context->engine->plan, layer);
 }
 
-/* Where a weight that can be streamed is when layer `index` runs. */
+/* The address of a streamable weight when layer `index` runs. */
 static void *weight_address(const trm_context *context, int32_t index, int32_t weight, bool *is_constant)
 {
     const trm_streaming_plan *streaming = context->engine->plan->streaming;
@@ -35,7 +35,7 @@ static void *weight_address(const trm_context *context, int32_t index, int32_t w
     return places->resident[weight] != NULL ? places->resident[weight] : places->stored[weight].memory;
 }
 
-/* Addresses of a layer's inputs, and elements that it wants on the host. */
+/* Addresses of a layer's inputs, and elements that it needs on the host. */
 static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel_call *call)
 {
     uint32_t value_inputs = trm_layer_value_inputs(&layer->desc);
@@ -58,7 +58,7 @@ static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel
     }
 }
 
-/* The sums of a norm with a residual that no layer and nobody outside reads. */
+/* Whether no layer and no caller reads the sum of a norm with residual. */
 static uint32_t find_unread(const trm_network *network, const trm_layer *layer)
 {
     if (layer->desc.kind != TRM_LAYER_NORM || !layer->desc.norm.residual || layer->outputs[1]->is_output) {
@@ -74,7 +74,7 @@ static uint32_t find_unread(const trm_network *network, const trm_layer *layer)
     return 1u << 1;
 }
 
-/* Fills in a step except its workspace; raises *workspace to what it needs. */
+/* Fills in a step except its workspace; raises *workspace to its need. */
 static trm_status choose_kernel(trm_context *context, const trm_layer *layer, trm_context_step *step, size_t *workspace)
 {
     const trm_plan *plan = context->engine->plan;
@@ -87,7 +87,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     call->stream = context->stream;
     call->allow_tf32 = plan->allow_tf32;
     call->batch_invariant = plan->batch_invariant;
-    call->unread = context->debug != NULL ? 0 : find_unread(plan->network, layer); /* all is shown */
+    call->unread = context->debug != NULL ? 0 : find_unread(plan->network, layer); /* debug tensors show all outputs */
     call->communicator = context->engine->world->communicator;
     step->kernel = context->schedule == TRM_COPY_SCHEDULE_SMALL
                        ? trm_cpu_offload_kernel(context->offload, layer->index, context->dims)
@@ -148,7 +148,7 @@ static trm_status await(void *event, trm_stream *stream)
     return trm_stream_wait_event(stream, event);
 }
 
-/* The calls of the ring at a layer. */
+/* Appends the ring's launches of a layer. */
 typedef struct ring_args {
     trm_ring *ring;
     int32_t layer, schedule;
@@ -195,7 +195,7 @@ static trm_status append_ring(trm_context *context, const char *name, trm_status
 
 /* ---- the list ---------------------------------------------------------------------------------- */
 
-/* Whether branches go on streams of their own: not while kernels are timed, or weights stream. */
+/* Whether branches use streams of their own: not while kernels are timed or weights stream. */
 static bool has_branches(const trm_context *context)
 {
     return context->engine->plan->streams.n > 0 && context->ring == NULL && context->tuning == NULL;
@@ -207,7 +207,7 @@ static trm_stream *stream_of(const trm_context *context, int32_t layer)
     return stream > 0 ? context->aux[stream - 1] : context->stream;
 }
 
-/* In front of the first layer of the program. */
+/* Appends the launches before the first layer. */
 static trm_status append_begin(trm_context *context, int32_t begin)
 {
     const trm_streams *streams = &context->engine->plan->streams;
@@ -309,7 +309,7 @@ trm_status trm_context_reserve_program(trm_context *context)
 
 /* ---- running ----------------------------------------------------------------------------------- */
 
-/* The failure of launch number `at`. */
+/* Reports the failure of launch number `at`. */
 static trm_status fail_at(const trm_context *context, int32_t at, trm_status status)
 {
     const trm_network *network = context->engine->plan->network;
@@ -336,7 +336,7 @@ trm_status trm_context_run_layer(const trm_context *context, int32_t index, trm_
     return status == TRM_OK ? TRM_OK : fail_at(context, at, status);
 }
 
-/* Chooses among the variants of each kernel when all before it has run, and runs it. */
+/* Tunes each kernel once all before it have run, and runs it. */
 static trm_status run_tuned(trm_context *context, int32_t begin, int32_t end, bool last)
 {
     trm_program *program = &context->program;
@@ -354,7 +354,7 @@ static trm_status run_tuned(trm_context *context, int32_t begin, int32_t end, bo
     return run_range(context, ran, program->n);
 }
 
-/* Runs the launches of a layer, or of what stands beside it, on one stream; *at is where they begin, and then end. */
+/* Runs the launches of a layer on one stream; *at is their begin, and then their end. */
 static trm_status run_watched_layer(trm_context *context, int32_t layer, bool marked, int32_t *at)
 {
     const trm_program *program = &context->program;
@@ -394,7 +394,7 @@ trm_status trm_context_run_program(trm_context *context, int32_t begin, int32_t 
     if (context->tuning != NULL) {
         TRM_TRY(run_tuned(context, begin, end, last));
         struct trm_tuning *tuning = context->tuning;
-        context->tuning = NULL; /* what is prepared now is for runs behind it */
+        context->tuning = NULL; /* launches prepared now are for later runs */
         const trm_status status = trm_context_prepare_program(context, begin, end, last);
         context->tuning = tuning;
         return status;

@@ -1,4 +1,4 @@
-/* Refit of an engine: the weights of its network over new bases, and their elements to where they lie. */
+/* Refits an engine: gives the weights of its network new bases, and loads their elements. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,7 @@ static trm_status load_changed(trm_engine *engine, const bool *changed)
     return loaded.status == TRM_OK ? followed : trm_error_give_back(&loaded);
 }
 
-/* Puts every weight of the network over the bases that `find` gives, and loads those that changed. */
+/* Gives every weight of the network the base that `find` returns, and loads changed ones. */
 static trm_status refit(trm_engine *engine, trm_weight_find_fn find, void *user, int32_t *n_changed)
 {
     const trm_network *network = engine->plan->network;
@@ -99,7 +99,7 @@ static trm_status check_engine(const trm_engine *engine)
     }
     trm_streaming_info streaming;
     trm_engine_streaming(engine, &streaming);
-    if (streaming.files > 0) { /* contexts read ahead into their next run, from the weights as they are */
+    if (streaming.files > 0) { /* contexts have already read weights ahead for their next run */
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "cannot refit an engine that reads %zu bytes of its weights from files in every run: allow more host "
                  "memory",
@@ -112,7 +112,7 @@ static trm_status check_engine(const trm_engine *engine)
     return TRM_OK;
 }
 
-/* One weight, of this name. */
+/* Finds one weight, by name. */
 typedef struct replacement {
     const char *name;
     trm_weight *weight;

@@ -1,6 +1,6 @@
 /*
- * Runs of networks whose dims or layers depend on data: in parts, each a program of its own, as far as dims are known
- * each, and from condition to condition. What decides how it goes on is read back between them.
+ * Runs networks whose dims or layers depend on data, in parts: each part is a program up to the next unknown dims or
+ * condition, whose values are read back between parts.
  */
 #include "dist/runtime/engine.h"
 
@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "graph/memory_plan.h"
 
-/* Reads what the walk stopped at back from the device; ranks that hold the same tensors must see the same. */
+/* Reads the values that inference stopped at back from the device; ranks with the same tensors must see the same. */
 static trm_status answer_stop(trm_context *context, const trm_inference_stop *stop)
 {
     trm_world *world = context->engine->world;
@@ -38,7 +38,7 @@ static trm_status answer_stop(trm_context *context, const trm_inference_stop *st
     return trm_inference_give_count(context->inference, count);
 }
 
-/* Copies what the passes of a loop made to where the next one reads it. Dims are those of the next pass already. */
+/* Copies loop-carried values to where the next pass reads them. Dims are already those of the next pass. */
 static trm_status carry_on(trm_context *context, int32_t begin, int32_t end)
 {
     const trm_plan *plan = context->engine->plan;
@@ -57,14 +57,14 @@ static trm_status carry_on(trm_context *context, int32_t begin, int32_t end)
     return TRM_OK;
 }
 
-/* Behind the layer of a JUMP: *next is the layer at which the run goes on. */
+/* Continues after a JUMP; *next is the next layer. */
 static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *next)
 {
     TRM_TRY(trm_inference_jump(context->inference, next));
     if (layer->desc.kind == TRM_LAYER_END_LOOP) {
         TRM_TRY(carry_on(context, trm_inference_regions(context->inference)->other[layer->index], layer->index));
     }
-    for (int32_t i = layer->index + 1; context->profiling && i < *next; i++) { /* what is left out takes no time */
+    for (int32_t i = layer->index + 1; context->profiling && i < *next; i++) { /* skipped layers take no time */
         TRM_TRY(trm_event_record(context->marks[i], context->stream));
         if (context->arrivals != NULL) {
             context->waited[i] = false;
@@ -76,8 +76,8 @@ static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *ne
     return context->ring == NULL ? TRM_OK : trm_ring_skip(context->ring, layer->index + 1, *next, context->stream);
 }
 
-/* A run in parts, as far as dims are known each, and from condition to condition. One that asks the device for nothing
- * leaves the context shaped: it is the same run again for the same dims and values. */
+/* Runs in parts, each up to the next unknown dims or condition. If the run needed no values from the device, the
+ * context stays shaped: it repeats for the same dims and values. */
 trm_status trm_context_walk(trm_context *context, bool uploads)
 {
     int32_t begin = 0, end, n = context->engine->plan->network->n_layers;

@@ -1,8 +1,8 @@
-/* Speculation: which sequences of a step have drafted tokens, and how many. */
+/* Speculation: which sequences of a step get draft tokens, and how many. */
 #include "base/error.h"
 #include "dist/llm/scheduler/scheduler.h"
 
-/* Guesses up to so many tokens agree with what came before are of the last class. */
+/* Drafts whose context matches up to this many tokens are in the last class. */
 static int32_t class_of(int32_t agreed)
 {
     return agreed <= 2 ? 0 : agreed <= 4 ? 1 : 2;
@@ -13,7 +13,7 @@ static bool decodes(const trm_sequence *sequence)
     return sequence->n_tokens - sequence->n_cached == 1;
 }
 
-/* Guesses what follows a sequence, behind its tokens. */
+/* Drafts tokens after those of a sequence. */
 static void guess(trm_scheduler *s, trm_sequence *sequence)
 {
     int64_t room =
@@ -26,7 +26,7 @@ static void guess(trm_scheduler *s, trm_sequence *sequence)
     sequence->guess = sequence->n_drafted > 0 ? sequence->tokens[sequence->n_tokens] : -1;
 }
 
-/* How many tokens a draft model is to draft for a sequence. */
+/* Number of tokens that a draft model drafts for a sequence. */
 static int32_t model_room(const trm_scheduler *s, const trm_sequence *sequence)
 {
     int64_t room = sequence->n_most - sequence->n_tokens - 1, context = s->drafter.g->max_context - sequence->n_tokens;
@@ -35,8 +35,8 @@ static int32_t model_room(const trm_scheduler *s, const trm_sequence *sequence)
     return room > 0 ? (int32_t)room : 0;
 }
 
-/* Lets the draft model draft at most `most` tokens for each sequence that decodes. Ends when it has, or at a token that
- * only one of the models has. */
+/* Drafts at most `most` tokens for each decoding sequence with the draft model. Stops early at a token that only one of
+ * the models has. */
 static trm_status draft_by_model(trm_scheduler *s, int32_t most)
 {
     trm_draft_model *d = &s->drafter;
@@ -49,7 +49,7 @@ static trm_status draft_by_model(trm_scheduler *s, int32_t most)
         }
         sequence->n_drafted = wanted;
         if (d->n_cached[sequence->slot] >= sequence->n_tokens) {
-            d->n_cached[sequence->slot] = sequence->n_tokens - 1; /* the newest is run for what follows it */
+            d->n_cached[sequence->slot] = sequence->n_tokens - 1; /* the newest token is run for its successor */
         }
         if (wanted > 0) {
             d->wanted[n++] = (trm_draft_slot){
@@ -79,7 +79,7 @@ void trm_scheduler_keep_drafts(trm_scheduler *s, const trm_sequence *sequence, i
     }
 }
 
-/* The most drafted tokens of a sequence in this step. Rank 0's times decide, also in lockstep. */
+/* Most draft tokens per sequence in this step. Rank 0's times decide, also in lockstep. */
 static trm_status choose(trm_scheduler *s, int32_t n_drafts, int32_t n_decoding, bool prompts, int32_t *most)
 {
     const trm_generator *g = s->g;

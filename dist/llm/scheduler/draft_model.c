@@ -48,12 +48,12 @@ void trm_draft_model_forget(trm_draft_model *d, int32_t slot)
 
 void trm_draft_model_keep(trm_draft_model *d, int32_t slot, int64_t n_tokens, int32_t drafted, int32_t right)
 {
-    if (drafted > 0) { /* of the last draft there are no keys and values */
+    if (drafted > 0) { /* the cache lacks the last draft token */
         d->n_cached[slot] = n_tokens + (right < drafted - 1 ? right : drafted - 1);
     }
 }
 
-/* What the cache of a wanted slot lacks to draft the next token. */
+/* Number of tokens that a slot's cache lacks before it can draft the next token. */
 static int64_t missing(const trm_draft_model *d, const trm_draft_slot *w)
 {
     return w->n_tokens + w->n - d->n_cached[w->slot];
@@ -63,7 +63,7 @@ int32_t trm_draft_model_fill(trm_draft_model *d, int32_t n)
 {
     static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
     int32_t filled = 0, tokens = 0;
-    bool behind = false; /* sequences that have a beginning to catch up with go first */
+    bool behind = false; /* sequences that must catch up go first */
     for (int32_t i = 0; i < n; i++) {
         behind = behind || (d->wanted[i].n == 0 && d->wanted[i].most > 0);
     }

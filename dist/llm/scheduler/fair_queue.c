@@ -1,17 +1,17 @@
 /*
- * Who waits, and who is next: the one place where the order of requests is decided.
+ * The fair queue: waiting requests and their order.
  *
- * Priorities are strict: each is a level of its own, and a level waits for all above it. Within a level clients share
- * alike, counted in tokens: next is a request of the client that was served least, within a client the one that came
- * first. This is fair queueing by virtual time (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996) with tokens as the
- * work, as Sheng et al. have it for language models (Fairness in Serving Large Language Models, 2024). A client that
- * had nothing waiting begins at the level's clock, so that nobody saves up what was not asked for. The clock goes on
- * with every admission, so that newcomers without end cannot keep out one that was served more. It is not behind the
- * least served of those that wait, nor behind what a client was given while none waited, so that nothing is held
- * against a client that was in nobody's way. A level without requests forgets what it counted.
+ * Priorities are strict: each is a level, and a level waits for all above it. Within a level clients share equally,
+ * counted in tokens: the next request is the oldest one of the client that was served least. This is fair queueing by
+ * virtual time (Goyal, Vin, Cheng: Start-time Fair Queueing, 1996) with tokens as the work, as by Sheng et al. for
+ * language models (Fairness in Serving Large Language Models, 2024). A client without waiting requests starts at the
+ * level's clock, so that nobody saves up unused service. Every admission advances the clock, so that endless newcomers
+ * cannot starve a client that was served more. The clock is never behind the least served waiting client, nor behind
+ * what a client received while nobody waited, so that service that delayed nobody is not held against it. A level
+ * without requests forgets its counts.
  *
- * A request that was admitted once keeps its turn: preempted, or resumed after the loss of the job it ran in, it is
- * ahead of all that have none yet, whoever's they are.
+ * A request that was admitted once keeps its turn: if it is preempted, or resumed after its job was lost, it goes
+ * before all requests that were never admitted, of any client.
  */
 #include <stdlib.h>
 
@@ -19,23 +19,23 @@
 #include "dist/llm/scheduler/scheduler.h"
 
 #define OUTPUT_WORK 2    /* a token of output takes about as long as two of a prompt (docs/internals/scheduler.md) */
-#define MOST_IDLE   1024 /* clients of a level without requests whose count is kept */
+#define MOST_IDLE   1024 /* idle clients per level whose count is kept */
 
 /* A client's requests of one priority. */
 struct trm_client {
     uint64_t id;
     trm_level *level;
-    int64_t served;             /* tokens: counted on from the clock as it was when it began to wait */
-    trm_sequence *first, *last; /* that wait, in order */
-    trm_sequence *at;           /* all before it were left waiting by the pass of admission */
-    uint64_t pass;              /* that one; 0: none */
+    int64_t served;             /* tokens, counted from the clock at the time when it began to wait */
+    trm_sequence *first, *last; /* waiting requests, in order */
+    trm_sequence *at;           /* this admission pass left all requests before it waiting */
+    uint64_t pass;              /* number of that pass; 0: none */
     int32_t n_live;
     trm_client *next;
 };
 
 struct trm_level {
     int32_t priority;
-    int64_t clock; /* tokens that a client which waited all the time would have been given */
+    int64_t clock; /* tokens that a client that always waited would have received */
     trm_client *clients;
     int32_t n_live, n_waiting; /* requests; clients with requests that wait */
     trm_level *next;           /* of lower priority */
@@ -48,7 +48,7 @@ static bool is_idle(const trm_client *client)
     return client->n_live == 0;
 }
 
-/* A client that is not ahead of the clock counts as a new one. */
+/* A client that is not ahead of the clock is like a new one. */
 static bool is_forgettable(const trm_client *client)
 {
     return is_idle(client) && client->served <= client->level->clock;
@@ -61,7 +61,7 @@ static void forget_client(trm_client **at)
     free(client);
 }
 
-/* Forgets what need not be known any more. */
+/* Removes clients whose count no longer matters. */
 static void sweep(trm_level *level)
 {
     int32_t n_idle = 0;
@@ -157,13 +157,13 @@ static uint64_t turn_of(const trm_sequence *sequence)
     return sequence->turn > 0 ? sequence->turn : UINT64_MAX;
 }
 
-/* Of one client and level. */
+/* Order within a client and level. */
 static bool waits_before(const trm_sequence *a, const trm_sequence *b)
 {
     return turn_of(a) != turn_of(b) ? turn_of(a) < turn_of(b) : a->arrival < b->arrival;
 }
 
-/* Of one level. */
+/* Order within a level. */
 static bool is_next_before(const trm_sequence *a, const trm_sequence *b)
 {
     return turn_of(a) != turn_of(b)                 ? turn_of(a) < turn_of(b)
@@ -176,7 +176,7 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* A client that had nothing waiting, but what has run already, begins to wait. */
+/* A client without waiting requests, except resumed ones, begins to wait. */
 static void begin(trm_client *client)
 {
     trm_level *level = client->level;
@@ -233,7 +233,7 @@ trm_sequence *trm_scheduler_find_waiting(const trm_scheduler *s, uint64_t id)
     return NULL;
 }
 
-/* The first of a client that the pass of admission has not left waiting. */
+/* The first request of a client that this admission pass has not left waiting. */
 static trm_sequence *first_of(trm_client *client, uint64_t pass)
 {
     if (client->pass != pass) {

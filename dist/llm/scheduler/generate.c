@@ -1,4 +1,4 @@
-/* Generation: a scheduler on every rank in lockstep, and what its events mean for the caller's requests. */
+/* Generation: a scheduler on every rank in lockstep, whose events fill in the caller's requests. */
 #include "dist/llm/generator.h"
 
 #include <stdlib.h>
@@ -12,13 +12,13 @@ typedef struct run {
     trm_request *requests;
     trm_token_fn fn;
     void *user;
-    uint64_t *declined; /* [max_sequences] requests that the callback ended in this step */
+    uint64_t *declined; /* [max_sequences] requests ended by the callback in this step */
     int32_t n_declined;
     trm_generate_stats stats;
     double began;
 } run;
 
-/* What the scheduler is to do for request `index`. */
+/* The scheduler's request for request `index`. */
 static trm_serving_request order_of(const trm_request *request, int32_t index)
 {
     trm_serving_request order = TRM_SERVING_REQUEST_INIT;
@@ -84,7 +84,7 @@ static void take_events(run *r, const trm_serving_event *events, int32_t n)
             request->finish = events[i].finish;
         }
     }
-    for (int32_t i = 0; i < r->n_declined; i++) { /* not before: events live until the next call */
+    for (int32_t i = 0; i < r->n_declined; i++) { /* not earlier: events are valid until the next call */
         trm_scheduler_cancel(r->s, r->declined[i]);
     }
 }
@@ -110,7 +110,7 @@ static trm_status step(run *r)
     return TRM_OK;
 }
 
-/* All that can fail on one rank alone but for the steps. */
+/* Everything except steps that can fail on one rank alone. */
 static trm_status prepare(run *r, const trm_generator *g, int32_t n)
 {
     TRM_TRY(check(g, r->requests, n));
@@ -141,7 +141,7 @@ TRM_CALL(trm_generator_recorder(g), trm_generate,
     while (status == TRM_OK && trm_scheduler_has_work(r.s)) {
         status = step(&r);
     }
-    status = status == TRM_OK ? trm_async_step_settle(g) : status; /* it ended otherwise than by length */
+    status = status == TRM_OK ? trm_async_step_settle(g) : status; /* some requests ended earlier than by length */
     if (stats != NULL) {
         *stats = r.stats;
     }

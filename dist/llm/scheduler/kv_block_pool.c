@@ -1,4 +1,4 @@
-/* The pool of cache blocks. */
+/* The KV block pool. */
 #include "dist/llm/scheduler/kv_block_pool.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ static void unlink_free(trm_kv_block_pool *b, int32_t i)
     b->n_cached -= block->serial != 0;
 }
 
-/* Blocks without content worth keeping go to the end from which they are taken. */
+/* Blocks without useful content go to the end that allocation takes from. */
 static void link_free(trm_kv_block_pool *b, int32_t i)
 {
     trm_block *block = &b->blocks[i];
@@ -123,7 +123,7 @@ trm_status trm_kv_block_pool_init(trm_kv_block_pool *b, int32_t n)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of %d cache blocks", n);
     }
     memset(b->buckets, -1, (size_t)b->n_buckets * sizeof(*b->buckets));
-    for (int32_t i = n - 1; i >= 0; i--) { /* so that block 0 is taken first, and neighbours follow each other */
+    for (int32_t i = n - 1; i >= 0; i--) { /* so that block 0 is taken first, then its neighbours */
         link_free(b, i);
     }
     return TRM_OK;

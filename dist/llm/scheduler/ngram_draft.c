@@ -1,9 +1,9 @@
-/* Guessing what follows from what followed before. */
+/* N-gram drafts: predicts tokens from what followed the same tokens before. */
 #include "dist/llm/scheduler/ngram_draft.h"
 
 #include <string.h>
 
-/* Places looked at, from the newest on. */
+/* Places to examine, newest first. */
 #define MOST_PLACES 16
 
 static int32_t count_lists(int64_t tokens)
@@ -27,7 +27,7 @@ void trm_ngram_draft_init(trm_ngram_draft *lookup, int32_t *memory, int64_t toke
     memset(lookup->newest, 0, (size_t)lookup->n_lists * sizeof(*lookup->newest));
 }
 
-/* The list of places behind tokens[at - 2] and tokens[at - 1]. */
+/* The list of places after tokens[at - 2] and tokens[at - 1]. */
 static int32_t *list_of(const trm_ngram_draft *lookup, const int32_t *tokens, int64_t at)
 {
     uint64_t pair = (uint64_t)(uint32_t)tokens[at - 2] << 32 | (uint32_t)tokens[at - 1];
@@ -35,7 +35,7 @@ static int32_t *list_of(const trm_ngram_draft *lookup, const int32_t *tokens, in
     return &lookup->newest[(pair >> 32) & (uint64_t)(lookup->n_lists - 1)];
 }
 
-/* How many tokens before `at` are those before `n`. */
+/* Number of tokens before `at` that equal those before `n`. */
 static int32_t count_agreeing(const int32_t *tokens, int64_t at, int64_t n)
 {
     int32_t agreeing = 0;
@@ -69,7 +69,7 @@ int32_t trm_ngram_draft_guess(trm_ngram_draft *lookup, const int32_t *tokens, in
     if (best == 0) {
         return 0;
     }
-    for (int32_t i = 0; i < most; i++) { /* what repeats itself goes on doing so */
+    for (int32_t i = 0; i < most; i++) { /* a repetition continues */
         draft[i] = best + i < n ? tokens[best + i] : draft[best + i - n];
     }
     return most;

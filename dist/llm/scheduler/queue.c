@@ -1,10 +1,9 @@
 /*
- * Who runs: admission, growth and preemption.
+ * Running requests: admission, growth and preemption.
  *
- * Who is next fair_queue.c says. Those that run are in order by priority, then by turn, which they keep while they
- * are preempted. A request is admitted with the blocks of all its tokens, so a prompt that has begun is never short of
- * memory; what grows later, grows at the cost of the last in order. The first in order therefore always runs to its
- * end.
+ * fair_queue.c orders waiting requests. Running ones are ordered by priority, then by turn, which they keep while
+ * preempted. A request is admitted with blocks for all its tokens, so that a prompt never runs out of memory. A request
+ * that grows later may preempt the last in order. The first in order therefore always finishes.
  */
 #include <assert.h>
 #include <string.h>
@@ -63,7 +62,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
     sequence->counted = false;
 }
 
-/* Blocks kept free for those that run, so that a newcomer does not push another out at once. */
+/* Blocks kept free for running requests, so that a new request does not preempt another at once. */
 static int32_t headroom(const trm_scheduler *s)
 {
     return s->n_running;
@@ -113,15 +112,15 @@ void trm_scheduler_publish(trm_scheduler *s, trm_sequence *sequence)
 
 /* ---- admission --------------------------------------------------------------------------------- */
 
-/* Not where something is wanted of every token. */
+/* Not if the request wants results of every prompt token. */
 static bool looks_up(const trm_scheduler *s, const trm_sequence *sequence)
 {
     return s->prefix_cache && sequence->request.prompt_logprobs < 0 &&
            sequence->request.embedding != TRM_EMBEDDING_MEAN;
 }
 
-/* Finds the longest beginning of a request's tokens in the cache, less one token at least, which must be run for its
- * logits. Blocks found are written to `row` (may be NULL). */
+/* Finds the longest cached prefix of a request's tokens, without the last token, which must run for its logits. Writes
+ * the blocks to `row` (may be NULL). */
 static int32_t find_prefix(const trm_scheduler *s, const trm_sequence *sequence, int32_t *row, uint64_t *chain,
                            int32_t *idle)
 {
@@ -143,7 +142,7 @@ static int32_t find_prefix(const trm_scheduler *s, const trm_sequence *sequence,
     return n;
 }
 
-/* Whether a running request is about to compute blocks that this one could find: it waits for them then. */
+/* Whether a running request is about to compute blocks that this one can reuse, so that it waits for them. */
 static bool is_being_computed(const trm_scheduler *s, const trm_sequence *sequence, int32_t found)
 {
     if (!looks_up(s, sequence)) {
@@ -166,7 +165,7 @@ static bool is_being_computed(const trm_scheduler *s, const trm_sequence *sequen
     return false;
 }
 
-/* Whether the last in order of those running is behind a request by priority, not by its turn alone. */
+/* Whether the last running request has a lower priority than this one. */
 static bool may_displace(const trm_scheduler *s, const trm_sequence *sequence)
 {
     return s->n_running > 0 && s->running[s->n_running - 1]->request.priority < sequence->request.priority;
@@ -196,7 +195,7 @@ static void admit(trm_scheduler *s, trm_sequence *sequence)
     }
 }
 
-/* Takes the places of requests of lower priority until it has one, if it may. Whether it is admitted. */
+/* Preempts requests of lower priority until the request is admitted; returns whether it was. */
 static bool make_place(trm_scheduler *s, trm_sequence *sequence)
 {
     for (;;) {
@@ -223,7 +222,7 @@ void trm_scheduler_admit(trm_scheduler *s)
             return;
         }
         if (is_being_computed(s, sequence, find_prefix(s, sequence, NULL, &chain, &idle))) {
-            sequence->passed = s->pass; /* those behind it may go ahead meanwhile */
+            sequence->passed = s->pass; /* later requests may go first */
         } else if (!make_place(s, sequence)) {
             return;
         }

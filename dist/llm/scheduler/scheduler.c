@@ -1,4 +1,4 @@
-/* The scheduler's life, requests that come and go, and its figures. */
+/* Creates and destroys schedulers, submits and cancels requests, and counts. */
 #include "dist/llm/scheduler/scheduler.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@
 
 #define DEFAULT_WAITING    1024
 #define MOST_WAITING       (1 << 20)
-#define DEFAULT_CHUNK_CUDA 512  /* docs/measurements/2026-11-21.md has what others gave */
-#define MOST_TUNED_TOKENS  1024 /* longer steps are long enough for any algorithm to do */
+#define DEFAULT_CHUNK_CUDA 512  /* docs/measurements/2026-11-21.md compares other values */
+#define MOST_TUNED_TOKENS  1024 /* for longer steps the choice of algorithm hardly matters */
 #define LONG_PROMPT        256
 
 double trm_scheduler_now(void)
@@ -211,8 +211,7 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
     size_t lookup = s->g->speculation.kind != TRM_SPECULATION_OFF ? trm_ngram_draft_bytes(most) : 0;
     size_t pooled = request->embedding == TRM_EMBEDDING_NONE ? 0 : (size_t)s->g->hidden->dims.d[1] * sizeof(float);
-    trm_sequence *made =
-        malloc(sizeof(*made) + bias + stops + tokens + lookup + pooled); /* alignments fall in that order */
+    trm_sequence *made = malloc(sizeof(*made) + bias + stops + tokens + lookup + pooled); /* in order of alignment */
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate request %llu of %lld tokens",
                  (unsigned long long)request->id, (long long)most);
@@ -275,7 +274,7 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_submit, (trm_scheduler *s, con
     }
     sequence->arrival = s->arrivals++;
     sequence->submitted = trm_scheduler_now();
-    sequence->turn = request->n_resumed > 0 ? ++s->turns : 0; /* it had one where it ran */
+    sequence->turn = request->n_resumed > 0 ? ++s->turns : 0; /* it was admitted in an earlier run */
     trm_scheduler_enqueue(s, sequence);
     return TRM_OK;
 }
@@ -319,7 +318,7 @@ static trm_status allocate(trm_scheduler *s)
     const trm_generator *g = s->g;
     size_t n = (size_t)g->max_sequences, rows = (size_t)g->max_rows;
     s->message_words = trm_scheduler_message_words(g, s->step_tokens);
-    /* Between two calls each live request may end once; a step gives something for each row of logits. */
+    /* Between two calls every request may end once, and a step has one event per logits row. */
     s->max_events = s->max_waiting + 2 * g->max_sequences + g->max_rows;
     s->running = calloc(n, sizeof(trm_sequence *));
     s->lives = calloc(n, sizeof(trm_sequence *));
@@ -364,7 +363,7 @@ static trm_status check_options(const trm_scheduler_options *options)
     return TRM_OK;
 }
 
-/* What others compute meanwhile keeps sequences that decode waiting. While weights stream it costs nothing. */
+/* Prompts in a step delay sequences that decode. While weights stream they cost nothing. */
 static int32_t default_chunk(const trm_generator *g)
 {
     const trm_plan *plan = g->engine->plan;
@@ -376,11 +375,11 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
 {
     TRM_TRY(check_options(options));
     s->g = g;
-    /* Rotary scaling that depends on the length of the whole makes equal beginnings differ. */
+    /* Rotary scaling that depends on the whole length makes equal prefixes differ. */
     s->prefix_cache = !options->no_prefix_cache && g->rope_lengths == NULL;
     s->max_waiting = options->max_waiting > 0 ? options->max_waiting : DEFAULT_WAITING;
     s->step_tokens = options->step_tokens > 0 ? options->step_tokens : g->max_step_tokens;
-    /* so that all running sequences fit into a step, and at least one token of a prompt with them */
+    /* so that a step has room for all running sequences and at least one prompt token */
     s->step_tokens = s->step_tokens > g->max_sequences ? s->step_tokens : g->max_sequences;
     s->step_tokens = s->step_tokens < g->max_step_tokens ? s->step_tokens : g->max_step_tokens;
     s->prefill_chunk = options->prefill_chunk > 0 ? options->prefill_chunk : default_chunk(g);
@@ -391,7 +390,7 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     return allocate(s);
 }
 
-/* Times products for steps in which prompts stand beside any number of sequences: what they have in tokens is known. */
+/* Times products for steps with prompts besides decoding sequences, whose number of tokens is known. */
 static trm_status tune(const trm_scheduler *s)
 {
     const int64_t grain = TRM_CHUNK_GRAIN, chunk = s->prefill_chunk, end = chunk + s->g->max_sequences + grain;
@@ -401,7 +400,7 @@ static trm_status tune(const trm_scheduler *s)
     return TRM_OK;
 }
 
-/* samples: whether some steps are looked at. */
+/* samples: whether some steps are profiled. */
 static trm_status create(trm_generator *generator, const trm_scheduler_options *options, bool samples,
                          trm_scheduler **scheduler)
 {
@@ -414,7 +413,7 @@ static trm_status create(trm_generator *generator, const trm_scheduler_options *
     }
     status = trm_world_all_ok(generator->world, status);
     if (status == TRM_OK) {
-        status = tune(s); /* steps of all ranks, as those of a generator's warm-up */
+        status = tune(s); /* collective steps, like those of a generator's warm-up */
     }
     if (status != TRM_OK) {
         trm_scheduler_destroy(s);

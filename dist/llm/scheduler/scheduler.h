@@ -1,6 +1,5 @@
 /*
- * The scheduler as its parts see it: requests, slots and the step under way. The public calls are in
- * <trireme/serving.h>.
+ * The scheduler's internals: requests, slots and the current step. The public calls are in <trireme/serving.h>.
  */
 #ifndef TRM_DIST_LLM_SCHEDULER_SCHEDULER_H
 #define TRM_DIST_LLM_SCHEDULER_SCHEDULER_H
@@ -13,7 +12,7 @@
 #include "dist/llm/scheduler/ngram_draft.h"
 #include "dist/llm/scheduler/speculator.h"
 
-/* Chunks of prompts fill steps up to a multiple of it, as most captured steps have. */
+/* Prompt chunks fill steps up to a multiple of this, the size of most graph buckets. */
 #define TRM_CHUNK_GRAIN 64
 
 typedef struct trm_sequence trm_sequence;
@@ -24,27 +23,27 @@ typedef struct trm_level trm_level;
 struct trm_sequence {
     trm_serving_request request;              /* pointers are to memory of this one allocation, or NULL */
     int32_t *tokens;                          /* [capacity] prompt and output */
-    int64_t n_tokens, n_most;                 /* known so far; the most there may come to be */
+    int64_t n_tokens, n_most;                 /* tokens known so far; the most that there may be */
     int64_t n_cached;                         /* tokens whose keys and values are in the blocks */
     int64_t n_found;                          /* tokens found in the prefix cache at the first admission */
-    trm_client *client;                       /* whose it is, with the requests of its priority */
+    trm_client *client;                       /* the client within its priority */
     uint64_t arrival;                         /* order of submission */
-    uint64_t turn;                            /* order of first admission, of submission if resumed; 0: none yet */
-    uint64_t passed;                          /* the last pass of admission that left it waiting */
+    uint64_t turn;                            /* order of first admission, or of submission if resumed; 0: none yet */
+    uint64_t passed;                          /* the last admission pass that left it waiting */
     double submitted, started;                /* seconds; started 0: no step yet */
-    int32_t slot;                             /* -1: waits */
+    int32_t slot;                             /* slot; -1: waiting */
     int32_t n_blocks;                         /* in the slot's row of the table */
-    uint64_t chain;                           /* serial of the last block that is published or was found; 0 */
-    int32_t n_published;                      /* blocks up to it */
+    uint64_t chain;                           /* serial of the last published or reused block; 0: none */
+    int32_t n_published;                      /* number of blocks up to it */
     bool counted;                             /* the device counts its tokens, for penalties */
-    int64_t n_reported;                       /* tokens of the prompt whose logprobs were given */
-    int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, for min_tokens */
+    int64_t n_reported;                       /* prompt tokens whose logprobs were reported */
+    int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, masked until min_tokens */
     trm_ngram_draft lookup;                   /* speculation: of its tokens */
     trm_draft_record record;
-    int32_t n_drafted, draft_class; /* tokens behind n_tokens that are a guess at what comes */
+    int32_t n_drafted, draft_class; /* draft tokens after n_tokens */
     float *pooled;                  /* [hidden] for an embedding: of the tokens so far */
-    int32_t n_from_model;           /* of them from a draft model, whose cache has all but the last */
-    int32_t guess;                  /* the first of them, also where none is verified; -1 */
+    int32_t n_from_model;           /* of these from a draft model, whose cache has all but the last */
+    int32_t guess;                  /* the first of them, even if none is verified; -1 */
     trm_sequence *before, *after;   /* in its client's queue */
 };
 
@@ -53,16 +52,16 @@ struct trm_scheduler {
     bool prefix_cache;
     int32_t step_tokens, max_waiting;
     int32_t prefill_chunk; /* tokens of prompts in a step with decoding sequences */
-    int32_t long_prompt;   /* prompts with more tokens left than that share a step */
+    int32_t long_prompt;   /* prompts with more tokens left than this share a step */
     double last_sent;      /* message to the followers */
     trm_step_fn on_step;   /* or NULL */
     trm_heard_fn on_heard; /* or NULL */
     void *user;            /* of both */
-    bool lockstep;         /* every rank leads itself: all get the same requests and come to the same steps */
+    bool lockstep;         /* every rank steps by itself: all have the same requests and make the same steps */
     bool ended;
 
     trm_kv_block_pool blocks;
-    trm_level *levels; /* by priority, highest first: those that wait */
+    trm_level *levels; /* by priority, highest first: waiting requests */
     int32_t n_waiting;
     trm_sequence **running; /* [max_sequences] by priority, then turn, the first n_running */
     int32_t n_running;
@@ -73,7 +72,7 @@ struct trm_scheduler {
 
     /* by slot, on every rank */
     int32_t *table;  /* [max_sequences, blocks_per_sequence] */
-    int32_t *n_sent; /* [max_sequences] blocks of a slot that the followers know */
+    int32_t *n_sent; /* [max_sequences] blocks of a slot that the other ranks know */
 
     /* the step under way */
     trm_step_sequence *sequences; /* [max_sequences] */
@@ -85,16 +84,16 @@ struct trm_scheduler {
     int32_t n_sequences, n_tokens, n_choices;
     trm_speculator speculator;
     trm_draft *drafts;       /* [max_sequences] */
-    trm_draft_model drafter; /* where there is a draft model */
+    trm_draft_model drafter; /* with a draft model */
     double draft_seconds;    /* of the step */
-    int32_t n_drafted;       /* tokens of the step that are drafts */
+    int32_t n_drafted;       /* draft tokens of the step */
     int32_t *message;        /* [message_words] */
     size_t message_words;
 
     trm_serving_event *events; /* [max_events] */
     trm_token_logprob *tops;   /* [max_rows, TRM_LOGITS_MAX_TOP] of the step's rows */
     int32_t n_events, max_events;
-    bool events_given; /* those were given to the caller: the next call begins anew */
+    bool events_given; /* the caller has these events: the next call starts over */
     float *embeddings; /* [max_sequences, hidden] of events */
     int32_t n_embeddings;
     char (*errors)[256]; /* [max_sequences] texts of events */
@@ -105,10 +104,10 @@ struct trm_scheduler {
 double trm_scheduler_now(void);
 
 /* scheduler.c */
-/* A scheduler that every rank submits the same requests to and steps, for trm_generate. Collective. */
+/* Creates a scheduler that every rank submits the same requests to and steps, for trm_generate. Collective. */
 trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_scheduler_options *options,
                                          trm_scheduler **scheduler);
-/* Where failures of calls about it go (base/recorder.h); it may be NULL. */
+/* The recorder for failed calls about it (base/recorder.h), which may be NULL. */
 static inline trm_recorder *trm_scheduler_recorder(const trm_scheduler *s)
 {
     return s == NULL ? NULL : trm_generator_recorder(s->g);
@@ -119,62 +118,62 @@ static inline bool trm_scheduler_leads(const trm_scheduler *s)
 {
     return s->lockstep || s->g->world->rank == 0;
 }
-/* What can never run is refused with the reason. */
+/* Fails if a request can never run. */
 trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request *request);
 trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind kind, const trm_sequence *sequence);
-/* Ends a request that is in no list any more: its last event, its memory. */
+/* Ends a request that is in no list: adds its last event and frees it. */
 void trm_scheduler_finish(trm_scheduler *s, trm_sequence *sequence, trm_finish finish, int32_t token,
                           const char *error);
 
 /* step.c */
-/* A step of this rank has succeeded, after so many seconds. */
+/* Reports a successful step of this rank that took `seconds`. */
 void trm_scheduler_tell_step(const trm_scheduler *s, double seconds);
 
-/* fair_queue.c: who waits, and who is next */
-/* Finds or makes the client of a new request; until it leaves, when it is in no list any more. OUT_OF_MEMORY. */
+/* fair_queue.c: waiting requests */
+/* Finds or makes the client of a new request, until it leaves. OUT_OF_MEMORY. */
 trm_status trm_scheduler_join(trm_scheduler *s, trm_sequence *sequence);
 void trm_scheduler_leave(trm_scheduler *s, trm_sequence *sequence);
 void trm_scheduler_enqueue(trm_scheduler *s, trm_sequence *sequence);
 void trm_scheduler_dequeue(trm_scheduler *s, trm_sequence *sequence);
 trm_sequence *trm_scheduler_find_waiting(const trm_scheduler *s, uint64_t id);
-/* The one that is to be admitted first, of those this pass of admission has not left waiting; NULL: none. */
+/* The next request to admit, of those that this admission pass has not left waiting; NULL: none. */
 trm_sequence *trm_scheduler_next(const trm_scheduler *s);
-/* It is admitted: if for the first time, behind all that were before. */
+/* Notes that a request is admitted; the first time it gets the next turn. */
 void trm_scheduler_give_turn(trm_scheduler *s, trm_sequence *sequence);
-/* Counts what its client is given: a prompt of so many tokens to run, once it waits no more; a token of output. */
+/* Counts service of a client: a prompt of this many tokens when it is admitted; a token of output. */
 void trm_scheduler_charge_prompt(trm_sequence *sequence, int64_t tokens);
 void trm_scheduler_charge_output(trm_sequence *sequence);
-/* Frees all that wait, and the levels; those that run have been freed. */
+/* Frees the waiting requests and the levels; running ones have been freed. */
 void trm_scheduler_drop_waiting(trm_scheduler *s);
 
-/* queue.c: who runs */
-/* Takes a running request out of its slot and gives its blocks back. */
+/* queue.c: running requests */
+/* Removes a running request from its slot and releases its blocks. */
 void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence);
-/* Gives waiting requests slots and blocks for all their tokens, as far as there are. */
+/* Admits waiting requests while there are slots, and blocks for all their tokens. */
 void trm_scheduler_admit(trm_scheduler *s);
-/* Lets a running request have a block for its next token; takes it from one that ranks behind it, or from itself.
- * Whether it still runs. */
+/* Gets a block for a running request's next token, by preempting a later request or itself. Returns whether it still
+ * runs. */
 bool trm_scheduler_grow(trm_scheduler *s, trm_sequence *sequence);
-/* How many of `wanted` more tokens there is room for without taking any from another request; takes the blocks. */
+/* Takes blocks for up to `wanted` more tokens without preempting; returns for how many. */
 int32_t trm_scheduler_grow_for_drafts(trm_scheduler *s, trm_sequence *sequence, int32_t wanted);
-/* Publishes the blocks that are full. */
+/* Publishes full blocks. */
 void trm_scheduler_publish(trm_scheduler *s, trm_sequence *sequence);
 
 /* draft.c: speculation */
-/* Drafts tokens behind those of each sequence that decodes, as many as this step is to verify. */
+/* Drafts the tokens of each decoding sequence that this step verifies. */
 trm_status trm_scheduler_draft(trm_scheduler *s);
-/* Of the drafted tokens `n` were looked at, and `right` of them came. */
+/* Notes that `n` draft tokens were verified and `right` accepted. */
 void trm_scheduler_note_draft(trm_sequence *sequence, int32_t n, int32_t right);
-/* What a draft model has of them is of use still. */
+/* Keeps the accepted tokens in a draft model's cache. */
 void trm_scheduler_keep_drafts(trm_scheduler *s, const trm_sequence *sequence, int32_t right);
 
-/* step_broadcast.c: what rank 0 sends the others. Nothing with one rank. */
+/* step_broadcast.c: messages of rank 0 to the others; none with one rank. */
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);
 trm_status trm_scheduler_send_step(trm_scheduler *s);
-/* Lets them know that rank 0 is alive, if they have not heard of it for long. */
+/* Sends a sign of life if rank 0 has not sent anything for long. */
 trm_status trm_scheduler_send_beat(trm_scheduler *s);
 trm_status trm_scheduler_send_end(trm_scheduler *s);
-/* A step of the draft model, of its n sequences. */
+/* Sends a step of the draft model with n sequences. */
 trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Whether and how far to speculate. */
+/* Decides how many draft tokens to verify. */
 #include "dist/llm/scheduler/speculator.h"
 
 #include <math.h>
@@ -8,14 +8,16 @@
 #include "base/error.h"
 #include "base/recorder.h"
 
-#define PRIOR         0.6f /* of a draft nothing is known of yet */
-#define WEIGHT        0.15f
-#define PLAIN_FIRST   3 /* steps without drafts that are timed before any with them */
-#define LEAST_GAIN    1.03
-#define GROWTH        0.26 /* exponent of a step's time over its tokens, where it was not timed: 1.2 for twice as many */
+#define PRIOR       0.6f /* assumed for a draft without history */
+#define WEIGHT      0.15f
+#define PLAIN_FIRST 3 /* steps without drafts to time before the first with drafts */
+#define LEAST_GAIN  1.03
+#define GROWTH                                                                                                         \
+    0.26 /* exponent of a step's time over its tokens, for sizes without times: 1.2 times the time for twice as many   \
+          */
 #define EXACT_SIZES   64
-#define TRY_AGAIN     128 /* steps after which times that spoke against drafts are measured anew */
-#define EARLY_SAMPLES 4   /* the least of so many is taken first: a first step may set things up */
+#define TRY_AGAIN     128 /* steps after which times that rejected drafts are measured again */
+#define EARLY_SAMPLES 4   /* take the least of this many first times: a first step may initialize things */
 #define SAMPLE_WEIGHT 0.15
 
 void trm_draft_record_init(trm_draft_record *record)
@@ -62,7 +64,7 @@ static int32_t size_of(int32_t tokens)
     return size < TRM_STEP_SIZES ? size : TRM_STEP_SIZES - 1;
 }
 
-/* The number of tokens that stands for a size. */
+/* The number of tokens that represents a size class. */
 static double tokens_of(int32_t size)
 {
     return size <= EXACT_SIZES ? size : EXACT_SIZES + 32 * (size - EXACT_SIZES);
@@ -82,8 +84,8 @@ void trm_speculator_note(trm_speculator *speculator, int32_t sequences, int32_t 
     speculator->n_plain += drafted == 0 && speculator->n_plain < PLAIN_FIRST;
 }
 
-/* Seconds of a step of a size: as timed, else between the next smaller and larger that were; beyond the largest it is
- * taken to grow slowly, so that it is tried. 0: nothing was timed. */
+/* Seconds of a step of a size class: as timed, else interpolated between timed ones; beyond the largest it grows
+ * slowly, so that larger steps are tried. 0: nothing was timed. */
 static double find_seconds(const trm_step_time *times, int32_t size)
 {
     int32_t below = size, above = size;
@@ -103,7 +105,7 @@ static double find_seconds(const trm_step_time *times, int32_t size)
     return times[below].seconds + (times[above].seconds - times[below].seconds) * (x - x0) / (x1 - x0);
 }
 
-/* Seconds of a step with drafts; where neither it nor any like it was timed, one without and somewhat more. */
+/* Seconds of a step with drafts; without times, a bit more than a step without drafts. */
 static double drafting_seconds(const trm_speculator *speculator, int32_t sequences, double plain, int32_t tokens)
 {
     int32_t size = size_of(tokens);
@@ -112,8 +114,8 @@ static double drafting_seconds(const trm_speculator *speculator, int32_t sequenc
     return timed || seconds > plain ? seconds : plain * pow((double)tokens / (double)sequences, GROWTH);
 }
 
-/* Tokens that a step with at most `most` drafted tokens a sequence is expected to give beyond one of each, and how many
- * it verifies. */
+/* Expected extra tokens of a step with at most `most` draft tokens per sequence, and the number of tokens it verifies.
+ */
 static double expected_gain(const trm_draft *drafts, int32_t n_drafts, int32_t most, int32_t room, int32_t *drafted)
 {
     double gain = 0.0;

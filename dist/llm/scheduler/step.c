@@ -1,4 +1,4 @@
-/* One step of the scheduler: what runs in it, and what its tokens mean. */
+/* One step of the scheduler: fills it, and handles its tokens. */
 #include <string.h>
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ static void end_running(trm_scheduler *s, trm_sequence *sequence, trm_finish fin
     trm_scheduler_finish(s, sequence, finish, token, error);
 }
 
-/* Asks the request which tokens may come after those it has and `drafted` more. */
+/* Asks the request's mask for the tokens allowed after its own and `drafted` draft tokens. */
 static trm_status ask_mask(const trm_scheduler *s, const trm_sequence *sequence, int32_t drafted, uint32_t *mask)
 {
     const trm_serving_request *r = &sequence->request;
@@ -32,7 +32,7 @@ static trm_status ask_mask(const trm_scheduler *s, const trm_sequence *sequence,
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mask of request %llu allows no token", (unsigned long long)r->id);
 }
 
-/* How the token of a request behind `drafted` drafted ones is chosen. */
+/* The sampling row of a request after `drafted` draft tokens. */
 static trm_status fill_choice(trm_scheduler *s, trm_sequence *sequence, int32_t drafted, trm_sampling_row *choice)
 {
     const trm_serving_request *r = &sequence->request;
@@ -57,7 +57,7 @@ static trm_status fill_choice(trm_scheduler *s, trm_sequence *sequence, int32_t 
     return TRM_OK;
 }
 
-/* Fills the choices of a request behind each of its drafted tokens, as far as its mask allows those. */
+/* Fills the sampling rows after each draft token that the mask allows. */
 static trm_status fill_choices(trm_scheduler *s, trm_sequence *sequence, trm_sampling_row *choices)
 {
     TRM_TRY(fill_choice(s, sequence, 0, choices));
@@ -65,7 +65,7 @@ static trm_status fill_choices(trm_scheduler *s, trm_sequence *sequence, trm_sam
         int32_t token = sequence->tokens[sequence->n_tokens + i];
         const uint32_t *mask = choices[i].mask;
         if ((mask != NULL && (mask[token / 32] >> (token % 32) & 1u) == 0) ||
-            fill_choice(s, sequence, i + 1, &choices[i + 1]) != TRM_OK) { /* which ends it if it comes so far */
+            fill_choice(s, sequence, i + 1, &choices[i + 1]) != TRM_OK) { /* ends the request if it is reached */
             sequence->n_drafted = i;
         }
     }
@@ -75,7 +75,7 @@ static trm_status fill_choices(trm_scheduler *s, trm_sequence *sequence, trm_sam
     return TRM_OK;
 }
 
-/* Adds a running request's next tokens to the step; one whose mask fails ends here. */
+/* Adds a running request's next tokens to the step; ends it if its mask fails. */
 static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tokens)
 {
     const trm_serving_request *r = &sequence->request;
@@ -110,8 +110,8 @@ static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tok
     s->n_drafted += sequence->n_drafted;
 }
 
-/* How many tokens of a prompt to run. A long one leaves up to half of the room to those behind it, so that short
- * prompts do not wait for the end of a long one, and long ones go on side by side. */
+/* Number of prompt tokens to run. A long prompt leaves up to half of the room to later ones, so that short prompts do
+ * not wait for it and long ones progress together. */
 static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
 {
     const trm_sequence *sequence = s->running[at];
@@ -126,23 +126,23 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
     return left < room ? (int32_t)left : room;
 }
 
-/* Room for tokens of prompts in a step that has what decodes already. */
+/* Room for prompt tokens in a step that already has the decoding sequences. */
 static int32_t prompt_room(const trm_scheduler *s)
 {
     int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk, grain = TRM_CHUNK_GRAIN;
     if (s->n_sequences > 0) {
         chunk = chunk < grain ? chunk : (s->n_tokens + chunk + grain - 1) / grain * grain - s->n_tokens;
-    } else { /* of several prompts the first need not wait for the last; one alone is done soonest as a whole */
+    } else { /* several prompts share, so that the first does not wait for the last; a single one runs as a whole */
         chunk = s->n_running > 1 ? BURST_CHUNKS * chunk : room;
     }
     return (int32_t)(room < chunk ? room : chunk);
 }
 
-/* Fills the step: the newest token of all that have no other, then prompts in order. Whether it has no prompt. */
+/* Fills the step: decoding sequences, then prompts in order. Returns whether it has no prompt. */
 static bool fill(trm_scheduler *s)
 {
     bool no_prompt = true;
-    /* Each running sequence may need a row of logits; drafts and prompts whose logprobs are wanted share the rest. */
+    /* Each running sequence may need a logits row; drafts and prompts with logprobs share the rest. */
     int32_t rows = s->g->max_rows - s->n_running;
     s->n_sequences = s->n_tokens = s->n_choices = s->n_drafted = 0;
     for (int32_t pass = 0; pass < 2; pass++) {
@@ -165,14 +165,14 @@ static bool fill(trm_scheduler *s)
                 no_prompt = false;
                 add_sequence(s, sequence, chunk);
             }
-            i += i < s->n_running && s->running[i] == sequence; /* it may have ended, or given way */
+            i += i < s->n_running && s->running[i] == sequence; /* it may have ended or been preempted */
         }
     }
     return no_prompt;
 }
 
-/* Whether what runs in the step is likely to be all that runs in the next, with a block for each token of that: all
- * requests are known, and none of these ends with its token unless that is one to stop at. */
+/* Whether the next step will probably have the same sequences, with a block for each of its tokens: all requests are
+ * known, and none ends with this token except by a stop token. */
 static bool goes_on(trm_scheduler *s, bool no_prompt)
 {
     bool likely = s->lockstep && no_prompt && s->n_drafted == 0 && s->g->speculation.kind == TRM_SPECULATION_OFF;
@@ -196,7 +196,7 @@ static bool is_stop(const trm_sequence *sequence, int32_t token)
     return false;
 }
 
-/* The logprobs of a row of the step. */
+/* Fills in the logprobs of a row of the step. */
 static void give_logprobs(trm_scheduler *s, trm_serving_event *event, int32_t row, int32_t n_top)
 {
     const trm_sampler *sampler = &s->g->sampler;
@@ -216,7 +216,7 @@ static void take_targets(trm_scheduler *s, trm_sequence *sequence, const trm_ste
 {
     for (int32_t k = 0; k < part->n_targets; k++) {
         int64_t position = part->n_cached + k + 1;
-        if (position > sequence->n_reported) { /* else it was before a preemption */
+        if (position > sequence->n_reported) { /* otherwise reported before a preemption */
             trm_serving_event *event = trm_scheduler_event(s, TRM_EVENT_PROMPT_TOKEN, sequence);
             event->token = sequence->tokens[position];
             event->index = position;
@@ -236,7 +236,7 @@ static void take_hidden(trm_scheduler *s, trm_sequence *sequence, const trm_step
     }
 }
 
-/* Whether the request goes on. */
+/* Takes a sampled token; returns whether the request continues. */
 static bool take_token(trm_scheduler *s, trm_sequence *sequence, int32_t token, int32_t row)
 {
     if (is_stop(sequence, token)) {
@@ -258,15 +258,15 @@ static bool take_token(trm_scheduler *s, trm_sequence *sequence, int32_t token, 
     return true;
 }
 
-/* The token behind each drafted one as far as the drafts come true; `row` is of the first. What the cache has of the
- * other drafts is written over. */
+/* Takes the tokens after each accepted draft token; `row` is the first row. Rejected drafts in the cache will be
+ * overwritten. */
 static void take_tokens(trm_scheduler *s, trm_sequence *sequence, const int32_t *chosen, int32_t n, int32_t row)
 {
     int32_t right = 0, guess = sequence->guess;
     while (right < n - 1 && chosen[right] == sequence->tokens[sequence->n_tokens + right]) {
         right++;
     }
-    if (guess >= 0) { /* one that was not verified tells something as well */
+    if (guess >= 0) { /* an unverified draft counts too */
         bool one = n == 1;
         trm_scheduler_note_draft(sequence, one ? 1 : right < n - 1 ? right + 1 : right, one ? guess == *chosen : right);
     }

@@ -1,11 +1,11 @@
 /*
- * What rank 0 sends the others for a step: tokens and what is new in the table of blocks. Nothing about sampling, since
- * rank 0's choice is everyone's.
+ * Step broadcast: rank 0 sends the others the tokens of a step and new block table entries. No sampling parameters,
+ * since rank 0's tokens count for all.
  *
  * A message is words of 32 bits: kind, words in all, sequences, whether all have one token; then for each sequence
- * slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, how many blocks the receiver
- * knows already, how many are new, the tokens and the new blocks. It goes out as a first piece of fixed size and, where
- * that is too small, the rest.
+ * slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, number of blocks that the
+ * receiver has, number of new ones, the tokens and the new blocks. It is sent as a first piece of fixed size and, if
+ * necessary, the rest.
  */
 #include <string.h>
 
@@ -135,7 +135,7 @@ static trm_status receive(trm_scheduler *s)
                : trm_world_broadcast(s->g->world, s->message + FIRST_PIECE, (words - FIRST_PIECE) * sizeof(int32_t), 0);
 }
 
-/* One sequence of a message at *at; moves it on. */
+/* Reads one sequence of a message at *at and advances it. */
 static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int32_t *end, trm_step_sequence *sequence)
 {
     const trm_generator *g = s->g;
@@ -244,7 +244,7 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_follow, (trm_scheduler *s), (s
     if (s == NULL || s->g->world->rank == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot follow: %s", s == NULL ? "scheduler is NULL" : "rank 0 leads");
     }
-    for (int32_t i = 0; i < s->g->max_rows; i++) { /* rank 0 says what comes of it */
+    for (int32_t i = 0; i < s->g->max_rows; i++) { /* rank 0 decides the tokens */
         s->choices[i] = (trm_sampling_row){.sampling = &trm_sampling_greedy, .logprobs = -1};
     }
     for (;;) {
