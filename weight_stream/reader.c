@@ -1,4 +1,4 @@
-/* Threads that read ahead into buffers, each a piece; pieces are numbered on from step to step. */
+/* Threads that read pieces ahead into buffers; pieces are numbered continuously from step to step. */
 #include "weight_stream/reader.h"
 
 #include <pthread.h>
@@ -15,7 +15,7 @@ typedef enum buffer_state {
     READING,
     READY,
     FAILED,
-    COPYING /* to the device; its event tells when that is over */
+    COPYING /* copying to the device; its event marks the end */
 } buffer_state;
 
 typedef struct buffer {
@@ -39,15 +39,15 @@ struct trm_reader {
     piece *pieces; /* [n_pieces] of a step */
     size_t n_pieces;
     size_t *begins;  /* [n_items] the first piece of each */
-    buffer *buffers; /* [n_buffers]; piece number n of all steps goes to buffer n modulo n_buffers */
+    buffer *buffers; /* [n_buffers]; piece n, counted over all steps, uses buffer n modulo n_buffers */
     size_t n_buffers, buffer_bytes;
     pthread_t *threads;
     int32_t n_threads;
-    pthread_mutex_t mutex; /* of all below, and of the buffers' states */
+    pthread_mutex_t mutex; /* protects all below, and the buffers' states */
     pthread_cond_t changes;
     size_t next_read, next_use;
     int32_t reading;
-    bool stops, pauses, broken; /* the last: a piece was not read, begin anew */
+    bool stops, pauses, broken; /* the last: reading a piece failed, start again */
 };
 
 /* ---- the threads ------------------------------------------------------------------------------- */
@@ -94,8 +94,8 @@ static void *read_ahead(void *user)
 
 /* ---- making one -------------------------------------------------------------------------------- */
 
-/* Rows of pieces of columns have at least so many bytes, and are made of so many at a time: whole cache lines, and what
- * a device copies well. */
+/* Rows of column pieces have at least this many bytes, and multiples of the other: whole cache lines, and sizes that
+ * devices copy well. */
 #define LEAST_WIDTH    512
 #define WIDTH_MULTIPLE 64
 
@@ -175,7 +175,7 @@ static trm_status create_buffers(trm_reader *reader, const trm_reader_options *o
             refused ? TRM_OK : trm_device_alloc_host(reader->device, options->buffer_bytes, &memory);
         if (status != TRM_OK) {
             if (trm_memory_available() / options->buffer_bytes < reader->n_buffers - i) {
-                return status; /* ordinary memory is not there either */
+                return status; /* pageable memory is exhausted too */
             }
             refused = true;
             TRM_WARN("%s: weights from files are copied from pageable memory, which is several times "
@@ -257,7 +257,7 @@ void trm_reader_destroy(trm_reader *reader)
 
 /* ---- steps ------------------------------------------------------------------------------------- */
 
-/* Unless it is the next piece already, and was not tried in vain. */
+/* Restarts reading, unless it is already the next piece and has not failed. */
 static void go_to(trm_reader *reader, size_t number)
 {
     pthread_mutex_lock(&reader->mutex);
@@ -287,7 +287,7 @@ void trm_reader_go_to(trm_reader *reader, int32_t place)
     go_to(reader, reader->begins[place]);
 }
 
-/* The buffer with the next piece, once it is there. */
+/* Waits for the next piece and returns its buffer. */
 static trm_status take_piece(trm_reader *reader, const piece **p, buffer **b)
 {
     pthread_mutex_lock(&reader->mutex);

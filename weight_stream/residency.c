@@ -1,9 +1,9 @@
 /*
- * The residency planner: a first choice by bytes and position, bettered by exchanges against a model of the step.
+ * The residency planner: a first choice by bytes and position, improved by exchanges against a model of the step.
  *
- * The model: the link makes the fetches in order, each when its place in the ring is free, and what is packed is
- * unpacked behind it, piece by piece; a layer runs when the one before it has and its fetches have arrived. All cost
- * what their rates say. A step ends when its layers have run and what the next one begins with is there.
+ * The model: the link does the fetches in order, each when its place in the ring is free, and packed weights are then
+ * unpacked in pieces; a layer runs after the one before it, once its fetches have arrived. Costs follow from rates. A
+ * step ends when its layers have run and the first weights of the next one have arrived.
  */
 #include "weight_stream/residency.h"
 
@@ -13,25 +13,25 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-/* Staging beyond the largest weight, which is what the link may be ahead of the layers while that one is used: a share
- * of what is streamed, of large models a fixed size, and one more of the largest weights at least. */
+/* Staging beyond the largest weight, so that the link can be ahead of the layers while that one is in use: a share of
+ * the streamed bytes, for large models a fixed size, and at least one more of the largest weights. */
 #define RING_AHEAD ((size_t)1 << 30)
 #define RING_SHARE 8
-/* Places in the ring that are tried for the first fetch that is not carried over from the step before: of the choice
- * that is made, and while there are others. */
+/* Ring positions to try for the first fetch that is not carried over from the previous step: for the final choice, and
+ * during the search. */
 #define MOST_STARTS 16
 #define SOME_STARTS 4
-/* Times that far apart are the same; then the largest step decides. */
+/* Times within this factor are equal; then the largest step decides. */
 #define AS_GOOD 1.002
-/* Shares of the layers that processors may run that are tried, and sizes of the least of them; of that few layers any
- * two are tried the other way, of more those of which they run one. */
+/* Shares of offloadable layers to try, and sizes of the smallest; up to this many layers, any two are swapped; beyond,
+ * only pairs with one offloaded. */
 #define HOST_SHARES 32
 #define HOST_SIZES  4
 #define HOST_FEW    12
-/* Exchanges are tried as long as so many timed plans, weighted by their fetches, have not been made. */
+/* Exchanges stop after this many timed plans, weighted by their fetches. */
 #define MOST_WORK ((int64_t)4 << 20)
 
-/* Room for one plan, made once and filled for every choice that is tried. */
+/* Memory for one plan, allocated once and filled for every choice. */
 typedef struct planner {
     const trm_residency_problem *problem;
     trm_residency_fetch *fetches; /* [n_uses] */
@@ -62,7 +62,7 @@ static bool is_packed(const trm_residency_problem *problem, int32_t weight)
     return link_bytes(problem, weight) != part_bytes(problem, weight);
 }
 
-/* Of the parts that other ranks fetch. */
+/* Bytes of the parts that other ranks copy. */
 static double gather_seconds(const trm_residency_problem *problem, int32_t weight)
 {
     size_t others = problem->bytes[weight] - part_bytes(problem, weight);
@@ -138,11 +138,10 @@ static size_t carried_bytes(const planner *p)
     return sum;
 }
 
-/* The last layer that reads what lies over bytes begin .. end - 1 of the ring, of the first n fetches; -1: none does.
- */
+/* The last layer that reads bytes begin .. end - 1 of the ring, among the first n fetches; -1: none. */
 static int32_t last_reader(const planner *p, size_t begin, size_t end, int32_t n)
 {
-    for (int32_t i = n - 1; i >= 0; i--) { /* earlier ones are free earlier */
+    for (int32_t i = n - 1; i >= 0; i--) { /* earlier fetches are free earlier */
         const trm_residency_fetch *fetch = &p->fetches[i];
         if (fetch->offset < end && begin < fetch->offset + fetch_bytes(p, i)) {
             return fetch->last_layer;
@@ -151,9 +150,8 @@ static int32_t last_reader(const planner *p, size_t begin, size_t end, int32_t n
     return -1;
 }
 
-/* Places the fetches one behind the other in a ring, from its begin again where the next does not fit: those that are
- * carried over from its begin, the others from `start`. False if one would lie where a fetch lies that is needed at the
- * same time. */
+/* Places the fetches one after the other in the ring, back at its begin if the next does not fit: carried over ones
+ * from the begin, the others from `start`. False if a fetch would overlap one that is needed at the same time. */
 static bool place_fetches(planner *p, size_t ring, size_t start)
 {
     size_t at = 0;
@@ -169,7 +167,7 @@ static bool place_fetches(planner *p, size_t ring, size_t start)
         fetch->offset = at;
         if (k >= p->n_carried) {
             int32_t free = last_reader(p, at, at + bytes, k);
-            after = free > after ? free : after; /* the copy before it waits for that anyway */
+            after = free > after ? free : after; /* the copy before it already waits for that */
             fetch->after_layer = after;
             if (after >= fetch->first_layer) {
                 return false;
@@ -186,7 +184,7 @@ static bool place_fetches(planner *p, size_t ring, size_t start)
     return true;
 }
 
-/* The largest sum of fetches that one layer needs at a time, and the largest fetch. */
+/* The largest total of fetches that one layer needs at once, and the largest fetch. */
 static void measure_fetches(const planner *p, size_t *together, size_t *largest, size_t *all)
 {
     *together = *largest = *all = 0;
@@ -217,7 +215,7 @@ static void size_ring(planner *p)
     }
 }
 
-/* Makes a fetch whose place is free at a time; gives when the weight is there. */
+/* Does a fetch whose place is free at a time; returns when the weight has arrived. */
 static double time_fetch(planner *p, const trm_residency_fetch *fetch, double free_at, double *link_free,
                          double *unpack_free)
 {
@@ -278,8 +276,7 @@ static void time_step(planner *p, const double *layer_seconds)
     p->link_end = link_free;
 }
 
-/* Places and times the step with so many fetches carried over, where the others begin at `start`; false if that cannot
- * be. */
+/* Places and times the step with this many fetches carried over and the others from `start`; false if impossible. */
 static bool try_to_carry(planner *p, int32_t n, size_t start)
 {
     p->n_carried = n;
@@ -292,7 +289,7 @@ static bool try_to_carry(planner *p, int32_t n, size_t start)
     return true;
 }
 
-/* Seconds of the largest step as fetches are placed. */
+/* Seconds of the largest step with these places. */
 static double time_largest(planner *p)
 {
     if (!p->is_final || p->problem->largest_seconds == NULL) {
@@ -303,10 +300,9 @@ static double time_largest(planner *p)
     return other.seconds;
 }
 
-/* While the last layers run there is nothing left to copy for them: the first fetches of the next step, as many as take
- * that time. Where the others begin decides what lies over their places at last, and where a large weight that comes
- * last lies over those that are still read, for which a long step waits. What is read from files comes in the order of
- * use. */
+/* Chooses the fetches to carry over: while the last layers run, the link copies the first weights of the next step.
+ * Where the others start decides what is placed over them at the end, and whether a large last weight overlaps ones
+ * still in use, for which a long step waits. Weights from files keep the order of use. */
 static void carry_over(planner *p)
 {
     double idle = p->seconds - p->link_end, least = p->seconds, filled = 0;
@@ -348,7 +344,7 @@ static void follow(planner *p, const bool *resident)
 
 /* ---- choosing ---------------------------------------------------------------------------------- */
 
-/* How often a weight would be fetched in a step if all weights were streamed. */
+/* Number of fetches of a weight per step if all weights streamed. */
 static void count_fetches(planner *p, int32_t *counts)
 {
     const trm_residency_problem *problem = p->problem;
@@ -362,7 +358,7 @@ static void count_fetches(planner *p, int32_t *counts)
     }
 }
 
-/* Weights in the order of their first use, which is what spreading goes by; those without one at the end. */
+/* Weights in order of first use, for spreading; unused ones at the end. */
 static void order_weights(const planner *p, int32_t *order, bool *listed)
 {
     int32_t n = 0;
@@ -380,11 +376,10 @@ static void order_weights(const planner *p, int32_t *order, bool *listed)
     }
 }
 
-/* Which of the weights that are fetched equally often stay: an even share of every stretch of layers, or the first, or
- * the last. */
+/* Which of equally often fetched weights stay: an even share of every stretch of layers, or the first, or the last. */
 typedef enum preference { EVENLY, EARLY, LATE, PREFERENCE_COUNT } preference;
 
-/* Takes of the weights fetched `count` times a step as many as fit. */
+/* Takes as many of the weights fetched `count` times per step as fit. */
 static size_t take(const planner *p, const int32_t *order, const int32_t *counts, int32_t count, preference wish,
                    size_t left, bool *resident)
 {
@@ -430,13 +425,13 @@ static size_t fill(const planner *p, const int32_t *counts, int32_t count, size_
     }
 }
 
-/* Less time, or as much with less on the link. */
+/* Whether a plan takes less time, or equal time with fewer bytes on the link. */
 static bool is_better(const planner *p, double seconds, size_t streamed)
 {
     return p->seconds < seconds * (1 - 1e-9) || (p->seconds <= seconds && p->link_bytes < streamed);
 }
 
-/* A choice that is being bettered. */
+/* A choice being improved. */
 typedef struct search {
     planner *p;
     bool *resident;
@@ -453,7 +448,7 @@ static void toggle(search *s, const int32_t *weights, int32_t n)
     }
 }
 
-/* Tries some weights the other way, in or out; keeps it if it fits and is better. */
+/* Swaps some weights in or out; keeps that if it fits and is better. */
 static bool exchange(search *s, const int32_t *weights, int32_t n)
 {
     size_t in = 0, out = 0;
@@ -474,7 +469,7 @@ static bool exchange(search *s, const int32_t *weights, int32_t n)
     return false;
 }
 
-/* All exchanges of one or two weights, or of three, of which `a` is one; the work allowing. */
+/* All exchanges of one, two or three weights that include `a`, within the work limit. */
 static bool exchange_with(search *s, int32_t a, int32_t size, int64_t most_work)
 {
     int32_t n = s->p->problem->n_weights;
@@ -492,7 +487,7 @@ static bool exchange_with(search *s, int32_t a, int32_t size, int64_t most_work)
     return changed;
 }
 
-/* Exchanges of three are many: they are for when no other helps. */
+/* Exchanges of three are many: tried only if no others help. */
 static void better(search *s)
 {
     const int64_t most_work = s->p->problem->quick ? 0 : MOST_WORK / PREFERENCE_COUNT;
@@ -509,7 +504,7 @@ static void better(search *s)
     }
 }
 
-/* Betters each of the first choices, and keeps the best. */
+/* Improves each of the first choices, and keeps the best. */
 static trm_status choose(planner *p, trm_arena *arena, bool *resident)
 {
     const trm_residency_problem *problem = p->problem;
@@ -548,13 +543,13 @@ static trm_status choose(planner *p, trm_arena *arena, bool *resident)
 
 /* ---- what processors compute ------------------------------------------------------------------- */
 
-/* A layer that they can run, and what that saves the link. */
+/* An offloadable layer, and the bytes that it saves the link. */
 typedef struct candidate {
     int32_t layer;
     size_t bytes;
 } candidate;
 
-/* In the order of the layers; *all: bytes of every use that is to be fetched otherwise. */
+/* In layer order; *all: bytes of every use that would otherwise be fetched. */
 static int32_t list_candidates(const trm_residency_problem *problem, const bool *resident, candidate *candidates,
                                size_t *all)
 {
@@ -576,7 +571,7 @@ static int32_t list_candidates(const trm_residency_problem *problem, const bool 
     return n;
 }
 
-/* Of candidates of at least `least` bytes those that make up so many, an even share of every stretch. */
+/* Chooses candidates of at least `least` bytes up to this total, an even share of every stretch. */
 static void spread(const candidate *candidates, int32_t n, size_t least, double bytes, bool *offloaded)
 {
     double all = 0, seen = 0, taken = 0;
@@ -595,18 +590,18 @@ static void spread(const candidate *candidates, int32_t n, size_t least, double 
     }
 }
 
-/* A choice of layers that is being bettered. */
+/* A choice of layers being improved. */
 typedef struct offloading {
     planner *p;
     const bool *resident;
     const candidate *candidates;
     int32_t n;
-    bool *offloaded, *best; /* [n_layers] what is tried, and the best so far */
+    bool *offloaded, *best; /* [n_layers] current, and best so far */
     double seconds;         /* of that */
     size_t streamed;
 } offloading;
 
-/* Keeps what is tried if it is better. */
+/* Keeps the current choice if it is better. */
 static bool try_hosted(offloading *h)
 {
     follow(h->p, h->resident);
@@ -619,7 +614,7 @@ static bool try_hosted(offloading *h)
     return true;
 }
 
-/* Even shares of all candidates, and of the larger ones alone: each costs some time beyond its bytes. */
+/* Tries even shares of all candidates, and of only the larger ones, since each has overhead. */
 static void try_shares(offloading *h)
 {
     size_t least = 0;
@@ -643,7 +638,7 @@ static void try_shares(offloading *h)
     }
 }
 
-/* One candidate the other way, or two. */
+/* Swaps one candidate, or two. */
 static bool exchange_hosted(offloading *h, int32_t a, int32_t b)
 {
     bool *first = &h->offloaded[h->candidates[a].layer], *second = &h->offloaded[h->candidates[b].layer];

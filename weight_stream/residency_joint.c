@@ -1,15 +1,15 @@
 /*
- * Which weights stay and which layers processors run, chosen together: the planner's choice of residents, which is by
- * the link alone, and others beside it, each with the layers that processors then take.
+ * Chooses residents and offloaded layers together: tries the planner's residents, which consider only the link, and
+ * others, each with its best offloaded layers.
  */
 #include <string.h>
 
 #include "base/error.h"
 #include "weight_stream/residency.h"
 
-/* Of at most so many weights any one or two are tried the other way. */
+/* Up to this many weights, any one or two are swapped. */
 #define FEW 12
-/* Other residents are taken for this much less time. */
+/* Other residents must be this much faster. */
 #define LESS 0.999
 
 static trm_status host_and_time(const trm_residency_problem *problem, const bool *resident, bool *offloaded,
@@ -26,7 +26,7 @@ static trm_status host_and_time(const trm_residency_problem *problem, const bool
     return TRM_OK;
 }
 
-/* What stays if one weight does: the plan of the others with the rest of the budget. `uses` has room for all. */
+/* Residents if one weight stays: plans the others with the rest of the budget. `uses` has room for all. */
 static trm_status plan_keeping(const trm_residency_problem *problem, int32_t weight, trm_residency_use *uses,
                                bool *resident)
 {
@@ -61,7 +61,7 @@ static int32_t largest_weight(const trm_residency_problem *problem)
     return largest;
 }
 
-/* A choice of both, and one that is tried. */
+/* The best choice of both, and the current one. */
 typedef struct joint {
     const trm_residency_problem *problem;
     bool *resident, *offloaded; /* [n_weights], [n_layers] */
@@ -69,7 +69,7 @@ typedef struct joint {
     bool *stays, *runs;
 } joint;
 
-/* Keeps what is tried if it is better. */
+/* Keeps the current choice if it is better. */
 static trm_status try_jointly(joint *j, bool *better)
 {
     double seconds;
@@ -83,7 +83,7 @@ static trm_status try_jointly(joint *j, bool *better)
     return TRM_OK;
 }
 
-/* Of few weights one or two the other way, as long as that helps. */
+/* For few weights, swaps one or two as long as that helps. */
 static trm_status exchange_jointly(joint *j)
 {
     const trm_residency_problem *problem = j->problem;

@@ -1,4 +1,4 @@
-/* The ring: copies in the order of the plan, each behind the layer that frees its place. */
+/* The ring: copies in the order of the plan, each after the layer that frees its place. */
 #include "weight_stream/ring.h"
 
 #include <assert.h>
@@ -8,31 +8,30 @@
 #include "base/error.h"
 #include "kernels/codec/codec.h"
 
-/* Places that pieces are copied to: two are filled, and one is unpacked. Pieces are copied in turn on so many streams:
- * from the end of a copy to the begin of the next that waits for a kernel, too, a graph takes 17 us. */
+/* Stages for pieces: two are filled while one is unpacked. Pieces are copied in turn on this many streams, because a
+ * graph takes 17 us from the end of a copy to the start of the next one that also waits for a kernel. */
 #define STAGES        3
 #define PIECE_STREAMS 2
 
 typedef struct ring_schedule {
     const trm_residency *residency;
-    int32_t n;           /* fetches, also when the plan is gone */
+    int32_t n;           /* its fetches, valid after the plan is gone */
     trm_event **arrived; /* [n] */
-    trm_event **freed;   /* [n] the layer that frees the place has run; NULL: none does, or the fetch before has the
-                            same */
-    bool packed, whole;  /* some that are fetched are packed; some are not */
+    trm_event **freed;   /* [n] the layer that frees the place has run; NULL: none, or the same as the fetch before */
+    bool packed, whole;  /* some fetched weights are packed; some are not */
 } ring_schedule;
 
 struct trm_ring {
     trm_device *device;
     ring_schedule schedules[TRM_RING_MOST_SCHEDULES];
     int32_t n_schedules;
-    ring_schedule *now; /* of the step under way */
+    ring_schedule *now; /* of the current step */
     const size_t *bytes;
     const trm_stored_weight *stored;
     trm_ring_sharing sharing; /* gather NULL: nothing is shared */
     unsigned char *memory;
-    trm_reader *reader;  /* of what is read in every step; NULL: nothing is */
-    int32_t *read_place; /* [n] of a fetch in the reader's list, of the only schedule */
+    trm_reader *reader;  /* of weights read in every step; NULL: none */
+    int32_t *read_place; /* [n] index of a fetch in the reader's list, for the only schedule */
     trm_stream *copies;
     trm_event *begins;
     unsigned char
@@ -40,13 +39,14 @@ struct trm_ring {
     size_t stage_bytes;
     trm_stream *unpacks, *pieces_on[PIECE_STREAMS];
     trm_event *copied, *drained, *staged[STAGES], *emptied[STAGES];
-    size_t n_pieces;             /* of the step under way */
-    size_t copied_bytes;         /* enqueued since it began */
-    int32_t next;                /* how many fetches of the step under way are enqueued */
-    int32_t awaited;             /* fetch that the next waiting layer needs first */
-    int32_t skipped;             /* fetches before this one that are not enqueued yet are not needed in this step */
-    const ring_schedule *primed; /* whose carried fetches are there when all that is enqueued has run; NULL: nobody's */
-    trm_event *last_freed;       /* of the fetches enqueued so far */
+    size_t n_pieces;     /* of the step under way */
+    size_t copied_bytes; /* enqueued since the step began */
+    int32_t next;        /* number of enqueued fetches of the current step */
+    int32_t awaited;     /* fetch that the next waiting layer needs first */
+    int32_t skipped;     /* fetches before this one that are not yet enqueued are not needed in this step */
+    const ring_schedule
+        *primed;           /* schedule whose carried over fetches are done once all enqueued work has run; NULL: none */
+    trm_event *last_freed; /* of the fetches enqueued so far */
     const trm_event *copies_waited, *unpacks_waited; /* the last of `freed` that these streams wait for */
 };
 
@@ -65,13 +65,13 @@ size_t trm_ring_stage_bytes(size_t piece)
     return STAGES * stage_of(piece);
 }
 
-/* The fetch that a step makes at a place in the order: those for the next step come last. */
+/* The fetch at a position of a step's order: those for the next step come last. */
 static int32_t fetch_at(const trm_residency *residency, int32_t place)
 {
     return (residency->n_carried + place) % residency->n_fetches;
 }
 
-/* The fetch at a place waits for a layer that the one before it has not waited for. */
+/* Whether the fetch at a position waits for a layer that the one before it did not wait for. */
 static bool waits_anew(const trm_residency *residency, int32_t place)
 {
     int32_t after = residency->fetches[fetch_at(residency, place)].after_layer;
@@ -95,7 +95,7 @@ static trm_status create_events(trm_ring *ring, ring_schedule *p)
     return TRM_OK;
 }
 
-/* What unpacking needs. */
+/* Allocates memory and events for unpacking. */
 static trm_status create_stages(trm_ring *ring)
 {
     size_t largest = 0;
@@ -247,7 +247,7 @@ void *trm_ring_slot(const trm_ring *ring, int32_t schedule, int32_t fetch)
     return ring->memory + ring->schedules[schedule].residency->fetches[fetch].offset;
 }
 
-/* Where the part of a weight lies that this rank fetches. */
+/* The address of this rank's part of a weight. */
 static unsigned char *part_of_slot(const trm_ring *ring, int32_t k)
 {
     const trm_residency_fetch *fetch = &ring->now->residency->fetches[k];
@@ -255,7 +255,7 @@ static unsigned char *part_of_slot(const trm_ring *ring, int32_t k)
     return ring->memory + fetch->offset + begin;
 }
 
-/* Copies a piece where the one that was unpacked longest ago has been, and unpacks it from there. */
+/* Copies a piece to the stage that was unpacked longest ago, and unpacks it. */
 static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, unsigned char *to, size_t bytes)
 {
     size_t number = ring->n_pieces++, turn = number % STAGES;
@@ -287,7 +287,7 @@ static trm_status fetch_packed(trm_ring *ring, int32_t k)
     return TRM_OK;
 }
 
-/* From the stored form of a weight in host memory, or from files, to its device form in the ring. */
+/* Fetches a weight from its stored form in host memory, or from files, to its device form in the ring. */
 static trm_status fetch_weight(trm_ring *ring, int32_t k)
 {
     int32_t weight = ring->now->residency->fetches[k].weight;
@@ -309,7 +309,8 @@ static trm_status enqueue_copy(trm_ring *ring, int32_t k)
     return trm_event_record(ring->now->arrived[k], is_packed(ring, ring->now, k) ? ring->unpacks : ring->copies);
 }
 
-/* Enqueues fetches whose places are free once `layer` has run. Of packed ones unpacking alone waits for the place. */
+/* Enqueues fetches whose places are free once `layer` has run. For packed ones only the unpacking waits for the place.
+ */
 static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
 {
     const trm_residency *residency = ring->now->residency;
@@ -334,7 +335,7 @@ static trm_status enqueue_copies(trm_ring *ring, int32_t layer)
     return TRM_OK;
 }
 
-/* Lets the stream wait for the last of the fetches begin .. end - 1 on either stream. */
+/* Makes the stream wait for the last of the fetches begin .. end - 1 on either stream. */
 static trm_status await_fetches(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream, bool *waits)
 {
     int32_t last[2] = {-1, -1}; /* copied, unpacked: both are in order */
@@ -348,8 +349,8 @@ static trm_status await_fetches(trm_ring *ring, int32_t begin, int32_t end, trm_
     return last[1] < 0 ? TRM_OK : trm_stream_wait_event(stream, ring->now->arrived[last[1]]);
 }
 
-/* A step that failed half way may have left copies and unpacking to do: neither begins before the other has ended.
- * `copies`: whether the stream of copies has a part in it. */
+/* A failed step may have left copies and unpacking: neither starts before the other has finished. `copies`: whether the
+ * copy stream takes part. */
 static trm_status drain(trm_ring *ring, bool copies)
 {
     if (copies) {
@@ -360,8 +361,8 @@ static trm_status drain(trm_ring *ring, bool copies)
     return copies ? trm_stream_wait_event(ring->copies, ring->drained) : TRM_OK;
 }
 
-/* What is enqueued from here on comes behind what is on `stream`, and behind copies of a step before. A capture must
- * not find a stream that waits and does nothing. */
+/* Orders later work after what is on `stream`, and after copies of the previous step. A capture must not have a stream
+ * that only waits. */
 static trm_status begin_copies(trm_ring *ring, trm_stream *stream)
 {
     ring->n_pieces = 0;
@@ -464,7 +465,7 @@ trm_status trm_ring_skip(trm_ring *ring, int32_t begin, int32_t end, trm_stream 
     while (ring->awaited < residency->n_fetches && residency->fetches[ring->awaited].first_layer < end) {
         ring->awaited++;
     }
-    /* what comes to their places next may come on another stream */
+    /* the next fetch to their places may use another stream */
     TRM_TRY(await_fetches(ring, first, enqueued < ring->awaited ? enqueued : ring->awaited, stream, NULL));
     ring->skipped = ring->awaited;
     for (int32_t layer = begin; layer < end; layer++) {
@@ -473,7 +474,7 @@ trm_status trm_ring_skip(trm_ring *ring, int32_t begin, int32_t end, trm_stream 
     return TRM_OK;
 }
 
-/* All that was copied ahead for layers behind them is copied again, too: it may lie where they need the place. */
+/* Everything copied ahead for later layers is copied again too: it may occupy places that they need. */
 trm_status trm_ring_repeat(trm_ring *ring, int32_t begin, int32_t end, trm_stream *stream)
 {
     const trm_residency *residency = ring->now->residency;

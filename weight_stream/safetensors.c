@@ -1,4 +1,4 @@
-/* A set of safetensors files seen as one. The format of one file's header is in safetensors_header.c. */
+/* A set of safetensors files as one. The format of one file's header is in safetensors_header.c. */
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -90,7 +90,7 @@ static const tensor *find_tensor(const trm_safetensors *set, const char *name)
     return trm_map_find(&set->names, name, strlen(name), &index) ? &set->tensors[index] : NULL;
 }
 
-/* Files of an index stay in the folder of the model. */
+/* Files of an index must be in the model's folder. */
 static bool is_inside(const char *name)
 {
     if (name[0] == '\0' || name[0] == '/' || !trm_safetensors_name_is_plain(name)) {
@@ -205,7 +205,7 @@ static trm_status open_folder(trm_safetensors *set, const char *folder)
     if (single == NULL || index == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the paths of %s", folder);
     }
-    /* lstat: a link whose target is gone is an error of its own, not a missing file. */
+    /* lstat: a dangling link is an error, not a missing file. */
     if (lstat(single, &info) == 0) {
         return open_single(set, folder);
     }

@@ -1,5 +1,5 @@
 /*
- * The header of a safetensors file: what it holds and where, checked against the size of the file.
+ * The header of a safetensors file, checked against the size of the file.
  * https://huggingface.co/docs/safetensors#format
  */
 #ifndef TRM_WEIGHT_STREAM_SAFETENSORS_HEADER_H
@@ -15,7 +15,7 @@
 typedef struct trm_safetensors_entry {
     const char *name;
     const char *type_name; /* "BF16" */
-    trm_dtype dtype;       /* NONE: a type of the format that we cannot read */
+    trm_dtype dtype;       /* NONE: a type that we do not read */
     trm_dims dims;
     size_t begin, end; /* bytes of the file */
 } trm_safetensors_entry;
@@ -27,7 +27,7 @@ typedef struct trm_safetensors_entry {
 trm_status trm_safetensors_header_read(const char *name, const unsigned char *bytes, size_t size, trm_arena *arena,
                                        trm_safetensors_entry **entries, size_t *count);
 
-/* Whether a name of a tensor or file can stand in messages: no control characters, not longer than the limit. */
+/* Whether a name of a tensor or file may appear in messages: no control characters, within the length limit. */
 bool trm_safetensors_name_is_plain(const char *name);
 
 #endif

@@ -1,4 +1,4 @@
-/* The stored form of a weight: piece after piece is read and packed. */
+/* Makes the stored form of a weight: reads and packs it piece by piece. */
 #include "weight_stream/stored.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ void trm_stored_drop(trm_stored_weight *stored, size_t bytes)
     *stored = (trm_stored_weight){0};
 }
 
-/* *packed: every piece gained. */
+/* *packed says whether every piece became smaller. */
 static trm_status pack_pieces(trm_stored_weight *stored, size_t bytes, struct trm_pool *pool, trm_stored_read_fn read,
                               void *user, void *plain, bool *packed)
 {
@@ -51,7 +51,7 @@ static trm_status pack_pieces(trm_stored_weight *stored, size_t bytes, struct tr
     return TRM_OK;
 }
 
-/* Packs the weight; *packed: it gained. */
+/* Packs the weight; *packed says whether it became smaller. */
 static trm_status fill_packed(trm_stored_weight *stored, size_t bytes, size_t piece, struct trm_pool *pool,
                               trm_stored_read_fn read, void *user, bool *packed)
 {

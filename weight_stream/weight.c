@@ -1,6 +1,6 @@
 /*
- * Weights: bases and who owns them, weights of each kind of base, comparison. Weights made of others are in
- * weight_derive.c and weight_recode.c, the files they view in weight_file.c, reading in weight_read.c.
+ * Weights: bases and who owns them, weights of each kind of base, comparison. Derived weights are in weight_derive.c
+ * and weight_recode.c, files in weight_file.c, reading in weight_read.c.
  */
 #include <assert.h>
 #include <math.h>
@@ -103,7 +103,7 @@ static trm_status create_weight(trm_weight_base *base, const trm_weight_view *vi
     result->count = trm_weight_extent(&view->dims, 0, view->dims.n);
     trm_weight_view_runs(view, &result->runs);
     if (base->kind == TRM_WEIGHT_JOINED && base->n_parts == 1 && trm_weight_is_join(result)) {
-        trm_status status = trm_weight_clone(base->parts[0], weight); /* back where the nesting began */
+        trm_status status = trm_weight_clone(base->parts[0], weight); /* back at the start of the nesting */
         trm_weight_destroy(result);
         return status;
     }
@@ -124,7 +124,7 @@ trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **
     return base == NULL ? TRM_ERROR_OUT_OF_MEMORY : create_whole(base, weight);
 }
 
-/* Whether its elements lie one behind the other in the base. */
+/* Whether its elements are contiguous in the base. */
 static bool is_one_run(const trm_weight *weight)
 {
     return weight->runs.n == 0 || (weight->runs.n == 1 && weight->runs.steps[0].stride == 1);
@@ -220,7 +220,7 @@ trm_weight **trm_weight_parts_create(int32_t n)
     return parts;
 }
 
-/* Whoever walks through a weight recurses; files may name parts of parts of parts. */
+/* Walking through a weight recurses, and files may nest parts. */
 #define MOST_DEPTH 32
 
 static trm_status depth_of(trm_weight *const *parts, int32_t n, int32_t *depth)
@@ -269,7 +269,7 @@ static trm_status join_parts(trm_weight **parts, int32_t n, int32_t axis, trm_we
     return TRM_OK;
 }
 
-/* A weight whose base stands for `weight`, so that any reshape and slice of it is a simple view again. */
+/* A weight whose base is `weight`, so that any reshape or slice of it is again a simple view. */
 static trm_status create_nested(const trm_weight *weight, trm_weight_base **base)
 {
     trm_weight **parts = trm_weight_parts_create(1);
@@ -328,7 +328,7 @@ trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight
     return recode(weight, TRM_WEIGHT_CODE_REPEAT, times, repeated);
 }
 
-/* Reading goes through all of them for every element; files may name a part twice at every level. */
+/* Reading visits all of them for every element, and files may name a part twice at every level. */
 #define MOST_TERMS 256
 
 trm_status trm_weight_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *a, const trm_weight *b,

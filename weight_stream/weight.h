@@ -2,7 +2,7 @@
  * Weights: where the elements of a constant come from, and how a rank gets only its part of them.
  *
  * A weight is a strided view of a tensor stored in a mapped file, of seeded random numbers, the concatenation of
- * several such views, or what is computed from them. Views are cheap: nothing is read until trm_weight_read().
+ * several such views, or a value computed from them. Views are cheap: nothing is read until trm_weight_read().
  */
 #ifndef TRM_WEIGHT_STREAM_WEIGHT_H
 #define TRM_WEIGHT_STREAM_WEIGHT_H
@@ -20,8 +20,8 @@ typedef struct trm_weight trm_weight;
 
 /* ---- sources ------------------------------------------------------------------------------------ */
 
-/* A set of safetensors files seen as one: a folder's model.safetensors, or the shards its
- * model.safetensors.index.json lists. */
+/* A set of safetensors files as one: a folder's model.safetensors, or the shards listed in its
+ * model.safetensors.index.json. */
 typedef struct trm_safetensors trm_safetensors;
 
 /*
@@ -54,7 +54,7 @@ trm_status trm_weight_random(trm_dtype dtype, const trm_dims *dims, uint64_t see
 
 /* ---- files ---------------------------------------------------------------------------------------- */
 
-/* Maps a file for weights to view; `name` stands in dumps. */
+/* Maps a file for weights to view; dumps show `name`. */
 trm_status trm_weight_file_open(const char *path, const char *name, trm_weight_file **file);
 void trm_weight_file_retain(trm_weight_file *file);
 void trm_weight_file_release(trm_weight_file *file);
@@ -80,7 +80,7 @@ trm_status trm_weight_concat(const trm_weight *const *weights, int32_t n, int32_
 /* The axis lengthened to `length` with zeros at its end: for shards of equal size. */
 trm_status trm_weight_pad(const trm_weight *weight, int32_t axis, int64_t length, trm_weight **padded);
 
-/* What is stored in other ways than kernels read it: codes of the integers of a weight [rows, columns]. */
+/* Codes of integers stored differently from how kernels read them, for a weight [rows, columns]. */
 typedef enum trm_weight_code {
     TRM_WEIGHT_CODE_BYTES = 0, /* i32 -> u8 [rows, 4 * columns], the lowest byte of each first */
     TRM_WEIGHT_CODE_SIGNED,    /* u8 -> i8: less 128 */
@@ -92,16 +92,16 @@ typedef enum trm_weight_code {
     TRM_WEIGHT_CODE_REPEAT,    /* of any type, one element -> [times, 1]: trm_weight_repeat */
     TRM_WEIGHT_CODE_COUNT
 } trm_weight_code;
-/* INVALID_ARGUMENT for a weight of another type or shape than the code is for. */
+/* INVALID_ARGUMENT if the code does not support the weight's type or shape. */
 trm_status trm_weight_recode(const trm_weight *weight, trm_weight_code code, trm_weight **recoded);
-/* One element, `times` of it one below the other: [times, 1]. */
+/* Repeats one element `times` times: [times, 1]. */
 trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight **repeated);
 
 /*
- * Arithmetic on weights of f32, f16 and bf16: numbers are computed as f32 and rounded to the type of the result when it
- * is read, so that weights which others were computed from can change. `b` is NULL for CAST and ROOT. Dims broadcast
- * from the right, and the axes along which an input is not repeated lie beside each other: [8, 1, 1] and [16, 8, 3, 3].
- * INVALID_ARGUMENT for other types and dims, UNSUPPORTED for what is made of too many others.
+ * Arithmetic on weights of f32, f16 and bf16: computed in f32 and rounded to the result's type when read, so that the
+ * inputs can change later. `b` is NULL for CAST and ROOT. Dims broadcast from the right, and the axes along which an
+ * input is not repeated are adjacent: [8, 1, 1] and [16, 8, 3, 3]. INVALID_ARGUMENT for other types and dims,
+ * UNSUPPORTED for too many inputs in total.
  */
 typedef enum trm_weight_op {
     TRM_WEIGHT_CAST = 0,
@@ -129,16 +129,15 @@ bool trm_weight_equal(const trm_weight *a, const trm_weight *b);
  * needs. May be called by several threads on one weight.
  */
 trm_status trm_weight_read(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
-/* The same for what is read again and again and is larger than memory: through a window of the call's own, long runs
- * past the system's file cache where the file system can, nothing through mappings. What a file has lost is an IO
+/* The same for weights that are read repeatedly and exceed memory: through a window of the call's own, long runs past
+ * the system's file cache if the file system can, nothing through mappings. A file that has become shorter is an IO
  * error. */
 #define TRM_WEIGHT_WINDOW ((size_t)2 << 20)
 trm_status trm_weight_read_direct(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to);
-/* Of a matrix `columns` of each of `rows` rows, read like that, one behind the other. */
+/* Reads `columns` of each of `rows` rows of a matrix in this way, contiguously. */
 trm_status trm_weight_read_box_direct(const trm_weight *weight, trm_dtype dtype, int64_t row, int64_t rows,
                                       int64_t column, int64_t columns, void *to);
-/* Whether the file has a matrix the other way round, so that a few columns of all rows are read sooner than a few rows.
- */
+/* Whether the file stores a matrix transposed, so that a few columns of all rows read faster than a few rows. */
 bool trm_weight_is_turned(const trm_weight *weight);
 
 /* If the weight is one run of stored elements, aligned for their type, its address in the mapped file; else NULL. */

@@ -1,6 +1,6 @@
 /*
- * Weights that are computed from others, such as a convolution's with the scale of a norm in them: what can be, and how
- * their elements are read. They are computed when they are read, so that a refit changes them.
+ * Weights computed from others, such as a convolution's weight times the scale of a norm: checks and reading. They are
+ * computed when read, so that a refit changes them.
  */
 #include <math.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static int64_t size_at(const trm_dims *dims, int32_t n, int32_t axis)
     return axis < 0 ? 1 : dims->d[axis];
 }
 
-/* How a part is repeated to make up `dims`; 0 if its elements would not be repeated in a row. */
+/* How a part is repeated to fill `dims`; 0 if its elements would not repeat contiguously. */
 static size_t find_inner(const trm_dims *part, const trm_dims *dims)
 {
     int32_t first = 0, last = dims->n - 1;

@@ -1,6 +1,6 @@
 /*
- * Weights made of others: reshaped, transposed, cut, joined, padded. Strided views stay strided where strides can say
- * it; views of a join become joins of views; the rest goes through a base that stands for the old weight.
+ * Derived weights: reshaped, transposed, sliced, joined, padded. Strided views stay strided if strides can express the
+ * result; views of a join become joins of views; the rest uses a base that stands for the old weight.
  */
 #include <assert.h>
 #include <stdio.h>

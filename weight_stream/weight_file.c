@@ -1,4 +1,4 @@
-/* Files that weights view: mapped whole, counted, and read without the mapping where bytes may be gone. */
+/* Files that weights view: mapped whole, reference counted, and read without the mapping if bytes may be gone. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -99,7 +99,7 @@ trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin
     return done >= needed ? TRM_OK : trm_weight_file_read(file, begin, size, window + (begin - from)); /* it tells */
 }
 
-/* With what lies between them up to here lines are one read of the disk. */
+/* Lines with gaps up to this size are read at once. */
 #define EXPECTED_GAP ((size_t)64 << 10)
 /* Of what it is told at once, the system reads no more than it reads ahead or asks of the device at a time: at least so
  * much by default. */

@@ -1,4 +1,4 @@
-/* Weights to forms and back. */
+/* Converts weights to forms and back. */
 #include "weight_stream/weight_form.h"
 
 #include <stdio.h>
@@ -55,7 +55,7 @@ static bool dimension_holds(const trm_weight_view *view, int32_t i, size_t *last
     return size == view->dims.d[i];
 }
 
-/* Whether a view is one, and shows elements of a base of `count`. */
+/* Whether a view is valid for a base of `count` elements. */
 static bool view_holds(const trm_weight_view *view, size_t count)
 {
     int32_t n = view->dims.n;

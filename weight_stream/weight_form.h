@@ -1,8 +1,8 @@
 /*
- * A weight as data, for files that keep it: what its base is, and which elements of that it shows.
+ * A weight as data, for plan files: its base, and which elements of it it shows.
  *
- * A form taken from a weight gives an equal weight back. Forms may come from files: whatever they say, a weight made of
- * one shows elements of its base alone.
+ * The form of a weight makes an equal weight. Forms may come from files: a weight made from any form shows only
+ * elements of its base.
  */
 #ifndef TRM_WEIGHT_STREAM_WEIGHT_FORM_H
 #define TRM_WEIGHT_STREAM_WEIGHT_FORM_H
@@ -22,7 +22,7 @@ typedef enum trm_weight_base_kind {
 typedef struct trm_weight_form {
     trm_weight_base_kind kind;
     trm_dtype dtype;
-    trm_dims dims; /* of the base; of ZEROS, JOINED, RECODED and COMPUTED not looked at when a weight is made */
+    trm_dims dims; /* of the base; ignored for ZEROS, JOINED, RECODED and COMPUTED when a weight is made */
     trm_weight_view view;
     /* STORED */
     trm_weight_file *file;
@@ -39,15 +39,14 @@ typedef struct trm_weight_form {
     trm_weight_op op;
 } trm_weight_form;
 
-/* Everything in the form lives as long as the weight. */
+/* All of the form lives as long as the weight. */
 void trm_weight_get_form(const trm_weight *weight, trm_weight_form *form);
-/* INVALID_MODEL for a form that no weight has. */
+/* INVALID_MODEL for an invalid form. */
 trm_status trm_weight_from_form(const trm_weight_form *form, trm_weight **weight);
 
 /*
- * The weight over other bases: `find` is asked for every STORED base, and leaves *found NULL where it is to stay, or
- * gives a weight of a whole stored tensor of the same type and dims, which is taken over. *rebased is NULL where all
- * bases stay.
+ * The weight over other bases: calls `find` for every STORED base, which leaves *found NULL to keep it, or returns a
+ * weight of a whole stored tensor of the same type and dims, which is taken over. *rebased is NULL if all bases stay.
  */
 typedef trm_status (*trm_weight_find_fn)(void *user, const trm_weight_form *stored, trm_weight **found);
 trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, void *user, trm_weight **rebased);
@@ -55,7 +54,7 @@ trm_status trm_weight_rebase(const trm_weight *weight, trm_weight_find_fn find, 
 /* Memory that weights can view like a file; the bytes are copied. */
 trm_status trm_weight_file_from_bytes(const void *bytes, size_t size, const char *name, trm_weight_file **file);
 
-/* The path of a file, with no links in it, and the name it has in dumps. */
+/* The path of a file, without links, and its name in dumps. */
 const char *trm_weight_file_path(const trm_weight_file *file);
 const char *trm_weight_file_name(const trm_weight_file *file);
 

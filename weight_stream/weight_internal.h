@@ -1,7 +1,7 @@
 /*
- * What a weight is made of. A weight is an immutable strided view over the row-major index space of a base: a
- * tensor in a file, random numbers, zeros, weights joined along an axis, or what is made of others. Bases are shared
- * and counted.
+ * The parts of a weight. A weight is an immutable strided view over the row-major index space of a base: a tensor in a
+ * file, random numbers, zeros, weights joined along an axis, or weights recoded or computed from others. Bases are
+ * reference counted.
  */
 #ifndef TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
 #define TRM_WEIGHT_STREAM_WEIGHT_INTERNAL_H
@@ -17,7 +17,7 @@
 struct trm_weight_file {
     atomic_int references;
     trm_mapping mapping;
-    int descriptor; /* -1: bytes that are in no file */
+    int descriptor; /* -1: bytes without a file */
     int direct;     /* the same file, read past the system's cache; -1: it cannot be */
     char *name;     /* for dumps and errors */
     char *path;     /* with no links in it */
@@ -26,8 +26,8 @@ struct trm_weight_file {
 typedef struct trm_weight_base {
     atomic_int references;
     trm_weight_base_kind kind;
-    int32_t depth; /* of what it is made of: 0 of none, else 1 more than the deepest part */
-    int32_t terms; /* that an element is computed from: 1 of none */
+    int32_t depth; /* nesting: 0 without parts, else 1 more than the deepest part */
+    int32_t terms; /* number of elements that an element is computed from: 1 without parts */
     trm_dtype dtype;
     trm_dims dims;
     /* STORED */
@@ -46,7 +46,7 @@ typedef struct trm_weight_base {
     int32_t times; /* of REPEAT */
     /* COMPUTED: n_parts is 1 or 2 */
     trm_weight_op op;
-    size_t inner[2]; /* element i comes of element i / inner % count of a part */
+    size_t inner[2]; /* element i uses element i / inner % count of a part */
 } trm_weight_base;
 
 struct trm_weight {
@@ -58,19 +58,17 @@ struct trm_weight {
 
 /* ---- files, in weight_file.c ---- */
 
-/* Reads bytes begin .. begin + size - 1 without touching the mapping: what is no longer there is an error, not a
- * signal.
- */
+/* Reads bytes begin .. begin + size - 1 without the mapping: missing bytes are an error, not a signal. */
 trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_t size, void *to);
-/* What is read past the system's cache begins at a multiple of this, in the file and in the window; a window has room
- * for so many bytes of any place. */
+/* Reads past the system's cache start at a multiple of this, in the file and in the window; a window has room for this
+ * many bytes from any offset. */
 #define TRM_WEIGHT_WINDOW_ALIGNMENT ((size_t)4096)
 #define TRM_WEIGHT_WINDOW_ROOM      (TRM_WEIGHT_WINDOW - 2 * TRM_WEIGHT_WINDOW_ALIGNMENT)
-/* At most TRM_WEIGHT_WINDOW_ROOM bytes, past the system's file cache where the file system can; *at: where they are in
- * the window. */
+/* Reads at most TRM_WEIGHT_WINDOW_ROOM bytes, past the system's file cache if the file system can; *at is their address
+ * in the window. */
 trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin, size_t size, unsigned char *window,
                                        const unsigned char **at);
-/* Lets the system read `lines` of `width` bytes, `stride` bytes apart, into its cache, without waiting for them. */
+/* Asks the system to read `lines` of `width` bytes, `stride` bytes apart, into its cache, without waiting. */
 void trm_weight_file_expect(const trm_weight_file *file, size_t begin, size_t stride, size_t lines, size_t width);
 /* Whether the file still has the bytes that were mapped. */
 trm_status trm_weight_file_check(const trm_weight_file *file);
@@ -94,31 +92,31 @@ static inline size_t trm_weight_extent(const trm_dims *dims, int32_t from, int32
 
 /* "[2, 4096]" */
 void trm_weight_print_dims(const trm_dims *dims, char text[160]);
-/* Refuses dims whose bytes do not fit into half the address space, so that later arithmetic cannot overflow. */
+/* Fails for dims whose bytes exceed half the address space, so that later arithmetic cannot overflow. */
 trm_status trm_weight_count_elements(trm_dtype dtype, const trm_dims *dims, size_t *count);
 
 /* ---- weights of bases, in weight.c ---- */
 
-/* Zeros, which stand for padding and for every weight with no elements, whatever it was cut from. */
+/* Zeros, for padding and for every weight without elements. */
 trm_status trm_weight_zeros(trm_dtype dtype, const trm_dims *dims, trm_weight **weight);
 static inline bool trm_weight_is_zeros(const trm_weight *weight)
 {
     return weight->base->kind == TRM_WEIGHT_ZEROS;
 }
-/* Whether the weight is a join as a whole, so that a view of it can be made of views of its parts. */
+/* Whether the weight is a whole join, so that a view of it can consist of views of its parts. */
 bool trm_weight_is_join(const trm_weight *weight);
 /* Whether two bases have the same elements. */
 bool trm_weight_same_base(const trm_weight_base *a, const trm_weight_base *b);
-/* A weight of a view of another one's base, as the view was made. */
+/* A weight of a view of another weight's base. */
 trm_status trm_weight_of_view(const trm_weight *weight, const trm_weight_view *view, trm_weight **result);
-/* A view of a base that stands for the weight: whatever its own view is, the new one begins anew. */
+/* A view of a base that stands for the weight, so that the new view starts over. */
 trm_status trm_weight_nest(const trm_weight *weight, const trm_weight_view *view, trm_weight **nested);
 /* Room for parts; NULL when out of memory. Destroys the first n and the array. */
 trm_weight **trm_weight_parts_create(int32_t n);
 void trm_weight_parts_destroy(trm_weight **parts, int32_t n);
-/* The parts as one weight, as they are; takes them over with their array, also when it fails. */
+/* The parts as one weight; takes them over with their array, also on failure. */
 trm_status trm_weight_join(trm_weight **parts, int32_t n, int32_t axis, trm_weight **joined);
-/* A view of the join of the parts as they are, not made fewer or flat; the parts stay the caller's. */
+/* A view of the join of the parts, without merging or flattening them; the caller keeps the parts. */
 trm_status trm_weight_of_join(const trm_weight *const *parts, int32_t n, int32_t axis, const trm_weight_view *view,
                               trm_weight **result);
 /* Whether weights can be joined along an axis; in weight_derive.c. */
@@ -126,29 +124,29 @@ trm_status trm_weight_check_concat(const trm_weight *const *weights, int32_t n, 
 
 /* ---- codes, in weight_recode.c ---- */
 
-/* Type and dims of a weight under a code; refuses what the code is not for. */
+/* Type and dims of a recoded weight; fails if the code does not support it. */
 trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code code, int32_t times, trm_dtype *dtype,
                                    trm_dims *dims);
 /* "awq_words"; "unknown" out of range. */
 const char *trm_weight_code_name(trm_weight_code code);
-/* Dims of what is computed of `n` weights, and how each is repeated; refuses what cannot be. */
+/* Dims of a value computed from `n` weights, and how each is repeated; fails if impossible. */
 trm_status trm_weight_check_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *const *parts, int32_t n,
                                     trm_dims *dims, size_t inner[2]);
 /* "multiply"; "unknown" out of range. */
 const char *trm_weight_op_name(trm_weight_op op);
-/* Elements start .. start + count - 1 of what is computed, in the type of the base. */
+/* Reads elements start .. start + count - 1 of a computed weight, in the base's type. */
 void trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t count, unsigned char *to,
                               void (*read)(void *call, const trm_weight *part, size_t first, size_t count, float *to),
                               void *call);
-/* Elements of what is computed at places of its own, at most TRM_WEIGHT_MOST_APART; the rest as above. */
+/* Reads up to TRM_WEIGHT_MOST_APART elements of a computed weight at any positions; otherwise as above. */
 #define TRM_WEIGHT_MOST_APART 256
 void trm_weight_compute_apart(const trm_weight_base *base, const size_t *places, size_t count, unsigned char *to,
                               void (*read)(void *call, const trm_weight *part, const size_t *elements, size_t count,
                                            float *to),
                               void *call);
-/* Reads elements of a weight into `to`, which a status of the reading is kept for. */
+/* Reads elements of a weight into `to`, and keeps a status. */
 typedef void (*trm_weight_read_part_fn)(void *call, const trm_weight *part, size_t first, size_t count, void *to);
-/* Elements start .. start + count - 1 of what a code makes of a weight, whose elements come from `read`. */
+/* Recodes elements start .. start + count - 1 of a weight, whose elements `read` returns. */
 void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_t start, size_t count,
                              unsigned char *to, trm_weight_read_part_fn read, void *call);
 

@@ -1,10 +1,9 @@
 /*
- * Reading: walks the runs of a view and fetches each run of elements from the base, converting on the way.
+ * Reads weights: walks the runs of a view, reads each run of elements from the base and converts it.
  *
- * A run along which the base's elements lie one behind the other is one conversion loop or memcpy. Others are
- * gathered into a buffer on the stack first; a plain transpose is turned tile by tile, to use each cache line whole.
- * While weights stream all of that comes from the file through a window of memory, as many lines at a time as it has
- * room for, never through the mapping.
+ * A contiguous run is one conversion loop or memcpy. Others are gathered into a buffer on the stack first; a plain
+ * transpose is done in tiles, to use whole cache lines. While weights stream, all reads go from the file through a
+ * window of memory, as many lines as fit, never through the mapping.
  */
 #include <assert.h>
 #include <math.h>
@@ -26,7 +25,7 @@
     16 /* that are turned together: with fewer, rows are written in pieces of less than a cache line                   \
         */
 
-/* Of one call. */
+/* State of one call. */
 typedef struct reading {
     bool direct; /* while weights stream: large runs past the file cache, others through it, none through mappings */
     trm_status status;     /* the first failure */
@@ -66,13 +65,13 @@ static void gather(const unsigned char *from, size_t stride, size_t size, size_t
 
 /* ---- from the file, not through the mapping: what the file has lost is an error here ---- */
 
-/* Whether elements are to be read so, short runs too. */
+/* Whether to read elements in this way, also short runs. */
 static bool avoids_mapping(const reader *read)
 {
     return read->base->kind == TRM_WEIGHT_STORED && read->base->file != NULL && read->call->direct;
 }
 
-/* The byte of the file that an element of the base begins at. */
+/* The file offset of an element of the base. */
 static size_t place_in_file(const reader *read, size_t element)
 {
     return (size_t)(read->base->bytes - read->base->file->mapping.bytes) + element * read->from_size;
@@ -104,7 +103,7 @@ static const unsigned char *fetch(const reader *read, size_t begin, size_t bytes
     return call->status == TRM_OK ? fetched : NULL;
 }
 
-/* A run of elements that lie one behind the other. */
+/* Reads a contiguous run of elements. */
 static void read_run_of_file(const reader *read, size_t start, size_t count, unsigned char *to)
 {
     const size_t size = read->from_size, most = TRM_WEIGHT_WINDOW_ROOM / size;
@@ -123,7 +122,7 @@ static void read_run_of_file(const reader *read, size_t start, size_t count, uns
     }
 }
 
-/* Gathers elements that lie apart: near ones out of all that lies between them. */
+/* Gathers elements that are apart; near ones from one read of all between them. */
 static void gather_from_file(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     const size_t size = read->from_size;
@@ -145,7 +144,7 @@ static bool lie_close(size_t stride, size_t width)
     return width >= stride / 4 * 3;
 }
 
-/* How many lines the window has room for; 0 for lines too long for it. */
+/* Number of lines that fit the window; 0 if a line does not. */
 static size_t lines_at_once(const reader *read, size_t stride, size_t width)
 {
     const size_t room = TRM_WEIGHT_WINDOW_ROOM / read->from_size;
@@ -443,7 +442,7 @@ static void turn_file(const reader *read, size_t start, size_t stride, size_t ro
     }
 }
 
-/* Of what is computed. */
+/* Reads computed elements. */
 static void turn_computed(const reader *read, size_t start, size_t stride, size_t rows, size_t columns,
                           unsigned char *to)
 {
@@ -520,7 +519,7 @@ static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, s
         start += index[i] * runs[i].stride;
     }
     while (count > 0) {
-        /* From here to the end of the innermost run, or several of them. */
+        /* Reads to the end of the innermost run, or several runs. */
         int32_t moved = n - 1; /* the run whose index goes on by `steps` */
         size_t steps = read_rows(&read, weight, index, (size_t)start, count, to), taken;
         if (steps > 0) {

@@ -1,6 +1,6 @@
 /*
- * Weights whose integers are stored in other ways than kernels read them, as quantized checkpoints do: what a code
- * makes of a weight, and how its elements are read. Each code is one step; formats are a few of them and views.
+ * Weights whose integers are stored differently from how kernels read them, as in quantized checkpoints: the result of
+ * a code, and reading its elements. Each code is one step; a checkpoint format is a few codes and views.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,4 @@
-/* What a user may ask of weight streaming: budgets, packing, sharing and what processors compute, as text and checked.
- */
+/* Options of weight streaming: parses and checks budgets, compression, sharing and CPU offload. */
 #include "weight_stream/offload/streaming.h"
 
 #include <ctype.h>

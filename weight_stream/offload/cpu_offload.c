@@ -1,6 +1,4 @@
-/* Offloaded layers at run time: small copies to and from memory that processors see, and between them a task on the
- * host.
- */
+/* Offloaded layers at run time: small copies to and from memory that the CPU sees, with a host task between them. */
 #include "weight_stream/offload/cpu_offload.h"
 
 #include <stdatomic.h>
@@ -13,31 +11,31 @@
 #include "graph/memory_plan.h"
 #include "weight_stream/offload/streaming.h"
 
-/* Threads poll so long for the next layer: the gap between offloaded layers of a step is a few times shorter. Waking
- * all that sleep takes 0.2 ms. */
+/* How long threads poll for the next layer: the gap between offloaded layers of a step is a few times shorter. Waking
+ * all sleeping threads takes 0.2 ms. */
 #define GAP_MICROSECONDS 5000
 
-/* A offloaded layer for a number of rows: what a task is given. */
+/* An offloaded layer for a number of rows, as its task gets it. */
 typedef struct offloaded_call {
     trm_cpu_offload *offload;
     const trm_layer *layer;
     const trm_kernel *kernel;
-    trm_kernel_call call; /* weights where they lie, all else in the shadows */
+    trm_kernel_call call; /* weights in place, all other operands in the shadows */
     int32_t first, end;   /* launches that run it */
 } offloaded_call;
 
 struct trm_cpu_offload {
     int32_t n_layers; /* of the network */
-    int32_t *of;      /* [n_layers] the number of a offloaded layer; -1: it is not */
+    int32_t *of;      /* [n_layers] index of an offloaded layer; -1: not offloaded */
     int32_t n;
     const trm_layer **layers; /* [n] */
     offloaded_call *calls;    /* [n, TRM_HOST_COMPUTE_ROWS] */
-    trm_program program;      /* the launches of all of them */
-    unsigned char *memory;    /* pinned: shadows of what a layer reads and writes, then the workspace; layers run one by
-                                 one */
+    trm_program program;      /* launches of all of them */
+    unsigned char
+        *memory; /* pinned: shadows of a layer's inputs and outputs, then the workspace; layers run one by one */
     size_t shadow_bytes, workspace_bytes;
     atomic_int status;      /* of the first layer that failed */
-    trm_held_error failure; /* there before that */
+    trm_held_error failure; /* written before it */
 };
 
 trm_status trm_offload_device_open(trm_device *device, int32_t threads, trm_offload_device *offload_device)
@@ -67,7 +65,7 @@ trm_status trm_cpu_offload_open_device(const trm_offload_site *site)
     if (site->device->stream != NULL) {
         return TRM_OK;
     }
-    int32_t threads = trm_world_threads(site->world); /* one is left to who waits for the device */
+    int32_t threads = trm_world_threads(site->world); /* one CPU is left to the thread that waits for the device */
     TRM_TRY(trm_offload_device_open(site->world->device, threads > 1 ? threads - 1 : 1, site->device));
     if (site->device->own != NULL) {
         trm_pool_set_spin(trm_stream_native(site->device->stream), GAP_MICROSECONDS);
@@ -82,14 +80,14 @@ static size_t view_bytes(const trm_view *view)
     return trm_dims_bytes(&view->dims, view->dtype);
 }
 
-/* Where processors read an input as it is; NULL: in a shadow. */
+/* The address where the CPU reads an input in place; NULL: in a shadow. */
 static void *weight_of(const trm_offload_site *site, const trm_tensor *input)
 {
     int32_t weight = input == NULL ? -1 : trm_streaming_weight(site->plan, input);
     return weight < 0 || site->places->resident[weight] != NULL ? NULL : site->places->stored[weight].memory;
 }
 
-/* Gives what has a shadow its place in `memory`, for the largest number of rows; returns the bytes of all. */
+/* Places the shadows in `memory`, for the largest number of rows; returns their bytes. */
 static size_t place(const trm_offload_site *site, const trm_layer *layer, const trm_kernel_call *largest,
                     unsigned char *memory, trm_kernel_call *call)
 {
@@ -125,7 +123,7 @@ static offloaded_call *call_of(const trm_cpu_offload *offload, int32_t i, int64_
     return &offload->calls[(size_t)i * TRM_HOST_COMPUTE_ROWS + (size_t)rows - 1];
 }
 
-/* Kernels of all calls, and the memory that they need. */
+/* Finds the kernels of all calls, and the memory that they need. */
 static trm_status describe_calls(const trm_offload_site *site, trm_cpu_offload *offload)
 {
     for (int32_t i = 0; i < offload->n; i++) {

@@ -1,11 +1,11 @@
 /*
- * How fast the processors of a rank run layers while the link is busy, and what handing a layer over to them costs.
- * Measured before weights are loaded, on memory of its own, as what processors are to read is stored otherwise than
- * what is copied: a layer of each kind and type that they can run, again and again on other weights.
+ * Measures how fast the CPU of a rank runs layers while the link is busy, and the cost of handing over a layer. Runs
+ * before weights are loaded, on its own memory, since weights for the CPU are stored differently from copied ones: a
+ * layer of each kind and type, repeatedly on different weights.
  *
- * Host memory is what both share, so both rates are of the same time: what processors read comes from memory, as the
- * weights of a step do, not from a cache of hundreds of megabytes, the link has work until they have read the last of
- * it (unless it is many times as fast as they), and its rate is that of the copies that ended by then.
+ * CPU and link share host memory, so both rates are measured at the same time. The CPU reads from memory, as in a step,
+ * not from a cache of hundreds of megabytes. The link has work until the CPU has finished (unless it is many times
+ * faster), and its rate counts the copies that finished by then.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,21 +20,21 @@
 #include "weight_stream/offload/cpu_offload.h"
 #include "kernels/program.h"
 
-/* The most bytes of weights that are read, many times what caches hold, and once; of free memory one part in so many.
- * They are touched before, and the last quarter is read before all of it, so that nothing is cached or waits to be
- * written that a step would not find so. */
+/* Most bytes of weights to read, once, many times the size of caches; at most this part of free memory. They are
+ * touched before, and the last quarter is read first, so that the state of caches and pending writes is as in a step.
+ */
 #define MOST_READ  ((size_t)3 << 30)
 #define LEAST_READ ((size_t)1 << 22)
 #define FREE_PARTS 8
 #define WARM_PARTS 4
 #define MOST_RUNS  1024
-/* Of them, what is pinned, as that takes longer than reading it, and copied meanwhile, again and again. There is a
- * quarter more to copy than the link gets done in the time. */
+/* Pinned bytes among them, since pinning takes longer than reading; they are copied repeatedly meanwhile. There is a
+ * quarter more to copy than the link finishes in that time. */
 #define MOST_PINNED ((size_t)1 << 30)
 #define MOST_COPY   ((size_t)64 << 20)
 #define MOST_COPIES 256
 #define LINK_AHEAD  1.25
-/* Layers that are handed over and do nothing, each with a page there and back. */
+/* Empty layers to hand over, each with a page to the CPU and back. */
 #define HANDOVERS  40
 #define PAGE_BYTES ((size_t)4096)
 
@@ -68,7 +68,8 @@ static trm_status open_measure(measure *m)
     m->weights = memory;
     m->pool = trm_stream_native(m->site->device->stream);
     trm_pool_for(m->pool, (int64_t)(m->read / sizeof(uint16_t)), PAGE_BYTES, touch, m->weights);
-    m->pinned = trm_device_pin(device, m->weights, m->copyable) == TRM_OK; /* else copies are as slow as they will be */
+    m->pinned = trm_device_pin(device, m->weights, m->copyable) ==
+                TRM_OK; /* if pinning fails, copies are as slow as in steps */
     TRM_TRY(trm_device_alloc(device, m->copy, &m->copied));
     TRM_TRY(trm_device_alloc_host(device, PAGE_BYTES, &m->small[0]));
     TRM_TRY(trm_device_alloc(device, PAGE_BYTES, &m->small[1]));
@@ -104,7 +105,7 @@ static void close_measure(measure *m)
     trm_pages_free(m->weights, m->read);
 }
 
-/* A run of a layer, and how it ended. */
+/* A run of a layer and its status. */
 typedef struct run {
     const trm_kernel *kernel;
     trm_kernel_call call;
@@ -117,7 +118,7 @@ static void run_layer(void *user)
     r->status = r->kernel == NULL ? TRM_OK : trm_kernel_run(r->kernel, &r->call);
 }
 
-/* Seconds of runs that are handed over one behind the other. */
+/* Seconds of runs handed over one after the other. */
 static trm_status time_runs(measure *m, run *runs, int32_t n, double *seconds)
 {
     const trm_small_copy in = {m->small[0], m->small[1], PAGE_BYTES}, out = {m->small[1], m->small[0], PAGE_BYTES};
@@ -128,7 +129,7 @@ static trm_status time_runs(measure *m, run *runs, int32_t n, double *seconds)
         status = status == TRM_OK ? trm_stream_host_task(m->layers, run_layer, &runs[i]) : status;
         status = status == TRM_OK ? trm_stream_copy_small(m->layers, &out, 1) : status;
     }
-    trm_status ended = trm_stream_synchronize(m->layers); /* tasks refer to the runs, also where one was not taken */
+    trm_status ended = trm_stream_synchronize(m->layers); /* tasks refer to the runs, even if one was not accepted */
     TRM_TRY(status);
     TRM_TRY(ended);
     *seconds = trm_clock_seconds() - began;
@@ -153,7 +154,7 @@ static size_t view_bytes(const trm_view *view)
     return trm_align_up(trm_dims_bytes(&view->dims, view->dtype), TRM_TENSOR_ALIGNMENT);
 }
 
-/* Gives a call addresses: of weights from `weights` on, of all else in `others`, which has its workspace at the end. */
+/* Sets the addresses of a call: weights from `weights`, all others in `others`, with the workspace at the end. */
 static size_t place_call(const trm_plan *plan, const trm_layer *layer, run *r, unsigned char *weights,
                          unsigned char *others)
 {
@@ -177,7 +178,7 @@ static size_t place_call(const trm_plan *plan, const trm_layer *layer, run *r, u
     return at + r->call.workspace_size;
 }
 
-/* Enqueues copies of other weights than those that are read at the time: out of no cache either. */
+/* Enqueues copies of weights that are not being read, so that they are not cached either. */
 static trm_status keep_link_busy(measure *m, int32_t copies)
 {
     const size_t pieces = m->copyable / m->copy;
@@ -190,8 +191,8 @@ static trm_status keep_link_busy(measure *m, int32_t copies)
     return TRM_OK;
 }
 
-/* Runs layers beside so many copies. Gives the seconds that takes, and the bytes per second of the copies that ended
- * by then, of one at least. */
+/* Runs layers beside this many copies. Returns the seconds, and the bytes per second of the copies that finished by
+ * then, at least one. */
 static trm_status time_beside_link(measure *m, run *runs, int32_t n, int32_t copies, double *seconds, double *link)
 {
     trm_status status = keep_link_busy(m, copies);
@@ -216,8 +217,8 @@ static int32_t copies_of(const measure *m, double bytes)
     return copies < MOST_COPIES ? (int32_t)copies : MOST_COPIES;
 }
 
-/* Bytes of weights per second of a layer that reads all weights in turn, the last of them first to get warm; and of the
- * link beside it. */
+/* Bytes of weights per second of a layer that reads all weights in turn, after warming up on the last ones, and of the
+ * link meanwhile. */
 static trm_status time_layer(measure *m, run *runs, int32_t n, size_t bytes, double handover, double *rate,
                              double *link)
 {
@@ -227,7 +228,7 @@ static trm_status time_layer(measure *m, run *runs, int32_t n, size_t bytes, dou
     seconds *= (double)n / warm * LINK_AHEAD;
     TRM_TRY(time_beside_link(m, runs, n, copies_of(m, *link * seconds), &seconds, link));
     double reading = seconds - n * handover;
-    reading = reading > seconds / 5 ? reading : seconds / 5; /* of a small model it is handing over nearly alone */
+    reading = reading > seconds / 5 ? reading : seconds / 5; /* for a small model nearly all time is handing over */
     *rate = (double)n * (double)bytes / reading;
     return TRM_OK;
 }
@@ -259,7 +260,7 @@ static trm_status measure_layer(measure *m, const trm_layer *layer, double hando
     return status;
 }
 
-/* Layers of which each stands for those of its kind and type: the largest that is read several times. */
+/* Representative layers of each kind and type: the largest that is read several times. */
 static int32_t choose_layers(const trm_plan *plan, size_t read, const trm_layer **layers)
 {
     const trm_network *network = plan->network;

@@ -1,4 +1,4 @@
-/* Which layers processors may run, and what the planner is to think they take. */
+/* Decides which layers the CPU can run, and estimates their times for the planner. */
 #include "weight_stream/offload/cpu_offload.h"
 
 #include <stdio.h>
@@ -8,8 +8,8 @@
 #include "graph/kinds/kind.h"
 #include "weight_stream/offload/streaming.h"
 
-/* Until they are measured: bytes per second that the processors read weights at, and seconds
- * from the end of the layer before to the begin of the one behind that are not reading. */
+/* Assumed until measured: bytes per second at which the CPU reads weights, and seconds of overhead from the end of the
+ * layer before to the start of the layer after. */
 #define CUDA_RATE      8e10
 #define CUDA_HANDOVER  4e-5
 #define HOST_HANDOVER  2e-6
@@ -40,7 +40,7 @@ void trm_cpu_offload_describe(const trm_layer *layer, const trm_dims *dims, int6
     }
 }
 
-/* Whether joining the leading dims of what is not constant leaves the layer what it is. */
+/* Whether joining the leading dims of non-constant tensors does not change the layer. */
 static bool joins_rows(const trm_plan *plan, const trm_layer *layer, int32_t weight)
 {
     const trm_dims *x = &plan->max_dims[layer->inputs[0]->index];
@@ -114,7 +114,7 @@ void trm_cpu_offload_estimate(const trm_plan *plan, const trm_streaming_plan *s,
     }
 }
 
-/* What does not stay, and of it what processors can run and what is in files. */
+/* Bytes that do not stay, and of these, bytes that the CPU can run and bytes in files. */
 typedef struct hostable {
     size_t all, runs, files;
 } hostable;

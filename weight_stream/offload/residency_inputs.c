@@ -1,7 +1,6 @@
 /*
- * The problem that a rank's network poses to the planner of weight streaming: which weights can be streamed, which
- * layers use them, and what the planner assumes of the device, its link and its processors before any of it is
- * measured.
+ * Input of the residency planner for a rank's network: streamable weights, the layers that use them, and assumed rates
+ * of device, link and CPU before they are measured.
  */
 #include "weight_stream/offload/streaming.h"
 
@@ -12,39 +11,38 @@
 #include "graph/regions.h"
 #include "weight_stream/ring.h"
 
-/* A copy that is worth its start moves so many bytes. Small models have weights that are large for them. */
+/* Smallest copy that is worth its overhead. Small models have weights that are large for them. */
 #define LEAST_COPY  ((size_t)1 << 20)
 #define LEAST_SHARE 1024
-/* What the planner assumes of a device until a link has been measured: bytes per second that layers read weights at and
- * that copies reach, and seconds of a layer and a copy beyond. CUDA's are of an H200 (docs/performance.md). */
+/* Assumed rates until the link is measured: bytes per second of reading weights and of copies, and overhead per layer
+ * and copy in seconds. CUDA's are of an H200 (docs/performance.md). */
 #define CUDA_READ_RATE    3.9e12
 #define CUDA_LINK_RATE    55e9
 #define CUDA_SECONDS      7e-7
 #define CUDA_COPY_SECONDS 4e-6
 #define CUDA_UNPACK_RATE  3e11
 #define CUDA_GATHER_RATE  1.5e11
-/* Multiplications and additions per second of products in large runs, with what runs between them. */
+/* Multiply-adds per second of products in large runs, including the layers between them. */
 #define CUDA_PRODUCT_RATE     4.9e14
 #define CUDA_F32_PRODUCT_RATE 4e13
 #define HOST_PRODUCT_RATE     1e11
-/* Of files, until they are read. */
+/* Rate of files, until measured. */
 #define FILE_RATE        3e9
 #define HOST_READ_RATE   2e10
 #define HOST_LINK_RATE   5e9
 #define HOST_SECONDS     2e-6
 #define HOST_UNPACK_RATE 3e8
 #define HOST_GATHER_RATE 1e9
-/* Bytes of packed weights to a hundred of their own: of trained ones, whose exponents are nearly those of normal
- * numbers. */
+/* Packed size in percent: of trained weights, whose exponents are nearly those of a normal distribution. */
 #define PACKED_PERCENT 69
 
-/* Whether the layer reads rows of a table and no more of it. */
+/* Whether the layer reads only rows of a table. */
 static bool reads_rows(const trm_layer *layer, int32_t input)
 {
     return input == 0 && trm_kind_is(layer, TRM_KIND_LOOKS_UP);
 }
 
-/* Whether something but a kernel's own read goes through the tensor: views of it, values for dims, outputs. */
+/* Whether the tensor is used other than by kernels that read it: views, values for dims, outputs. */
 static bool is_read_as_it_is(const trm_network *network, const trm_tensor *tensor)
 {
     bool plain = !tensor->is_output;
@@ -149,7 +147,7 @@ size_t trm_streaming_packed_guess(size_t bytes)
     return bytes / 100 * PACKED_PERCENT;
 }
 
-/* bf16 that layers do not read in host memory. */
+/* bf16 weights that layers do not read in host memory can be packed. */
 static void choose_packed(const trm_plan *plan, trm_streaming_plan *s)
 {
     bool wanted = s->asked.compression == TRM_WEIGHT_COMPRESSION_LOSSLESS ||
@@ -168,7 +166,7 @@ static void choose_packed(const trm_plan *plan, trm_streaming_plan *s)
     s->problem.stage_bytes = trm_ring_stage_bytes(largest < TRM_PIECE_BYTES ? largest : TRM_PIECE_BYTES);
 }
 
-/* Weights that files have the other way round, whose parts are whole rows. */
+/* Weights stored transposed in files, whose parts are whole rows. */
 static void list_turned(trm_streaming_plan *s)
 {
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
@@ -180,7 +178,7 @@ static void list_turned(trm_streaming_plan *s)
     }
 }
 
-/* Layers of a region are fetched for apart from others, as they may run several times in a step, or not at all. */
+/* Layers of a region get copies of their own, since they may run several times in a step, or not at all. */
 static trm_status list_sections(const trm_plan *plan, trm_streaming_plan *s)
 {
     const trm_network *network = plan->network;

@@ -1,7 +1,7 @@
 /*
- * Ranks with the same weights fetch them together: which weights, the groups, and what they have to agree on. Replicas
- * along dp have the same network; each fetches an equal part of a weight, and an all-gather on the layers' stream
- * brings the others before a layer needs them.
+ * Ranks with the same weights stream them together: which weights, which groups, and what the ranks must agree on.
+ * Replicas along dp have the same network; each copies an equal part of a weight, and an all-gather on the layers'
+ * stream brings the others before a layer needs them.
  */
 #include "base/error.h"
 #include "base/hash.h"
@@ -9,12 +9,12 @@
 #include "weight_stream/offload/streaming.h"
 #include "dist/parallel/world.h"
 
-/* What is gathered to see how fast that is: bytes of each rank, and how often. */
+/* For measuring the all-gather: bytes per rank, and repetitions. */
 #define GATHERED_PART ((size_t)32 << 20)
 #define GATHERS       4
 
-/* Replicas may run other layers of regions than each other, as their inputs differ: a network with some shares nothing.
- * Where it is a stage, others may share, for which all ranks make the groups. */
+/* Replicas may run different layers of regions, since their inputs differ, so a network with regions shares nothing. If
+ * it is a stage, other stages may share, for which all ranks make the groups. */
 static bool wants_sharing(const trm_plan *plan, const trm_streaming_plan *s)
 {
     const bool may = s->problem.sections == NULL || plan->mesh.size[TRM_AXIS_PP] > 1;
@@ -22,7 +22,7 @@ static bool wants_sharing(const trm_plan *plan, const trm_streaming_plan *s)
            !plan->partition.as_written;
 }
 
-/* Ranks with the same place in every replica. */
+/* Ranks with the same position in every replica. */
 static void list_groups(const trm_plan *plan, trm_streaming_plan *s)
 {
     const int32_t n = plan->mesh.size[TRM_AXIS_DP];
@@ -40,8 +40,7 @@ void trm_streaming_share(const trm_plan *plan, trm_streaming_plan *s)
     if (wants_sharing(plan, s)) {
         list_groups(plan, s);
     }
-    for (int32_t i = 0; i < s->problem.n_weights;
-         i++) { /* tables whose rows are read in host memory stay whole there */
+    for (int32_t i = 0; i < s->problem.n_weights; i++) { /* tables whose rows are read in host memory are not split */
         size_t grain = (size_t)s->n_sharers * TRM_RING_ALIGNMENT;
         s->shared[i] = s->n_sharers > 1 && s->problem.sections == NULL && s->bytes[i] % grain == 0 &&
                        !trm_streaming_has_rows(s, i);
@@ -60,7 +59,7 @@ trm_status trm_streaming_agree(trm_plan *plan, trm_world *world)
     TRM_TRY(trm_world_minimum(world, &budget, 1));
     TRM_TRY(trm_world_minimum(world, &ring, 1));
     s->problem.ring_limit = (size_t)ring;
-    s->asked.kind = TRM_WEIGHT_BUDGET_BYTES; /* it is resolved */
+    s->asked.kind = TRM_WEIGHT_BUDGET_BYTES; /* it has been resolved */
     s->asked.bytes = (size_t)budget;
     return trm_streaming_replan(plan, (size_t)budget);
 }
@@ -71,7 +70,7 @@ trm_status trm_streaming_check_alike(const trm_plan *plan, trm_world *world)
     if (s == NULL || s->n_sharers == 1) {
         return TRM_OK;
     }
-    /* stages of a pipeline have layers of their own: what is compared is what each group has */
+    /* pipeline stages have different layers: only ranks of a group are compared */
     trm_communicator *host, *group;
     TRM_TRY(trm_world_host_communicator(world, &host));
     TRM_TRY(trm_communicator_part(host, s->groups, s->n_groups, s->n_sharers, &group));
@@ -110,7 +109,7 @@ trm_status trm_streaming_gather(void *user, void *memory, size_t part_bytes, trm
     return trm_communicator_exchange(group, &x, stream);
 }
 
-/* Gathers into `memory` once, then some more, and times those. */
+/* Gathers into `memory` once, then times more gathers. */
 static trm_status time_gathers(trm_bandwidth_probe *p, void *memory, trm_world *world, trm_communicator *group,
                                double *rate)
 {
@@ -128,7 +127,7 @@ static trm_status time_gathers(trm_bandwidth_probe *p, void *memory, trm_world *
 trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *group, double *rate)
 {
     *rate = 0;
-    if (group == NULL || !trm_world_has_host_communicator(world)) { /* as on every rank */
+    if (group == NULL || !trm_world_has_host_communicator(world)) { /* the same as on every rank */
         return TRM_OK;
     }
     trm_bandwidth_probe p = {0};
@@ -147,14 +146,14 @@ trm_status trm_streaming_measure_gather(trm_world *world, trm_communicator *grou
 trm_status trm_streaming_agree_on_rates(trm_world *world, const trm_communicator *group, trm_streaming_rates *rates)
 {
     if (!trm_world_has_host_communicator(world)) {
-        *rates = group == NULL ? *rates : (trm_streaming_rates){0}; /* who shares plans with what is assumed */
+        *rates = group == NULL ? *rates : (trm_streaming_rates){0}; /* ranks that share plan with assumed rates */
         return TRM_OK;
     }
     double *all[] = {&rates->link, &rates->unpack, &rates->file, &rates->gather};
     const size_t n = sizeof(all) / sizeof(*all);
     int64_t found[sizeof(all) / sizeof(*all)];
     for (size_t i = 0; i < n; i++) {
-        found[i] = *all[i] >= 1 ? (int64_t)*all[i] : INT64_MAX; /* who has not measured it does not decide */
+        found[i] = *all[i] >= 1 ? (int64_t)*all[i] : INT64_MAX; /* ranks without a measurement do not count */
     }
     TRM_TRY(trm_world_minimum(world, found, n));
     for (size_t i = 0; i < n; i++) {

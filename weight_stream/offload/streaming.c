@@ -1,6 +1,6 @@
 /*
- * Weight streaming of a rank: the plan for a budget, and for another one. What is planned is in residency_inputs.c,
- * what may be asked for in budget.c.
+ * Weight streaming of a rank: plans for a budget, and again for another one. residency_inputs.c makes the planner's
+ * input, budget.c parses options.
  */
 #include "weight_stream/offload/streaming.h"
 
@@ -15,16 +15,16 @@
 #include "graph/layer_runs.h"
 #include "graph/regions.h"
 
-/* A gain that is worth a hint, and one that is worth other last bits. */
+/* Gain that is worth a hint, and gain that is worth different last bits. */
 #define CLEARLY_LESS 0.8
 #define LESS         0.97
 
 bool trm_streaming_fetches(const trm_plan *plan)
 {
-    return plan->streaming != NULL && plan->streaming->residency.n_fetches > 0; /* small steps fetch some of them */
+    return plan->streaming != NULL && plan->streaming->residency.n_fetches > 0; /* small steps copy some of them */
 }
 
-/* Plans both schedules for where weights stay. The small one's ring is the other's. */
+/* Plans both copy schedules for a residency. The small one uses the other's ring. */
 static trm_status plan_schedules(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
 {
     trm_residency large, small = {0};
@@ -55,7 +55,7 @@ static void host_nothing(trm_streaming_plan *s)
     }
 }
 
-/* Which layers processors run, what stays then, which may be other weights, and so which are not packed. */
+/* Chooses offloaded layers, then the weights that stay, which may change, and so which are not packed. */
 static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident)
 {
     host_nothing(s);
@@ -75,7 +75,7 @@ static trm_status choose_hosted(trm_streaming_plan *s, const trm_residency_probl
     return TRM_OK;
 }
 
-/* What processors would gain, by even shares alone: a line in a report is not worth more time. */
+/* Estimates the gain of CPU offload, by even shares only: a hint in a report is not worth more time. */
 static trm_status look_for_hosting(trm_streaming_plan *s, const trm_residency_problem *problem, const bool *resident,
                                    double seconds)
 {
@@ -98,7 +98,7 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
     s->problem.budget = budget < s->streamable ? budget : s->streamable;
     s->problem.ring_limit = ring_limit;
     trm_residency_problem problem = s->problem;
-    /* who shares chooses alike, by what all know, and who asked for a share the same every time, by nothing measured */
+    /* ranks that share choose by what all know, and a fixed share does not depend on measurements */
     if (s->n_sharers > 1 || s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
         problem = s->first;
         problem.budget = s->problem.budget;
@@ -131,7 +131,7 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
     return TRM_OK;
 }
 
-/* Offsets of what stays in any case follow from which weights can be streamed. */
+/* Offsets of weights that always stay depend on which weights are streamable. */
 static trm_status set_streaming(trm_plan *plan, trm_streaming_plan *streaming)
 {
     trm_streaming_plan *before = plan->streaming;
@@ -150,7 +150,7 @@ static trm_status fail_regions(void)
     TRM_FAIL(TRM_ERROR_UNSUPPORTED, "CPU offload does not support networks with loops or branches");
 }
 
-/* Of a plan that is not refused. */
+/* For a plan that is not rejected. */
 static const char *hosts_nothing_because(const trm_plan *plan, const trm_streaming_plan *s)
 {
     return s->problem.sections != NULL ? "the network has loops or branches"
@@ -159,7 +159,7 @@ static const char *hosts_nothing_because(const trm_plan *plan, const trm_streami
                                        : NULL;
 }
 
-/* A share that was asked for is computed or refused; `auto` computes what can be. */
+/* A requested share is computed or rejected; `auto` computes what is possible. */
 static trm_status check_hosting(const trm_plan *plan, const trm_streaming_plan *s, const trm_weight_budget *budget)
 {
     const char *cause = hosts_nothing_because(plan, s);
@@ -170,7 +170,7 @@ static trm_status check_hosting(const trm_plan *plan, const trm_streaming_plan *
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "CPU offload cannot take %g %% of the streamed weights (host compute): %s",
                  budget->host_percent, cause);
     }
-    const bool tells = plan->rank == 0 || s->problem.sections != NULL; /* other causes are those of all ranks */
+    const bool tells = plan->rank == 0 || s->problem.sections != NULL; /* other causes hold for all ranks */
     if (budget->host_compute == TRM_HOST_COMPUTE_AUTO && tells) {
         TRM_INFO("rank %d: no CPU offload (host compute auto): %s", plan->rank, cause);
     }
@@ -191,7 +191,7 @@ TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_bud
     if (budget->kind == TRM_WEIGHT_BUDGET_OFF) {
         return set_streaming(plan, NULL);
     }
-    /* by what all ranks know: one that refuses alone would keep the others waiting */
+    /* only by what all ranks know: if one rank failed alone, the others would wait */
     if (plan->partition.has_regions && trm_wants_share(budget)) {
         return fail_regions();
     }
@@ -261,7 +261,7 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
     }
     s->problem.quick = false;
     TRM_TRY(plan_residency(s, budget, limit));
-    if (device_bytes(plan) > room) { /* a better choice may need more staging */
+    if (device_bytes(plan) > room) { /* a better plan may need more staging */
         s->problem.quick = true;
         TRM_TRY(plan_residency(s, budget, limit));
         s->problem.quick = false;
@@ -276,7 +276,7 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
     return TRM_OK;
 }
 
-/* Layers that processors cannot run after all, their weights being elsewhere. */
+/* Removes offloaded layers that the CPU cannot run because their weights are elsewhere. */
 static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *facts)
 {
     for (int32_t i = 0; i < s->problem.n_uses; i++) {
@@ -310,7 +310,7 @@ trm_status trm_streaming_adjust(trm_plan *plan, const trm_streaming_facts *facts
 {
     trm_streaming_plan *s = plan->streaming;
     use_rates(&s->problem, &facts->rates);
-    /* who shares has agreed on them, and has nothing computed by processors, whatever it asked */
+    /* ranks that share have agreed on them and use no CPU offload */
     if (s->n_sharers > 1) {
         use_rates(&s->first, &facts->rates);
     }
@@ -372,7 +372,7 @@ trm_status trm_streaming_replan(trm_plan *plan, size_t budget)
     return plan_residency(plan->streaming, budget, plan->streaming->problem.ring_limit);
 }
 
-/* Of those that do not stay. */
+/* Counts weights that do not stay. */
 static size_t host_bytes(const trm_streaming_plan *s)
 {
     size_t sum = 0;
@@ -382,11 +382,11 @@ static size_t host_bytes(const trm_streaming_plan *s)
     return sum;
 }
 
-/* What other ranks fetch of a step's weights. */
+/* Bytes of a step's weights that other ranks copy. */
 static size_t gathered_bytes(const trm_streaming_plan *s)
 {
     size_t sum = 0;
-    for (int32_t k = 0; k < s->residency.n_fetches; k++) { /* who shares hosts nothing */
+    for (int32_t k = 0; k < s->residency.n_fetches; k++) { /* ranks that share use no CPU offload */
         int32_t weight = s->residency.fetches[k].weight;
         sum += s->bytes[weight] - s->part_bytes[weight];
     }
@@ -405,7 +405,7 @@ void trm_plan_stalls(const trm_plan *plan, trm_stall_fn fn, void *user)
     }
 }
 
-/* At which processors read in a step. */
+/* Rate at which the CPU reads in a step. */
 static double host_rate(const trm_streaming_plan *s, const trm_residency *step)
 {
     double reading = step->host_seconds - step->n_hosted * s->rates.handover;

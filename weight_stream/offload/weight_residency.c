@@ -1,4 +1,4 @@
-/* Where weights that can be streamed are: on the device or in host memory, and moving them between the two. */
+/* Weight residency: whether streamable weights are on the device, in host memory or in files, and moving them. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,23 +15,23 @@
 #include "kernels/codec/codec.h"
 #include "weight_stream/ring.h"
 
-/* Of the host memory that is free, weights take this many parts in so many. */
+/* Share of free host memory that weights may take. */
 #define HOST_SHARE 19
 #define HOST_PARTS 20
-/* What is copied to see how fast the link is, and how often. (Files are probed with no more than steps read into: it is
- * all that is left free for them.) */
+/* Bytes and repetitions for measuring the link. (Files are probed through the buffers of steps: no other memory is left
+ * for them.) */
 #define PROBE_BYTES       ((size_t)256 << 20)
 #define LEAST_PROBE_BYTES ((size_t)1 << 20)
 #define PROBES            4
 #define LINK_BYTES        ((size_t)1 << 30) /* copied to measure the link */
-/* What a thread reads at a time, of a weight that moves to the device, and what is read before it is copied there: of
- * host memory that may be nearly full. */
+/* Bytes that a thread reads at a time of a weight that moves to the device, and bytes read before a copy: host memory
+ * may be nearly full. */
 #define READ_BYTES ((size_t)4 << 20)
 #define MOVE_BYTES (8 * READ_BYTES)
 
 /* ---- host memory ------------------------------------------------------------------------------- */
 
-/* What a weight is thought to take in host memory: packed as much as it did before. */
+/* Estimated host memory of a weight: packed size as last time. */
 static size_t stored_guess(const trm_weight_residency *places, const trm_streaming_plan *s, int32_t i)
 {
     const size_t packed =
@@ -39,7 +39,7 @@ static size_t stored_guess(const trm_weight_residency *places, const trm_streami
     return s->packs[i] ? packed : s->part_bytes[i];
 }
 
-/* What a stored weight takes; before it is filled, is thought to take. */
+/* Host memory of a stored weight; before it is filled, an estimate. */
 static size_t host_bytes(const trm_weight_residency *places, const trm_plan *plan, int32_t i)
 {
     const trm_streaming_plan *s = plan->streaming;
@@ -66,7 +66,7 @@ static void drop_resident(trm_weight_residency *places, trm_device *device, int3
     places->resident[i] = NULL;
 }
 
-/* Pins what is not pinned yet; what the system refuses stays ordinary memory. */
+/* Pins memory that is not yet pinned; if the system refuses, it stays pageable. */
 static void pin_stored(trm_weight_residency *places, const trm_plan *plan, trm_device *device)
 {
     places->pinned = true;
@@ -98,8 +98,8 @@ static trm_status take_stored(trm_weight_residency *places, const trm_plan *plan
     return TRM_OK;
 }
 
-/* The memory for weights: of what was free where they do not all fit, less what the others are read through. `filled`:
- * what has no place now stays in its file. */
+/* Sets the host memory limit for weights: if not all fit, less the buffers for the others. `filled`: weights without
+ * memory now stay in their files. */
 static void limit_host(trm_weight_residency *places, const trm_plan *plan, bool filled)
 {
     const trm_streaming_plan *s = plan->streaming;
@@ -107,7 +107,7 @@ static void limit_host(trm_weight_residency *places, const trm_plan *plan, bool 
     size_t wanted = 0;
     bool all = true;
     for (int32_t i = 0; i < places->n; i++) {
-        const bool is_stored = places->stored[i].memory != NULL; /* also while others move here, if it leaves then */
+        const bool is_stored = places->stored[i].memory != NULL; /* also while others move to the host, if it leaves */
         all = all && (is_stored || places->resident[i] != NULL || s->residency.resident[i] || !filled);
         wanted += is_stored ? host_bytes(places, plan, i) : s->residency.resident[i] ? 0 : stored_guess(places, s, i);
     }
@@ -117,7 +117,7 @@ static void limit_host(trm_weight_residency *places, const trm_plan *plan, bool 
                                                  : 0;
 }
 
-/* Leaves weights to their files, tables last, until those that remain are within the limit. */
+/* Leaves weights in their files, tables last, until the rest is within the limit. */
 static void make_room(trm_weight_residency *places, const trm_plan *plan, trm_device *device)
 {
     const bool *resident = plan->streaming->residency.resident;
@@ -136,7 +136,7 @@ static void make_room(trm_weight_residency *places, const trm_plan *plan, trm_de
     }
 }
 
-/* Says what host memory has no room for. */
+/* Warns about weights without room in host memory. */
 static void report_files(const trm_weight_residency *places, const trm_plan *plan)
 {
     size_t files = 0;
@@ -169,7 +169,7 @@ trm_status trm_weight_residency_init(trm_weight_residency *places, const trm_pla
     }
     places->host_room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
     limit_host(places, plan, false);
-    for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read where they lie */
+    for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read in place */
         bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
         TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
     }
@@ -183,7 +183,7 @@ trm_status trm_weight_residency_init(trm_weight_residency *places, const trm_pla
     return TRM_OK;
 }
 
-/* Reads of a part as reads of the whole. */
+/* Maps reads of a part to reads of the whole. */
 typedef struct part_read {
     trm_stored_read_fn read;
     void *user;
@@ -201,7 +201,7 @@ trm_status trm_weight_residency_store(trm_weight_residency *places, trm_plan *pl
 {
     trm_streaming_plan *s = plan->streaming;
     bool again = places->stored[weight].pieces != NULL;
-    places->refilled = places->refilled || places->stored[weight].bytes > 0; /* rings may have it from before */
+    places->refilled = places->refilled || places->stored[weight].bytes > 0; /* rings may still use it */
     if (again) {
         drop_stored(places, plan, device, weight);
         TRM_TRY(take_stored(places, plan, weight));
@@ -239,7 +239,7 @@ void trm_weight_residency_fini(trm_weight_residency *places, const trm_plan *pla
     *places = (trm_weight_residency){0};
 }
 
-/* Bytes per second since the probe began, `bytes` having been moved. */
+/* Bytes per second since the probe began, for `bytes` moved. */
 static trm_status find_rate(trm_bandwidth_probe *p, size_t bytes, double *rate)
 {
     TRM_TRY(trm_bandwidth_probe_end(p));
@@ -247,7 +247,7 @@ static trm_status find_rate(trm_bandwidth_probe *p, size_t bytes, double *rate)
     return trm_bandwidth_probe_rate(p, (double)bytes, rate);
 }
 
-/* The stored weight of most bytes, of packed ones only if `packed`; -1 if there is none. */
+/* The largest stored weight, or packed one if `packed`; -1: none. */
 static int32_t largest_stored(const trm_weight_residency *places, bool packed)
 {
     int32_t largest = -1;
@@ -259,8 +259,8 @@ static int32_t largest_stored(const trm_weight_residency *places, bool packed)
     return largest;
 }
 
-/* Copies stored weights in turn, up to `most` bytes of each, until LINK_BYTES have been copied: what comes from the
- * processors' caches would be faster than steps are. */
+/* Copies stored weights in turn, up to `most` bytes of each, until LINK_BYTES are copied: copies from CPU caches would
+ * be faster than in steps. */
 static trm_status copy_stored(const trm_weight_residency *places, trm_stream *stream, void *to, size_t most,
                               size_t *copied)
 {
@@ -278,7 +278,7 @@ static trm_status copy_stored(const trm_weight_residency *places, trm_stream *st
     return TRM_OK;
 }
 
-/* Bytes per second of copies from the stored weights; 0 if there is none. */
+/* Bytes per second of copies from the stored weights; 0 without any. */
 static trm_status measure_link(const trm_weight_residency *places, trm_device *device, double *rate)
 {
     int32_t largest = largest_stored(places, false);
@@ -306,7 +306,7 @@ done:
     return status;
 }
 
-/* Bytes per second of unpacking a piece; stays 0 where nothing is packed or memory is full. */
+/* Bytes per second of unpacking a piece; stays 0 if nothing is packed or memory is full. */
 static trm_status measure_unpacking(const trm_weight_residency *places, const trm_plan *plan, trm_device *device,
                                     double *rate)
 {
@@ -350,12 +350,12 @@ typedef struct file_probe {
 static void read_pieces(void *user, int64_t begin, int64_t end)
 {
     const file_probe *p = user;
-    for (int64_t i = begin; i < end; i++) { /* what fails here fails again, and is told, when it is needed */
+    for (int64_t i = begin; i < end; i++) { /* a failure here repeats, and is reported, when it matters */
         (void)trm_streaming_read_piece(p->plan, &p->pieces[i], p->to + (size_t)i * p->most);
     }
 }
 
-/* The weight of most bytes that is read in every step; -1 if there is none. */
+/* The largest weight that every step reads from a file; -1: none. */
 static int32_t largest_read(const trm_weight_residency *places, const trm_plan *plan)
 {
     const size_t *all = plan->streaming->part_bytes;
@@ -367,8 +367,8 @@ static int32_t largest_read(const trm_weight_residency *places, const trm_plan *
     return largest;
 }
 
-/* The pieces of a weight as steps read them, but small ones of a small weight that lies flat, so that all threads have
- * some; no more than fit the buffers of a step. */
+/* Lists pieces of a weight as steps read them, smaller ones for a small flat weight, so that all threads have some; at
+ * most as many as a step has buffers. */
 static trm_status list_probe(const trm_plan *plan, int32_t weight, size_t *most, trm_reader_piece **pieces, size_t *n)
 {
     const size_t bytes = plan->streaming->part_bytes[weight], row_bytes = plan->streaming->row_bytes[weight];
@@ -385,8 +385,7 @@ static trm_status list_probe(const trm_plan *plan, int32_t weight, size_t *most,
     return TRM_OK;
 }
 
-/* Bytes per second that threads read of the largest weight that stays in files, as they will in every step; 0 if there
- * is none. */
+/* Bytes per second at which threads read the largest weight in files, as in a step; 0 without one. */
 static trm_status measure_files(const trm_weight_residency *places, trm_plan *plan, double *rate)
 {
     const int32_t weight = largest_read(places, plan);
@@ -419,7 +418,7 @@ static trm_status measure_files(const trm_weight_residency *places, trm_plan *pl
     return status;
 }
 
-/* Bytes that are copied for a weight where it is, or is thought to be. */
+/* Bytes copied for a weight at its actual or planned place. */
 static void follow_stored(const trm_weight_residency *places, trm_streaming_plan *s)
 {
     for (int32_t i = 0; i < places->n; i++) {
@@ -432,10 +431,10 @@ static void follow_stored(const trm_weight_residency *places, trm_streaming_plan
     }
 }
 
-/* The plan of where weights are. */
+/* Plans for the actual places of weights. */
 static trm_status adjust(trm_weight_residency *places, trm_plan *plan, const trm_streaming_rates *rates)
 {
-    bool *resident = calloc((size_t)places->n * 2 + 1, sizeof(*resident)); /* and what processors can read */
+    bool *resident = calloc((size_t)places->n * 2 + 1, sizeof(*resident)); /* also weights that the CPU can read */
     if (resident == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the residency of %d weights", places->n);
     }
@@ -452,8 +451,7 @@ static trm_status adjust(trm_weight_residency *places, trm_plan *plan, const trm
     }
     follow_stored(places, plan->streaming);
     trm_status status = trm_streaming_adjust(plan, &facts);
-    /* NCCL registers buffers of captured exchanges, which a new ring would have elsewhere; the link hides the launches
-     */
+    /* NCCL registers buffers of captured exchanges, which a new ring would move; the link hides the launches */
     const trm_streaming_plan *s = plan->streaming;
     places->capturable = places->capturable && (s->n_sharers == 1 || s->residency.n_fetches == 0);
     free(resident);
@@ -463,7 +461,7 @@ static trm_status adjust(trm_weight_residency *places, trm_plan *plan, const trm
 
 void trm_weight_residency_pin(trm_weight_residency *places, const trm_plan *plan, trm_device *device)
 {
-    limit_host(places, plan, true); /* packed ones may take more than was thought */
+    limit_host(places, plan, true); /* packed weights may be larger than estimated */
     make_room(places, plan, device);
     report_files(places, plan);
     pin_stored(places, plan, device);
@@ -526,7 +524,7 @@ static trm_status move_to_host(trm_weight_residency *places, trm_plan *plan, trm
     return TRM_OK;
 }
 
-/* Reads of a weight from its source, in stretches that all threads read. */
+/* Reads a weight from its source, in stretches split over all threads. */
 typedef struct source_read {
     const trm_plan *plan;
     struct trm_pool *pool;
@@ -554,11 +552,11 @@ static trm_status read_on_threads(void *user, size_t begin, size_t size, void *t
     read->size = size;
     read->to = to;
     trm_pool_for(read->pool, (int64_t)((size + READ_BYTES - 1) / READ_BYTES), 1, read_source, read);
-    /* what failed on another thread fails here, too, with the cause */
+    /* a failure of another thread is reported here, with its cause */
     return atomic_load(&read->failed) ? trm_streaming_read(read->plan, read->weight, begin, size, to) : TRM_OK;
 }
 
-/* Stores a weight that is read from its source, if there is room; else it is read when it is needed. */
+/* Stores a weight from its source, if there is room; else it is read when needed. */
 static trm_status store_from_source(trm_weight_residency *places, trm_plan *plan, trm_device *device, int32_t i)
 {
     TRM_TRY(take_stored(places, plan, i));
@@ -573,14 +571,14 @@ static trm_status store_from_source(trm_weight_residency *places, trm_plan *plan
     return status;
 }
 
-/* Stores a weight in the other form: packed, or as processors read it. */
+/* Stores a weight in the other form: packed, or as the CPU reads it. */
 static trm_status store_otherwise(trm_weight_residency *places, trm_plan *plan, trm_device *device, int32_t i)
 {
     drop_stored(places, plan, device, i);
     return store_from_source(places, plan, device, i);
 }
 
-/* Host memory that others have left takes what is in files, tables first. */
+/* Moves weights from files into freed host memory, tables first. */
 static trm_status leave_files(trm_weight_residency *places, trm_plan *plan, trm_device *device)
 {
     limit_host(places, plan, false);
@@ -614,7 +612,7 @@ static trm_status read_to_device(trm_plan *plan, trm_stream *stream, struct trm_
     return status;
 }
 
-/* Piece by piece through memory for one. */
+/* Copies in pieces through a buffer for one piece. */
 static trm_status unpack_to_device(const trm_stored_weight *stored, size_t bytes, trm_stream *stream, unsigned char *to)
 {
     trm_device *device = trm_stream_device(stream);
@@ -641,7 +639,7 @@ static trm_status move_to_device(trm_weight_residency *places, trm_plan *plan, t
     size_t bytes = plan->streaming->bytes[i];
     TRM_TRY(trm_device_alloc(device, bytes, &memory));
     const trm_stored_weight *stored = &places->stored[i];
-    bool is_whole = !plan->streaming->shared[i]; /* else the other ranks have the rest */
+    bool is_whole = !plan->streaming->shared[i]; /* otherwise the other ranks have the rest */
     trm_status status = !is_whole                ? read_to_device(plan, stream, places->pool, i, memory)
                         : stored->pieces != NULL ? unpack_to_device(stored, bytes, stream, memory)
                         : stored->memory != NULL ? trm_stream_upload(stream, memory, stored->memory, bytes)
@@ -656,8 +654,8 @@ static trm_status move_to_device(trm_weight_residency *places, trm_plan *plan, t
     return TRM_OK;
 }
 
-/* What there was nothing to measure with so far, as all weights stayed, or none did in its file; what fails stays a
- * guess. Ranks that share weights plan with the same rates, and keep theirs. */
+/* Measures rates that could not be measured before, because all weights stayed or none was in a file; failures leave
+ * estimates. Ranks that share weights keep their common rates. */
 static trm_streaming_rates measure_rest(trm_weight_residency *places, trm_plan *plan, trm_device *device)
 {
     trm_streaming_rates now = {0}, *before = &places->measured;
@@ -703,7 +701,7 @@ trm_status trm_weight_residency_change(trm_weight_residency *places, trm_plan *p
     if (status != TRM_OK) {
         trm_held_error held;
         trm_error_hold(status, &held);
-        pin_stored(places, plan, device); /* what has come to the host meanwhile: kernels may read tables there */
+        pin_stored(places, plan, device); /* weights that moved to the host: kernels may read tables there */
         (void)adjust(places, plan, &(trm_streaming_rates){0});
         return trm_fail(status, "cannot change the weight budget to %zu bytes: %s", budget, held.cause);
     }
