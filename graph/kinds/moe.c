@@ -113,16 +113,69 @@ static trm_dims with_halves(const trm_layer_desc *desc, int64_t experts, int64_t
                                      : (trm_dims){4, {experts, halves, width, columns}};
 }
 
-/* Whether scales of F8E4M3 are those of rows. */
-static bool has_row_scales(const trm_dims *scale)
+/* How weights are stored. */
+typedef enum storage { PLAIN, F8_ROWS, F8_BLOCKS, MXFP4, GROUPS } storage;
+
+/* By `down` [E, H, I] and its scale, whose rank is known. */
+static storage storage_of(trm_dtype type, const trm_dims *down, const trm_dims *scale, trm_dtype scale_type)
 {
-    return scale->d[scale->n - 1] == 1;
+    switch (type) {
+    case TRM_F8E4M3:
+        return scale->d[1] == down->d[1] && scale->d[2] == 1 ? F8_ROWS : F8_BLOCKS;
+    case TRM_U8:
+        return scale_type == TRM_U8 ? MXFP4 : GROUPS;
+    case TRM_I8:
+        return GROUPS;
+    default:
+        return PLAIN;
+    }
+}
+
+/* Zero points are for numbers of 4 bits in groups, of both weights or of none. */
+static trm_status infer_zero_points(const trm_infer_call *call, bool allowed)
+{
+    static const struct {
+        const char *name;
+        int32_t zero_point, scale, other;
+    } inputs[] = {
+        {"gate_up_zero_point", TRM_EXPERTS_GATE_UP_ZERO_POINT, TRM_EXPERTS_GATE_UP_SCALE, TRM_EXPERTS_DOWN_ZERO_POINT},
+        {"down_zero_point", TRM_EXPERTS_DOWN_ZERO_POINT, TRM_EXPERTS_DOWN_SCALE, TRM_EXPERTS_GATE_UP_ZERO_POINT},
+    };
+    for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
+        if (!trm_infer_has(call, inputs[i].zero_point)) {
+            continue;
+        }
+        if (!allowed || !trm_infer_has(call, inputs[i].other)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "%s is given, expected zero points of both weights, of 4 bits in groups", inputs[i].name);
+        }
+        TRM_TRY(trm_infer_require_dtype(call, inputs[i].zero_point, inputs[i].name, TRM_U8));
+        TRM_TRY(trm_infer_require_dims(call, inputs[i].zero_point, inputs[i].name, *call->dims[inputs[i].scale]));
+    }
+    return TRM_OK;
+}
+
+/* Scales f32, f16 or bf16 that divide `columns` into groups; packed numbers in whole bytes. */
+static trm_status infer_groups(const trm_infer_call *call, int32_t i, const char *what, int64_t columns)
+{
+    const trm_dims *scale = call->dims[i];
+    const int64_t groups = scale->d[scale->n - 1];
+    TRM_TRY(trm_infer_require_float(call, i, what));
+    TRM_TRY(trm_infer_require_dtype(call, i, what, call->dtypes[TRM_EXPERTS_DOWN_SCALE]));
+    if (columns >= 0 && groups >= 0 &&
+        (groups == 0 || columns % groups != 0 ||
+         (call->dtypes[TRM_EXPERTS_GATE_UP] == TRM_U8 && columns / groups % 2 != 0))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%s has %" PRId64 " groups of %" PRId64 " columns, expected groups of equal size%s", what, groups,
+                 columns, call->dtypes[TRM_EXPERTS_GATE_UP] == TRM_U8 ? " in whole bytes" : "");
+    }
+    return TRM_OK;
 }
 
 static trm_status infer_scales(const trm_infer_call *call, int64_t experts, int64_t width, int64_t hidden)
 {
     const trm_dtype type = call->dtypes[TRM_EXPERTS_GATE_UP];
-    const bool quantized = type == TRM_U8 || type == TRM_F8E4M3;
+    const bool quantized = type == TRM_U8 || type == TRM_F8E4M3 || type == TRM_I8;
     for (int32_t i = TRM_EXPERTS_GATE_UP_SCALE; i <= TRM_EXPERTS_DOWN_SCALE; i++) {
         const bool up = i == TRM_EXPERTS_GATE_UP_SCALE;
         const char *what = up ? "gate_up_scale" : "down_scale";
@@ -130,25 +183,41 @@ static trm_status infer_scales(const trm_infer_call *call, int64_t experts, int6
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s is%s given, weights of type %s %s one", what,
                      quantized ? " not" : "", trm_dtype_name(type), quantized ? "need" : "have no");
         }
-        if (!quantized) {
-            continue;
+        if (quantized) {
+            TRM_TRY(trm_infer_require_rank(call, i, what, up ? 4 : 3));
         }
-        TRM_TRY(trm_infer_require_rank(call, i, what, up ? 4 : 3));
-        TRM_TRY(trm_infer_require_dtype(call, i, what, type == TRM_U8 ? TRM_U8 : TRM_F32));
-        const int64_t columns = up ? hidden : width;
-        const bool rows = type == TRM_F8E4M3 && has_row_scales(call->dims[i]) && columns > BLOCK;
-        const int64_t across = rows ? 1 : blocks_of(columns, type == TRM_U8 ? COLUMN : BLOCK);
-        const int64_t down = rows || type == TRM_U8 ? 1 : BLOCK;
+    }
+    const storage stored = quantized
+                               ? storage_of(type, call->dims[TRM_EXPERTS_DOWN], call->dims[TRM_EXPERTS_DOWN_SCALE],
+                                            call->dtypes[TRM_EXPERTS_DOWN_SCALE])
+                               : PLAIN;
+    for (int32_t i = TRM_EXPERTS_GATE_UP_SCALE; i <= TRM_EXPERTS_DOWN_SCALE && stored != PLAIN; i++) {
+        const bool up = i == TRM_EXPERTS_GATE_UP_SCALE;
+        const char *what = up ? "gate_up_scale" : "down_scale";
+        const int64_t columns = up ? hidden : width, down = stored == F8_BLOCKS ? BLOCK : 1;
+        int64_t across = 1;
+        if (stored == GROUPS) {
+            TRM_TRY(infer_groups(call, i, what, columns));
+            across = -1;
+        } else {
+            TRM_TRY(trm_infer_require_dtype(call, i, what, stored == MXFP4 ? TRM_U8 : TRM_F32));
+            across = stored == F8_ROWS ? 1 : blocks_of(columns, stored == MXFP4 ? COLUMN : BLOCK);
+        }
         TRM_TRY(trm_infer_require_dims(call, i, what,
                                        up ? with_halves(call->desc, experts, blocks_of(width, down), across)
                                           : trm_dims3(experts, blocks_of(hidden, down), across)));
-        if (down == BLOCK && width > 0 && width % BLOCK != 0) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "experts are %" PRId64 " wide, expected a multiple of %d, as blocks of weights have a scale each",
-                     width, BLOCK);
-        }
     }
-    return TRM_OK;
+    if (stored == F8_BLOCKS && width > 0 && width % BLOCK != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "experts are %" PRId64 " wide, expected a multiple of %d, as blocks of weights have a scale each",
+                 width, BLOCK);
+    }
+    if (stored == MXFP4 && (width % COLUMN != 0 || hidden % COLUMN != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "experts are %" PRId64 " wide, of %" PRId64 " columns, expected multiples of %d, which have a scale",
+                 width, hidden, COLUMN);
+    }
+    return infer_zero_points(call, stored == GROUPS && type == TRM_U8);
 }
 
 static trm_status infer_experts(const trm_infer_call *call)
@@ -174,8 +243,8 @@ static trm_status infer_experts(const trm_infer_call *call)
     const int64_t packed = type == TRM_U8 ? 2 : 1; /* columns of a byte */
     const int64_t experts = gate_up->d[0], width = gate_up->d[width_axis(call->desc)];
     const int64_t hidden = gate_up->d[3] < 0 ? x->d[1] : gate_up->d[3] * packed;
-    if (type != call->dtypes[TRM_EXPERTS_X] && type != TRM_U8 && type != TRM_F8E4M3) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "gate_up is of type %s, expected %s like x, f8e4m3 or u8",
+    if (type != call->dtypes[TRM_EXPERTS_X] && type != TRM_U8 && type != TRM_I8 && type != TRM_F8E4M3) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "gate_up is of type %s, expected %s like x, f8e4m3, i8 or u8",
                  trm_dtype_name(type), trm_dtype_name(call->dtypes[TRM_EXPERTS_X]));
     }
     TRM_TRY(trm_infer_require_dtype(call, TRM_EXPERTS_DOWN, "down", type));
@@ -185,11 +254,6 @@ static trm_status infer_experts(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_dims(call, TRM_EXPERTS_GATE_UP, "gate_up",
                                    with_halves(call->desc, experts, width, gate_up->d[3])));
     TRM_TRY(trm_infer_require_dims(call, TRM_EXPERTS_DOWN, "down", trm_dims3(experts, hidden, width / packed)));
-    if (type == TRM_U8 && (width % COLUMN != 0 || hidden % COLUMN != 0)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "experts are %" PRId64 " wide, of %" PRId64 " columns, expected multiples of %d, which have a scale",
-                 width, hidden, COLUMN);
-    }
     TRM_TRY(infer_scales(call, experts, width, hidden));
     trm_dims bias = with_halves(call->desc, experts, width, 0);
     bias.n = 3;
@@ -210,12 +274,30 @@ static int32_t link_experts(const trm_layer *layer, int32_t k, int32_t i)
     return k == 1 ? TRM_LINK_NEVER : i <= TRM_EXPERTS_WEIGHTS ? 0 : TRM_LINK_WHOLE;
 }
 
-/* The width that is cut in one piece: numbers that share a scale stay together. */
+/* The scale of `down`; NULL where weights have none. */
+static const trm_tensor *down_scale_of(const trm_layer *layer)
+{
+    return layer->n_inputs > TRM_EXPERTS_DOWN_SCALE ? layer->inputs[TRM_EXPERTS_DOWN_SCALE] : NULL;
+}
+
+/* The width that is cut in one piece: numbers that share a scale stay together, unless all of a row do. */
 static int64_t grain_of(const trm_layer *layer)
 {
-    const trm_tensor *gate_up = layer->inputs[TRM_EXPERTS_GATE_UP];
-    const bool rows = gate_up->dtype == TRM_F8E4M3 && has_row_scales(&layer->inputs[TRM_EXPERTS_DOWN_SCALE]->dims);
-    return gate_up->dtype == TRM_U8 ? COLUMN : gate_up->dtype == TRM_F8E4M3 && !rows ? BLOCK : 1;
+    const trm_tensor *down = layer->inputs[TRM_EXPERTS_DOWN], *scale = down_scale_of(layer);
+    const int64_t byte = down->dtype == TRM_U8 ? 2 : 1; /* columns of one */
+    if (scale == NULL) {
+        return 1;
+    }
+    switch (storage_of(down->dtype, &down->dims, &scale->dims, scale->dtype)) {
+    case F8_BLOCKS:
+        return BLOCK;
+    case MXFP4:
+        return COLUMN;
+    case GROUPS:
+        return scale->dims.d[2] == 1 ? byte : down->dims.d[2] * byte / scale->dims.d[2];
+    default:
+        return 1;
+    }
 }
 
 static trm_status shard_experts(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
@@ -226,12 +308,12 @@ static trm_status shard_experts(const trm_layer *layer, int32_t parts, trm_way_t
     way.out[0] = trm_partial(parts);
     if (gate_up->dims.d[axis] % (parts * grain_of(layer)) == 0) { /* a part of every expert */
         way.in[TRM_EXPERTS_GATE_UP] = way.in[TRM_EXPERTS_GATE_UP_BIAS] = trm_split(axis, parts);
-        way.in[TRM_EXPERTS_GATE_UP_SCALE] = trm_split(axis, parts);
+        way.in[TRM_EXPERTS_GATE_UP_SCALE] = way.in[TRM_EXPERTS_GATE_UP_ZERO_POINT] = trm_split(axis, parts);
         way.in[TRM_EXPERTS_DOWN] = trm_split(2, parts);
-        const trm_tensor *scale =
-            layer->n_inputs > TRM_EXPERTS_DOWN_SCALE ? layer->inputs[TRM_EXPERTS_DOWN_SCALE] : NULL;
-        const bool shared = scale != NULL && grain_of(layer) == 1;
-        way.in[TRM_EXPERTS_DOWN_SCALE] = shared ? trm_replicated() : trm_split(2, parts);
+        const trm_tensor *scale = down_scale_of(layer);
+        const bool shared = scale != NULL && scale->dims.d[2] == 1; /* by all of a row */
+        way.in[TRM_EXPERTS_DOWN_SCALE] = way.in[TRM_EXPERTS_DOWN_ZERO_POINT] =
+            shared ? trm_replicated() : trm_split(2, parts);
         TRM_TRY(taker->take(taker, layer, &way));
     }
     if (gate_up->dims.d[0] % parts == 0) { /* some experts */

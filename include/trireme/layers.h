@@ -284,12 +284,15 @@ enum {
     TRM_EXPERTS_DOWN_SCALE,
     TRM_EXPERTS_GATE_UP_BIAS,
     TRM_EXPERTS_DOWN_BIAS,
+    TRM_EXPERTS_GATE_UP_ZERO_POINT,
+    TRM_EXPERTS_DOWN_ZERO_POINT,
     TRM_EXPERTS_INPUT_COUNT
 };
 
-/* (x [T, H] f32|f16|bf16, ids [T, k] i32, weights [T, k] f32, gate_up, down, gate_up_scale, down_scale, gate_up_bias,
- * down_bias of x's type, the last four optional) -> [T, H]: the sum over the k experts of a token of weight * (down *
- * act(gate * x, up * x)), in f32 in the order of ids, rounded once; what the activation gives is rounded to x's type.
+/* (x [T, H] f32|f16|bf16, ids [T, k] i32, weights [T, k] f32, gate_up, down, gate_up_scale, down_scale, gate_up_bias
+ * and down_bias of x's type, gate_up_zero_point, down_zero_point, the last six optional) -> [T, H]: the sum over the k
+ * experts of a token of weight * (down * act(gate * x, up * x)), in f32 in the order of ids, rounded once; what the
+ * activation gives is rounded to x's type.
  *
  * Experts are stacked, I wide each. gate_up is [E, 2, I, H], gates first; [E, I, 2, H] if interleaved; [E, 1, I, H]
  * under an activation without a gate. Its bias has the same dims but the last. down is [E, H, I], its bias [E, H].
@@ -297,7 +300,10 @@ enum {
  *   F8E4M3 with scales f32 of each row, [E, 2, I, 1] and [E, H, 1], or of blocks of 128 x 128 numbers,
  *   [E, 2, ceil(I / 128), ceil(H / 128)] and [E, ceil(H / 128), ceil(I / 128)], I then a multiple of 128;
  *   U8 with two numbers e2m1 a byte, the one of the even column in the low bits, [E, 2, I, H / 2] and [E, H, I / 2],
- *   and scales U8 (e8m0) of 32 columns, [E, 2, I, H / 32] and [E, H, I / 32]: MXFP4.
+ *   and scales U8 (e8m0) of 32 columns, [E, 2, I, H / 32] and [E, H, I / 32]: MXFP4;
+ *   I8, or U8 with two integers of 4 bits a byte as above, with scales f32|f16|bf16 of groups of columns, [E, 2, I, g]
+ *   and [E, H, g'], g and g' groups of equal size. Those of 4 bits count from their zero points u8, with the dims of
+ *   the scales, or from 8 where there are none.
  *
  * Ids outside of first .. first + E - 1 add nothing: a rank with some of the experts gives its summand. */
 typedef struct trm_experts_params {

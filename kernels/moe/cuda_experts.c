@@ -5,9 +5,9 @@
 bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 {
     const int32_t whole = p->format == TRM_MOE_HALVES ? 8 : p->format == TRM_MOE_MXFP4 ? 32 : 16; /* of 16 bytes */
-    return trm_moe_experts_check(p) == TRM_OK && p->type != TRM_F32 && p->hidden % whole == 0 &&
-           p->width % whole == 0 && (p->format != TRM_MOE_MXFP4 || p->type == TRM_BF16) && trm_aligned16(p->x) &&
-           trm_aligned16(p->y) && trm_aligned16(p->gate_up) && trm_aligned16(p->down) &&
+    return trm_moe_experts_check(p) == TRM_OK && p->type != TRM_F32 && p->format <= TRM_MOE_F8_ROWS &&
+           p->hidden % whole == 0 && p->width % whole == 0 && (p->format != TRM_MOE_MXFP4 || p->type == TRM_BF16) &&
+           trm_aligned16(p->x) && trm_aligned16(p->y) && trm_aligned16(p->gate_up) && trm_aligned16(p->down) &&
            trm_aligned16(p->gate_up_scale) && trm_aligned16(p->down_scale) && trm_aligned16(p->residual);
 }
 

@@ -76,8 +76,7 @@ static __global__ void __launch_bounds__(THREADS) experts_plain(const trm_moe_ex
     extern __shared__ float shared[];
     float *x = shared, *sum = x + p.hidden, *h = sum + p.hidden;
     const int64_t t = blockIdx.x, rows = trm_moe_up_rows(&p);
-    const trm_moe_matrix up = {p.format, p.type, p.gate_up, p.gate_up_scale, rows, p.hidden};
-    const trm_moe_matrix down = {p.format, p.type, p.down, p.down_scale, p.hidden, p.width};
+    const trm_moe_matrix up = trm_moe_up_matrix(&p), down = trm_moe_down_matrix(&p);
     for (int32_t i = threadIdx.x; i < p.hidden; i += THREADS) {
         x[i] = trm_element_load_f32(p.type, p.x, t * p.hidden + i);
         sum[i] = p.residual != NULL ? trm_element_load_f32(p.type, p.residual, t * p.hidden + i) : 0.0f;

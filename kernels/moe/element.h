@@ -177,10 +177,24 @@ TRM_ELEMENT void trm_moe_route(const trm_moe_router *p, const float *logits, int
 /* A matrix of each expert. */
 typedef struct trm_moe_matrix {
     trm_moe_format format;
-    trm_dtype type;
-    const void *data, *scale;
-    int64_t rows, columns;
+    trm_dtype type, scale_type;
+    const void *data, *scale, *zero;
+    int64_t rows, columns, group;
 } trm_moe_matrix;
+
+TRM_ELEMENT trm_moe_matrix trm_moe_up_matrix(const trm_moe_experts *p)
+{
+    const trm_moe_matrix m = {p->format,          p->type,          p->scale_type,
+                              p->gate_up,         p->gate_up_scale, p->gate_up_zero,
+                              trm_moe_up_rows(p), p->hidden,        p->up_group};
+    return m;
+}
+TRM_ELEMENT trm_moe_matrix trm_moe_down_matrix(const trm_moe_experts *p)
+{
+    const trm_moe_matrix m = {p->format,    p->type,   p->scale_type, p->down,      p->down_scale,
+                              p->down_zero, p->hidden, p->width,      p->down_group};
+    return m;
+}
 
 TRM_ELEMENT int64_t trm_moe_divide_up(int64_t a, int64_t b)
 {
@@ -200,6 +214,15 @@ TRM_ELEMENT double trm_moe_number(const trm_moe_matrix *m, int64_t expert, int64
         const int64_t down = trm_moe_divide_up(m->rows, 128), across = trm_moe_divide_up(m->columns, 128);
         return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *
                (double)((const float *)m->scale)[(expert * down + row / 128) * across + column / 128];
+    }
+    case TRM_MOE_INT4:
+    case TRM_MOE_INT8: {
+        const int64_t group = at / m->group; /* groups divide a row */
+        const int32_t zero = m->zero != NULL ? ((const uint8_t *)m->zero)[group] : 8;
+        const int32_t number = m->format == TRM_MOE_INT8
+                                   ? ((const int8_t *)m->data)[at]
+                                   : (int32_t)(((const uint8_t *)m->data)[at / 2] >> (at % 2 * 4) & 15u) - zero;
+        return (double)number * (double)trm_element_load_f32(m->scale_type, m->scale, group);
     }
     default:
         return trm_small_float_decode(TRM_F8E4M3, ((const uint8_t *)m->data)[at]) *

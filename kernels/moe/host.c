@@ -71,6 +71,15 @@ trm_status trm_moe_experts_check(const trm_moe_experts *p)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "experts of MXFP4 of %d columns and %d, expected multiples of 32",
                  (int)p->hidden, (int)p->width);
     }
+    if (p->format == TRM_MOE_INT4 || p->format == TRM_MOE_INT8) {
+        const int32_t whole = p->format == TRM_MOE_INT4 ? 2 : 1; /* columns of a byte */
+        if (p->up_group < 1 || p->down_group < 1 || p->hidden % p->up_group != 0 || p->width % p->down_group != 0 ||
+            p->up_group % whole != 0 || p->down_group % whole != 0 || !is_float(p->scale_type)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "experts of integers in groups of %d of %d columns and %d of %d, expected groups that divide them",
+                     (int)p->up_group, (int)p->hidden, (int)p->down_group, (int)p->width);
+        }
+    }
     return TRM_OK;
 }
 
@@ -91,8 +100,8 @@ static float bias_at(const trm_moe_experts *p, const void *bias, int64_t i)
 /* h of one token and one expert, as the layer's type holds it. */
 static void find_hidden(const trm_moe_experts *p, int64_t expert, float weight, const float *x, float *h)
 {
-    const int64_t rows = trm_moe_up_rows(p), first = expert * rows;
-    const trm_moe_matrix m = {p->format, p->type, p->gate_up, p->gate_up_scale, rows, p->hidden};
+    const int64_t first = expert * trm_moe_up_rows(p);
+    const trm_moe_matrix m = trm_moe_up_matrix(p);
     const float scale = p->weighted_input ? weight : 1.0f;
     for (int64_t i = 0; i < p->width; i++) {
         const int64_t gate = trm_moe_gate_row(p, i), up = trm_moe_up_row(p, i);
@@ -110,7 +119,7 @@ static void find_hidden(const trm_moe_experts *p, int64_t expert, float weight, 
 trm_status trm_moe_experts_host(const trm_moe_experts *p)
 {
     TRM_TRY(trm_moe_experts_check(p));
-    const trm_moe_matrix down = {p->format, p->type, p->down, p->down_scale, p->hidden, p->width};
+    const trm_moe_matrix down = trm_moe_down_matrix(p);
     float *x = malloc(sizeof(float) * ((size_t)p->hidden * 2 + (size_t)p->width));
     if (x == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a row of %d elements", (int)p->hidden);

@@ -58,10 +58,13 @@ static bool format_of(const trm_kernel_call *call, trm_moe_format *format)
     const trm_view *down = &call->inputs[TRM_EXPERTS_DOWN], *scale = view_of(call, TRM_EXPERTS_DOWN_SCALE);
     switch (down->dtype) {
     case TRM_U8:
-        *format = TRM_MOE_MXFP4;
+        *format = scale->dtype == TRM_U8 ? TRM_MOE_MXFP4 : TRM_MOE_INT4;
+        return true;
+    case TRM_I8:
+        *format = TRM_MOE_INT8;
         return true;
     case TRM_F8E4M3:
-        *format = scale->dims.d[2] == 1 && down->dims.d[2] > 128 ? TRM_MOE_F8_ROWS : TRM_MOE_F8_BLOCKS;
+        *format = scale->dims.d[1] == down->dims.d[1] && scale->dims.d[2] == 1 ? TRM_MOE_F8_ROWS : TRM_MOE_F8_BLOCKS;
         return true;
     default:
         *format = TRM_MOE_HALVES;
@@ -79,10 +82,14 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
         down->dims.n != 3 || ids->dims.d[1] > TRM_MOE_MOST_CHOSEN || !format_of(call, &format)) {
         return false;
     }
+    const bool integers = format == TRM_MOE_INT4 || format == TRM_MOE_INT8;
+    const int64_t width = down->dims.d[2] * (format == TRM_MOE_MXFP4 || format == TRM_MOE_INT4 ? 2 : 1);
+    const trm_view *up_scale = view_of(call, TRM_EXPERTS_GATE_UP_SCALE);
+    const trm_view *down_scale = view_of(call, TRM_EXPERTS_DOWN_SCALE);
     const uint32_t weights = 1u << TRM_EXPERTS_GATE_UP | 1u << TRM_EXPERTS_DOWN;
     *experts = (trm_moe_experts){.tokens = x->dims.d[0],
                                  .hidden = (int32_t)x->dims.d[1],
-                                 .width = (int32_t)(down->dims.d[2] * (format == TRM_MOE_MXFP4 ? 2 : 1)),
+                                 .width = (int32_t)width,
                                  .experts = (int32_t)down->dims.d[0],
                                  .first = (int32_t)p->first,
                                  .k = (int32_t)ids->dims.d[1],
@@ -91,6 +98,9 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
                                  .activation = p->activation,
                                  .limit = p->limit > 0.0f ? p->limit : INFINITY,
                                  .alpha = p->alpha,
+                                 .scale_type = integers ? down_scale->dtype : TRM_DTYPE_NONE,
+                                 .up_group = integers ? (int32_t)(x->dims.d[1] / up_scale->dims.d[3]) : 0,
+                                 .down_group = integers ? (int32_t)(width / down_scale->dims.d[2]) : 0,
                                  .interleaved = p->interleaved,
                                  .weighted_input = p->weighted_input,
                                  .batch_invariant = call->batch_invariant,
@@ -100,9 +110,11 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
                                  .weights = call->inputs[TRM_EXPERTS_WEIGHTS].data,
                                  .gate_up = gate_up->data,
                                  .gate_up_scale = data_of(call, TRM_EXPERTS_GATE_UP_SCALE),
+                                 .gate_up_zero = data_of(call, TRM_EXPERTS_GATE_UP_ZERO_POINT),
                                  .gate_up_bias = data_of(call, TRM_EXPERTS_GATE_UP_BIAS),
                                  .down = down->data,
                                  .down_scale = data_of(call, TRM_EXPERTS_DOWN_SCALE),
+                                 .down_zero = data_of(call, TRM_EXPERTS_DOWN_ZERO_POINT),
                                  .down_bias = data_of(call, TRM_EXPERTS_DOWN_BIAS),
                                  .y = call->outputs[0].data};
     return true;

@@ -74,7 +74,10 @@ typedef enum trm_moe_format {
     TRM_MOE_MXFP4,      /* [rows, columns / 32, 16] bytes, number 2j in the low half of byte j; scales e8m0 [rows,
                            columns / 32] */
     TRM_MOE_F8_BLOCKS,  /* e4m3 [rows, columns]; scales f32 [ceil(rows / 128), ceil(columns / 128)] */
-    TRM_MOE_F8_ROWS     /* e4m3 [rows, columns]; scales f32 [rows] */
+    TRM_MOE_F8_ROWS,    /* e4m3 [rows, columns]; scales f32 [rows] */
+    TRM_MOE_INT4, /* [rows, columns / 2] bytes, the number of the even column in the low half; scales of scale_type
+                     [rows, columns / group], and zero points u8 likewise, or 8 */
+    TRM_MOE_INT8  /* [rows, columns]; scales as of INT4 */
 } trm_moe_format;
 
 /*
@@ -92,8 +95,10 @@ typedef struct trm_moe_experts {
     trm_dtype type;            /* F16 or BF16: of x, y, biases, residual */
     trm_moe_format format;
     trm_expert_activation activation;
-    float limit, alpha; /* limit: INFINITY for none */
-    bool interleaved;   /* rows of gate_up are gate, up, gate, up, ... instead of all gates first */
+    float limit, alpha;           /* limit: INFINITY for none */
+    trm_dtype scale_type;         /* INT4, INT8: F32, F16 or BF16 */
+    int32_t up_group, down_group; /* INT4, INT8: columns that share a scale */
+    bool interleaved;             /* rows of gate_up are gate, up, gate, up, ... instead of all gates first */
     bool weighted_input;
     bool batch_invariant;      /* a token's bits are the same whatever other tokens are there */
     bool constant_weights;     /* they were complete before anything now on the stream */
@@ -102,9 +107,11 @@ typedef struct trm_moe_experts {
     const float *weights;      /* [tokens, k] */
     const void *gate_up;       /* [experts, 2 width, hidden] */
     const void *gate_up_scale; /* as the format says, [experts, ...]; NULL for HALVES */
+    const void *gate_up_zero;  /* INT4: as the format says, or NULL */
     const void *gate_up_bias;  /* [experts, 2 width] or NULL */
     const void *down;          /* [experts, hidden, width] */
     const void *down_scale;
+    const void *down_zero;
     const void *down_bias; /* [experts, hidden] or NULL */
     const void *residual;  /* [tokens, hidden] or NULL; may be y */
     void *y;               /* [tokens, hidden] */

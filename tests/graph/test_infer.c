@@ -525,6 +525,53 @@ static void quantized_products_have_scales_by_blocks(void **state)
     RUN_CASES(cases);
 }
 
+static void experts_are_stored_in_many_ways(void **state)
+{
+    (void)state;
+#define EXPERTS                                                                                                        \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_EXPERTS                                                                                      \
+    }
+#define CHOSEN "bf16[?,64]", "i32[?,2]", "f32[?,2]"
+    static const rule_case cases[] = {
+        {EXPERTS, {CHOSEN, "bf16[4,2,96,64]", "bf16[4,64,96]"}, "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "f8e4m3[4,2,96,64]", "f8e4m3[4,64,96]", "f32[4,2,96,1]", "f32[4,64,1]"}, "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "f8e4m3[4,2,256,64]", "f8e4m3[4,64,256]", "f32[4,2,2,1]", "f32[4,1,2]"}, "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "f8e4m3[4,2,128,64]", "f8e4m3[4,64,128]", "f32[4,2,1,1]", "f32[4,1,1]"}, "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "u8[4,2,96,2]", "u8[4,64,3]"}, "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "bf16[4,2,96,1]", "bf16[4,64,3]"}, "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "i8[4,2,96,64]", "i8[4,64,96]", "f16[4,2,96,4]", "f16[4,64,1]"}, "bf16[?,64]"},
+        {EXPERTS,
+         {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "f32[4,2,96,2]", "f32[4,64,3]", "-", "-", "u8[4,2,96,2]",
+          "u8[4,64,3]"},
+         "bf16[?,64]"},
+        {EXPERTS, {CHOSEN, "f8e4m3[4,2,96,64]", "f8e4m3[4,64,96]"}, "!gate_up_scale is not given"},
+        {EXPERTS,
+         {CHOSEN, "f8e4m3[4,2,96,64]", "f8e4m3[4,64,96]", "f32[4,2,1,1]", "f32[4,1,1]"},
+         "!experts are 96 wide, expected a multiple of 128"},
+        {EXPERTS,
+         {CHOSEN, "f8e4m3[4,2,128,64]", "f8e4m3[4,64,128]", "f32[4,2,1,1]", "f32[4,64,1]"},
+         "!gate_up_scale has dims [4, 2, 1, 1], expected [4, 2, 128, 1]"},
+        {EXPERTS,
+         {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "u8[4,2,96,2]", "bf16[4,64,3]"},
+         "!gate_up_scale has type u8"},
+        {EXPERTS,
+         {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "f32[4,2,96,5]", "f32[4,64,3]"},
+         "!gate_up_scale has 5 groups of 64 columns"},
+        {EXPERTS,
+         {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "f32[4,2,96,2]", "f32[4,64,32]"},
+         "!expected groups of equal size in whole bytes"},
+        {EXPERTS,
+         {CHOSEN, "i8[4,2,96,64]", "i8[4,64,96]", "f32[4,2,96,2]", "f32[4,64,3]", "-", "-", "u8[4,2,96,2]",
+          "u8[4,64,3]"},
+         "!gate_up_zero_point is given"},
+        {EXPERTS,
+         {CHOSEN, "u8[4,2,96,32]", "u8[4,64,48]", "f32[4,2,96,2]", "f32[4,64,3]", "-", "-", "-", "u8[4,64,3]"},
+         "!down_zero_point is given"},
+    };
+    RUN_CASES(cases);
+}
+
 static void norm_matmuls_follow_their_parts(void **state)
 {
     (void)state;
@@ -690,6 +737,7 @@ int main(void)
         cmocka_unit_test(collectives),
         cmocka_unit_test(matmul_glu_halves_the_columns),
         cmocka_unit_test(quantized_products_have_scales_by_blocks),
+        cmocka_unit_test(experts_are_stored_in_many_ways),
         cmocka_unit_test(norm_matmuls_follow_their_parts),
         cmocka_unit_test(attention_takes_a_joined_product),
         cmocka_unit_test(regions),

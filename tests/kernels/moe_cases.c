@@ -8,22 +8,25 @@
 #include "support/support.h"
 
 const moe_shape moe_shapes[] = {
-    {1, 64, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, false, false, 0},
-    {3, 264, 136, 5, 0, 5, 3, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, true, true, 0},
-    {4, 256, 72, 8, 0, 8, 8, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_GELU_TANH, false, false, false, true, 0},
-    {9, 136, 200, 4, 2, 8, 4, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 10},
-    {40, 128, 136, 6, 0, 6, 2, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_GELU, true, false, false, true, 0},
-    {70, 192, 64, 3, 0, 3, 1, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, true, false, true, 0},
-    {33, 72, 328, 7, 3, 16, 6, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_RELU2, false, false, true, false, 0},
-    {300, 192, 128, 3, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SWIGLU_OAI, true, false, true, true, 3},
-    {520, 64, 72, 2, 0, 2, 1, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, false, false, 0},
-    {2, 96, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 0},
-    {4, 2880, 160, 3, 1, 5, 4, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, true, 5},
-    {40, 160, 352, 3, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 5},
-    {300, 96, 192, 3, 0, 3, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SILU, false, false, false, true, 0},
-    {3, 256, 192, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_EXPERT_SILU, false, false, false, false, 0},
-    {50, 384, 320, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_EXPERT_SILU, false, false, false, true, 0},
-    {20, 160, 96, 4, 0, 4, 2, TRM_F16, TRM_MOE_F8_ROWS, TRM_EXPERT_RELU2, false, false, true, false, 0},
+    {1, 64, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, false, false, 0, 0, false},
+    {3, 264, 136, 5, 0, 5, 3, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, true, true, 0, 0, false},
+    {4, 256, 72, 8, 0, 8, 8, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_GELU_TANH, false, false, false, true, 0, 0, false},
+    {9, 136, 200, 4, 2, 8, 4, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 10, 0, false},
+    {40, 128, 136, 6, 0, 6, 2, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_GELU, true, false, false, true, 0, 0, false},
+    {70, 192, 64, 3, 0, 3, 1, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, true, false, true, 0, 0, false},
+    {33, 72, 328, 7, 3, 16, 6, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_RELU2, false, false, true, false, 0, 0, false},
+    {300, 192, 128, 3, 0, 4, 2, TRM_BF16, TRM_MOE_HALVES, TRM_EXPERT_SWIGLU_OAI, true, false, true, true, 3, 0, false},
+    {520, 64, 72, 2, 0, 2, 1, TRM_F16, TRM_MOE_HALVES, TRM_EXPERT_SILU, false, false, false, false, 0, 0, false},
+    {2, 96, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 0, 0, false},
+    {4, 2880, 160, 3, 1, 5, 4, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, true, 5, 0, false},
+    {40, 160, 352, 3, 0, 4, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 5, 0, false},
+    {300, 96, 192, 3, 0, 3, 2, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SILU, false, false, false, true, 0, 0, false},
+    {3, 256, 192, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_EXPERT_SILU, false, false, false, false, 0, 0, false},
+    {50, 384, 320, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_BLOCKS, TRM_EXPERT_SILU, false, false, false, true, 0, 0, false},
+    {20, 160, 96, 4, 0, 4, 2, TRM_F16, TRM_MOE_F8_ROWS, TRM_EXPERT_RELU2, false, false, true, false, 0, 0, false},
+    {7, 96, 64, 4, 0, 4, 2, TRM_BF16, TRM_MOE_INT4, TRM_EXPERT_SILU, false, false, false, true, 0, 32, true},
+    {5, 96, 72, 4, 1, 6, 3, TRM_F16, TRM_MOE_INT4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 0, 0, false},
+    {3, 80, 48, 4, 0, 4, 2, TRM_BF16, TRM_MOE_INT8, TRM_EXPERT_RELU2, false, true, false, false, 0, 16, false},
 };
 const int32_t moe_shapes_n = (int32_t)(sizeof(moe_shapes) / sizeof(moe_shapes[0]));
 
@@ -95,6 +98,15 @@ static void fill_matrix(moe_call *call, int which, const moe_shape *s, int64_t r
         call->buffers[which] = fill_bytes(n / 2, 0, 255, false, seed);
         call->bytes[which + 1] = scales;
         call->buffers[which + 1] = fill_bytes(scales, 121, 124, false, seed);
+    } else if (s->format == TRM_MOE_INT4 || s->format == TRM_MOE_INT8) {
+        const float largest = s->format == TRM_MOE_INT4 ? 8.0f : 128.0f;
+        scales = n / (size_t)(s->group > 0 ? s->group : columns);
+        call->bytes[which] = s->format == TRM_MOE_INT4 ? n / 2 : n;
+        call->buffers[which] = fill_bytes(call->bytes[which], 0, 255, false, seed);
+        call->bytes[which + 1] = scales * 2;
+        call->buffers[which + 1] = fill_halves(scales, s->type, spread / largest, seed);
+        call->bytes[which + 2] = s->zeros ? scales : 0;
+        call->buffers[which + 2] = s->zeros ? fill_bytes(scales, 5, 11, false, seed) : NULL;
     } else {
         const size_t blocks = (size_t)s->experts * (size_t)((rows + 127) / 128) * (size_t)((columns + 127) / 128);
         scales = s->format == TRM_MOE_F8_BLOCKS ? blocks : (size_t)(s->experts * rows);
@@ -149,6 +161,9 @@ void moe_call_init(moe_call *call, const moe_shape *s, uint64_t seed)
                                       .activation = s->activation,
                                       .limit = s->activation == TRM_EXPERT_SWIGLU_OAI ? 1.5f : INFINITY,
                                       .alpha = 1.702f,
+                                      .scale_type = s->type,
+                                      .up_group = s->group > 0 ? s->group : s->hidden,
+                                      .down_group = s->group > 0 ? s->group : s->width,
                                       .interleaved = s->interleaved,
                                       .weighted_input = s->weighted_input,
                                       .constant_weights = true};
@@ -184,9 +199,11 @@ trm_moe_experts moe_call_with(const moe_call *call, void *const b[MOE_BUFFERS])
     p.weights = b[MOE_WEIGHTS];
     p.gate_up = b[MOE_UP];
     p.gate_up_scale = b[MOE_UP_SCALE];
+    p.gate_up_zero = b[MOE_UP_ZERO];
     p.gate_up_bias = b[MOE_UP_BIAS];
     p.down = b[MOE_DOWN];
     p.down_scale = b[MOE_DOWN_SCALE];
+    p.down_zero = b[MOE_DOWN_ZERO];
     p.down_bias = b[MOE_DOWN_BIAS];
     p.residual = b[MOE_RESIDUAL];
     p.y = b[MOE_Y];

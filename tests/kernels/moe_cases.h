@@ -14,6 +14,8 @@ typedef struct moe_shape {
     trm_expert_activation activation;
     bool interleaved, weighted_input, bias, residual;
     int32_t missing; /* percent of ids that are -1 */
+    int32_t group;   /* INT4, INT8: columns that share a scale; 0: all of a row */
+    bool zeros;      /* INT4: zero points */
 } moe_shape;
 
 extern const moe_shape moe_shapes[];
@@ -26,9 +28,11 @@ enum {
     MOE_WEIGHTS,
     MOE_UP,
     MOE_UP_SCALE,
+    MOE_UP_ZERO,
     MOE_UP_BIAS,
     MOE_DOWN,
     MOE_DOWN_SCALE,
+    MOE_DOWN_ZERO,
     MOE_DOWN_BIAS,
     MOE_RESIDUAL,
     MOE_Y,

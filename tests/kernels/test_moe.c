@@ -151,9 +151,11 @@ static double power(int exponent)
     return ldexp(1.0, exponent);
 }
 
-static double weight_at(const trm_moe_experts *p, const void *data, const void *scales, int64_t rows, int64_t columns,
-                        int64_t expert, int64_t row, int64_t column)
+static double weight_at(const trm_moe_experts *p, bool up, int64_t expert, int64_t row, int64_t column)
 {
+    const void *data = up ? p->gate_up : p->down, *scales = up ? p->gate_up_scale : p->down_scale;
+    const int64_t columns = up ? p->hidden : p->width;
+    const int64_t rows = !up ? p->hidden : p->activation == TRM_EXPERT_RELU2 ? p->width : 2 * p->width;
     static const double f4[8] = {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0};
     const int64_t at = (expert * rows + row) * columns + column;
     const uint8_t *bytes = data;
@@ -163,6 +165,15 @@ static double weight_at(const trm_moe_experts *p, const void *data, const void *
     if (p->format == TRM_MOE_MXFP4) {
         const int nibble = at % 2 == 0 ? bytes[at / 2] & 15 : bytes[at / 2] >> 4;
         return (nibble & 8 ? -f4[nibble & 7] : f4[nibble & 7]) * power(((const uint8_t *)scales)[at / 32] - 127);
+    }
+    if (p->format == TRM_MOE_INT4 || p->format == TRM_MOE_INT8) {
+        const int64_t width = up ? p->up_group : p->down_group;
+        const int64_t group = (expert * rows + row) * (columns / width) + column / width;
+        const uint8_t *zeros = up ? p->gate_up_zero : p->down_zero;
+        const int nibble = at % 2 == 0 ? bytes[at / 2] & 15 : bytes[at / 2] >> 4;
+        const int number8 = bytes[at] < 128 ? bytes[at] : bytes[at] - 256;
+        const int distance = p->format == TRM_MOE_INT8 ? number8 : nibble - (zeros != NULL ? zeros[group] : 8);
+        return distance * number(p->scale_type, scales, group);
     }
     const int exponent = bytes[at] >> 3 & 15, mantissa = bytes[at] & 7;
     const double size = exponent == 0 ? mantissa * power(-9) : (8 + mantissa) * power(exponent - 10);
@@ -205,8 +216,8 @@ static void add_expert(const trm_moe_experts *p, int64_t token, int64_t slot, do
         for (int f = p->activation == TRM_EXPERT_RELU2 ? 1 : 0; f < 2; f++) {
             const int64_t row = p->activation == TRM_EXPERT_RELU2 ? i : p->interleaved ? 2 * i + f : i + f * p->width;
             for (int64_t j = 0; j < p->hidden; j++) {
-                both[f] += weight_at(p, p->gate_up, p->gate_up_scale, rows, p->hidden, expert, row, j) *
-                           number(p->type, p->x, token * p->hidden + j) * (p->weighted_input ? weight : 1.0);
+                both[f] += weight_at(p, true, expert, row, j) * number(p->type, p->x, token * p->hidden + j) *
+                           (p->weighted_input ? weight : 1.0);
             }
             both[f] += p->gate_up_bias != NULL ? number(p->type, p->gate_up_bias, expert * rows + row) : 0.0;
         }
@@ -217,7 +228,7 @@ static void add_expert(const trm_moe_experts *p, int64_t token, int64_t slot, do
     for (int64_t o = 0; o < p->hidden; o++) {
         double sum = p->down_bias != NULL ? number(p->type, p->down_bias, expert * p->hidden + o) : 0.0;
         for (int64_t i = 0; i < p->width; i++) {
-            sum += weight_at(p, p->down, p->down_scale, p->hidden, p->width, expert, o, i) * h[i];
+            sum += weight_at(p, false, expert, o, i) * h[i];
         }
         y[o] += (p->weighted_input ? 1.0 : weight) * sum;
     }
@@ -273,6 +284,12 @@ static void experts_that_cannot_be_are_refused(void **state)
     assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT, "expected multiples of 32");
     p.width = 0;
     assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT, "of width 0");
+    p.width = 64;
+    p.format = TRM_MOE_INT4;
+    p.scale_type = TRM_F32;
+    p.up_group = 64;
+    p.down_group = 48;
+    assert_fails(trm_moe_experts_host(&p), TRM_ERROR_INVALID_ARGUMENT, "groups of 64 of 64 columns and 48 of 64");
     moe_call_fini(&call);
 }
 

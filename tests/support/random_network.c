@@ -681,6 +681,26 @@ static bool make_gather_elements(gen *g, trm_tensor *x)
     return true;
 }
 
+/* A weight of all experts, whose last axis has the columns, and its scale and zero point where they are stored so:
+ * inputs[0], [2] and [6], as those of an EXPERTS layer lie. */
+static void make_experts_weight(gen *g, trm_dtype type, bool zeros, trm_dims dims, trm_tensor **inputs)
+{
+    const int64_t columns = dims.d[dims.n - 1], packed = type == TRM_U8 ? 2 : 1;
+    const float spread = 2.0f / (float)columns;
+    if (type == TRM_DTYPE_NONE) {
+        inputs[0] = constant(g, dims, spread);
+        return;
+    }
+    const float unit = spread / (type == TRM_F8E4M3 ? 16.0f : type == TRM_I8 ? 127.0f : 8.0f);
+    const int64_t groups = type == TRM_F8E4M3 || below(g, 2) == 0 ? 1 : columns / packed; /* of a byte each */
+    trm_dims scale = dims;
+    dims.d[dims.n - 1] = columns / packed;
+    scale.d[scale.n - 1] = groups;
+    inputs[0] = random_weight(g, type, dims, packed == 2 ? 127.5f : 0.0f, packed == 2 ? 127.5f : 16.0f);
+    inputs[2] = random_weight(g, TRM_F32, scale, unit, unit / 2.0f);
+    inputs[6] = zeros ? random_weight(g, TRM_U8, scale, 8.0f, 7.5f) : NULL;
+}
+
 /* A router and its experts. Corrections far apart decide the choice, which the last bits of logits must not. */
 static bool make_mixture(gen *g, trm_tensor *x)
 {
@@ -718,15 +738,15 @@ static bool make_mixture(gen *g, trm_tensor *x)
         gate_up = (trm_dims){4, {experts, width, halves, hidden}};
         bias = (trm_dims){3, {experts, width, halves}};
     }
-    trm_tensor *inputs[TRM_EXPERTS_INPUT_COUNT] = {x,
-                                                   chosen[0],
-                                                   chosen[1],
-                                                   constant(g, gate_up, 2.0f / (float)hidden),
-                                                   constant(g, trm_dims3(experts, hidden, width), 2.0f / (float)width),
-                                                   NULL,
-                                                   NULL,
-                                                   biased ? constant(g, bias, 0.2f) : NULL,
-                                                   biased ? constant(g, trm_dims2(experts, hidden), 0.2f) : NULL};
+    static const trm_dtype types[] = {TRM_DTYPE_NONE, TRM_F8E4M3, TRM_I8, TRM_U8};
+    trm_dtype type = types[below(g, 4)];
+    type = type == TRM_U8 && (hidden % 2 != 0 || width % 2 != 0) ? TRM_I8 : type;
+    const bool zeros = type == TRM_U8 && below(g, 2) == 0;
+    trm_tensor *inputs[TRM_EXPERTS_INPUT_COUNT] = {x, chosen[0], chosen[1]};
+    make_experts_weight(g, type, zeros, gate_up, &inputs[TRM_EXPERTS_GATE_UP]);
+    make_experts_weight(g, type, zeros, trm_dims3(experts, hidden, width), &inputs[TRM_EXPERTS_DOWN]);
+    inputs[TRM_EXPERTS_GATE_UP_BIAS] = biased ? constant(g, bias, 0.2f) : NULL;
+    inputs[TRM_EXPERTS_DOWN_BIAS] = biased ? constant(g, trm_dims2(experts, hidden), 0.2f) : NULL;
     assert_ok(trm_network_add_layer(g->network, "experts", &mixture, inputs, TRM_EXPERTS_INPUT_COUNT, outputs));
     if (g->n_pool < MAX_POOL) {
         g->pool[g->n_pool++] = outputs[0];
