@@ -332,12 +332,15 @@ static void localize_experts(const trm_layer *layer, const trm_sharding *out, in
     desc->experts.first += first_row;
 }
 
+/* A rank with some of the experts has, on average, so many of a token's. */
 static double experts_depth(const trm_layer *layer, const trm_dims *in, int64_t unknown)
 {
+    const double held = trm_known_dim(in[TRM_EXPERTS_GATE_UP].d[0], unknown);
+    const double all = trm_known_dim(layer->inputs[TRM_EXPERTS_GATE_UP]->dims.d[0], unknown);
     const int32_t axis = width_axis(&layer->desc);
     const double halves = (double)in[TRM_EXPERTS_GATE_UP].d[axis == 1 ? 2 : 1];
-    return trm_known_dim(in[TRM_EXPERTS_IDS].d[1], unknown) * trm_known_dim(in[TRM_EXPERTS_GATE_UP].d[axis], unknown) *
-           (1.0 + halves);
+    return held / all * trm_known_dim(in[TRM_EXPERTS_IDS].d[1], unknown) *
+           trm_known_dim(in[TRM_EXPERTS_GATE_UP].d[axis], unknown) * (1.0 + halves);
 }
 
 const trm_kind trm_kind_experts = {
