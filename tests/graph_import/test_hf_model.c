@@ -356,13 +356,14 @@ static void presets_have_the_published_sizes(void **state)
         const char *name;
         int64_t parameters;
     } published[] = {
-        {"llama-3-8b", 8030261248},    {"llama-3-70b", 70553706496}, {"llama-3.2-1b", 1235814400},
-        {"llama-3.2-3b", 3212749824},  {"llama-2-7b", 6738415616},   {"mistral-7b", 7248023552},
-        {"qwen2.5-0.5b", 494032768},   {"qwen2.5-7b", 7615616512},   {"qwen3-0.6b", 596049920},
-        {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},     {"qwen3-14b", 14768307200},
-        {"qwen3-8b", 8190735360},      {"qwen3-32b", 32762123264},   {"gemma-2-2b", 2614341888},
-        {"gemma-3-1b", 999885952},     {"phi-3-mini", 3821079552},   {"gpt2", 124439808},
-        {"gpt-neox-20b", 20554567680},
+        {"llama-3-8b", 8030261248},    {"llama-3-70b", 70553706496},   {"llama-3.2-1b", 1235814400},
+        {"llama-3.2-3b", 3212749824},  {"llama-2-7b", 6738415616},     {"mistral-7b", 7248023552},
+        {"qwen2.5-0.5b", 494032768},   {"qwen2.5-7b", 7615616512},     {"qwen3-0.6b", 596049920},
+        {"qwen3-1.7b", 1720574976},    {"qwen3-4b", 4022468096},       {"qwen3-14b", 14768307200},
+        {"qwen3-8b", 8190735360},      {"qwen3-32b", 32762123264},     {"gemma-2-2b", 2614341888},
+        {"gemma-3-1b", 999885952},     {"phi-3-mini", 3821079552},     {"gpt2", 124439808},
+        {"gpt-neox-20b", 20554567680}, {"qwen3-30b-a3b", 30532122624}, {"qwen3-235b-a22b", 235093634560},
+        {"mixtral-8x7b", 46702792704},
     };
     for (size_t i = 0; i < sizeof(published) / sizeof(published[0]); i++) {
         trm_model *model;
@@ -395,6 +396,14 @@ static void presets_can_be_quantized(void **state)
         trm_model_get_info(model, &info);
         assert_int_equal(info.parameters, 8030261248);
         assert_int_equal(info.weight_bytes, kinds[i].bytes);
+        trm_model_close(model);
+    }
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) { /* experts, too */
+        trm_model_info info;
+        assert_ok(trm_model_open_preset_quantized("qwen3-30b-a3b", kinds[i].weights, 0, 1, &model));
+        trm_model_get_info(model, &info);
+        assert_int_equal(info.parameters, 30532122624);
+        assert_true(10 * info.weight_bytes < info.parameters * (i < 2 ? 21 : i < 5 ? 11 : 6));
         trm_model_close(model);
     }
     assert_fails(trm_model_open_preset_quantized("llama-3-8b", "int3", 0, 1, &model), TRM_ERROR_INVALID_ARGUMENT,

@@ -270,6 +270,10 @@ static void quantized_weights_are_checked(void **state)
     assert_fails(quantized("quant-fp8-tensor", "quant_method", "\"gptq\""), invalid, "bits");
     assert_fails(open_with("quant-fp8", "quantization_config", NULL), unsupported,
                  "q_proj.weight is f8e4m3, expected f32, f16 or bf16");
+    assert_fails(renamed("quant-moe-fp8", "11.down_proj.weight_scale_inv", "11.down_proj.weight_scale_out"), invalid,
+                 "weight model.layers.1.mlp.experts.11.down_proj.weight_scale is missing");
+    assert_fails(renamed("quant-moe-stacked", "experts.down_proj_scale_inv", "experts.down_proj_scale_out"), invalid,
+                 "weight model.layers.1.mlp.experts.down_proj_scale is missing");
     assert_fails(renamed("quant-fp8", "\"F8_E4M3\"", "\"F8_E5M2\""), unsupported, "is F8_E5M2, expected f8e4m3");
 }
 
@@ -486,7 +490,7 @@ static void no_value_is_worse_than_an_error(void **state)
     static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope", "gemma3-v4",
                                           "gpt-neox-v4",       "quant-fp8",       "quant-int4",    "quant-gptq",
                                           "quant-awq",         "ministral3",      "smollm3",       "granite",
-                                          "exaone4",           "apertus",         "hunyuan-alpha"};
+                                          "exaone4",           "apertus",         "hunyuan-alpha", "quant-moe-gptq"};
     for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
         cJSON *config = read_config(goldens[g]);
         for (cJSON *member = config->child; member != NULL; member = member->next) {

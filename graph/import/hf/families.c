@@ -3,6 +3,8 @@
 
 #include "base/error.h"
 
+#define MAX_EXPERTS (1 << 16)
+
 #define ROW(row) &trm_hf_##row,
 const trm_hf_family *const trm_hf_families[] = {TRM_HF_FAMILIES(ROW) NULL};
 #undef ROW
@@ -54,6 +56,10 @@ trm_status trm_hf_check_moe(const trm_hf_config *config)
 {
     const trm_hf_moe *moe = &config->moe;
     const trm_router_params *router = &moe->router;
+    if (moe->experts > MAX_EXPERTS) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: there are %lld experts, expected at most %d",
+                 (long long)moe->experts, MAX_EXPERTS);
+    }
     if (router->k > moe->experts) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: a token takes %d of %lld experts, expected at most all of them",
                  (int)router->k, (long long)moe->experts);

@@ -167,20 +167,34 @@ static trm_status settle_tie(trm_model *model)
     return TRM_OK;
 }
 
+/* `weights` and `others` are sets of inputs: the others are no parameters, but scales and zero points. */
+static int64_t count_more(const trm_layer *layer, uint32_t weights, uint32_t others)
+{
+    int64_t more = 0;
+    for (int32_t k = 0; k < layer->n_inputs; k++) {
+        const trm_tensor *tensor = layer->inputs[k];
+        if (tensor != NULL && (weights >> k & 1) != 0 && tensor->dtype == TRM_U8) {
+            more += trm_dims_count(&tensor->dims);
+        } else if (tensor != NULL && (others >> k & 1) != 0) {
+            more -= trm_dims_count(&tensor->dims);
+        }
+    }
+    return more;
+}
+
 /* Parameters beyond one for each stored element: two in a byte of 4 bits, none in scales and zero points. */
 static int64_t count_quantized(const trm_network *network)
 {
     int64_t more = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        for (int32_t k = TRM_DEQUANT_MATMUL_WEIGHT; layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL && k < layer->n_inputs;
-             k++) {
-            const trm_tensor *tensor = layer->inputs[k];
-            if (tensor != NULL && k != TRM_DEQUANT_MATMUL_BIAS) {
-                const int64_t count = trm_dims_count(&tensor->dims);
-                const bool packed = k == TRM_DEQUANT_MATMUL_WEIGHT && tensor->dtype == TRM_U8;
-                more += packed ? count : k == TRM_DEQUANT_MATMUL_WEIGHT ? 0 : -count;
-            }
+        if (layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL) {
+            more += count_more(layer, 1u << TRM_DEQUANT_MATMUL_WEIGHT,
+                               1u << TRM_DEQUANT_MATMUL_SCALE | 1u << TRM_DEQUANT_MATMUL_ZERO_POINT);
+        } else if (layer->desc.kind == TRM_LAYER_EXPERTS) {
+            more += count_more(layer, 1u << TRM_EXPERTS_GATE_UP | 1u << TRM_EXPERTS_DOWN,
+                               1u << TRM_EXPERTS_GATE_UP_SCALE | 1u << TRM_EXPERTS_DOWN_SCALE |
+                                   1u << TRM_EXPERTS_GATE_UP_ZERO_POINT | 1u << TRM_EXPERTS_DOWN_ZERO_POINT);
         }
     }
     return more;

@@ -75,13 +75,15 @@ bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part);
 trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, int64_t out, int64_t in,
                                 trm_tensor **inputs, trm_layer_desc *desc);
 
-/* ---- attention.c, mlp.c, moe.c ---------------------------------------------------------------------------- */
+/* ---- attention.c, mlp.c, moe.c, experts.c ----------------------------------------------------------------- */
 
 /* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
 trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 /* x [T, hidden], normalized -> [T, hidden]: the MLP of a block, or its mixture of experts. */
 trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 trm_status trm_hf_add_moe(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output);
+/* The weights of all experts of a block, in their places among the inputs of an EXPERTS layer. */
+trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs);
 /* An MLP of this width, of linear layers of these names: gate may be NULL. */
 trm_status trm_hf_add_plain_mlp(trm_hf_decoder *d, const char *gate, const char *up, const char *down, int64_t width,
                                 trm_tensor *x, trm_tensor **output);

@@ -12,6 +12,7 @@ transformers itself) and compares the weights that it makes of them.
 
 import json
 import os
+import re
 import shutil
 import sys
 
@@ -20,7 +21,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from make_goldens import BASE, HERE, measure, randomise
+from make_goldens import BASE, HERE, MIXTURE, measure, randomise
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 F8 = torch.float8_e4m3fn
@@ -137,6 +138,11 @@ t = transformers
 LLAMA = (t.LlamaForCausalLM, t.LlamaConfig, BASE)
 QWEN2 = (t.Qwen2ForCausalLM, t.Qwen2Config, BASE)
 PHI3 = (t.Phi3ForCausalLM, t.Phi3Config, BASE)
+MIXTRAL = (t.MixtralForCausalLM, t.MixtralConfig, {**BASE, "num_local_experts": 6, "num_experts_per_tok": 2})
+QWEN2_MOE = (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig, {**MIXTURE, "shared_expert_intermediate_size": 40})
+QWEN3_MOE = (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "norm_topk_prob": True})
+# Experts of a block, so many that two, three and four ranks can have some; and a layer without experts.
+WIDE_MIXTURE = {**MIXTURE, "head_dim": 16, "num_experts": 12, "moe_intermediate_size": 128, "mlp_only_layers": [0]}
 GLM4 = (t.Glm4ForCausalLM, t.Glm4Config, {**BASE, "head_dim": 16})
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 # name: model, type, quantize, its type of scales, quantization_config
@@ -185,6 +191,37 @@ GOLDENS = {
         LLAMA, F32, lambda w, of: gptq(w, of, w.shape[1], True, 8), F16,
         dict(quant_method="gptq", bits=8, group_size=-1, sym=True),
     ),
+    # A second block of columns, which is cut off.
+    "quant-moe-fp8": (
+        (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**WIDE_MIXTURE, "hidden_size": 136}), F32, lambda w, of: fp8_block(w, of, (128, 128)), F32,
+        dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]),
+    ),
+    # As transformers keeps experts: all in one weight.
+    "quant-moe-stacked": (
+        (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, WIDE_MIXTURE), F32, lambda w, of: fp8_block(w, of, (128, 128)), F32,
+        dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]),
+    ),
+    "quant-moe-float": (
+        QWEN3_MOE, BF16, fp8_row, BF16, compressed("float-quantized", num_bits=8, type="float", strategy="channel"),
+    ),
+    "quant-moe-tensor": (
+        MIXTRAL, F32, fp8_tensor, F32, compressed("float-quantized", num_bits=8, type="float", strategy="tensor"),
+    ),
+    "quant-moe-int8": (
+        MIXTRAL, F32, int8_row, F32, compressed("int-quantized", num_bits=8, type="int", strategy="channel"),
+    ),
+    "quant-moe-int4": (
+        QWEN3_MOE, F32, lambda w, of: packed(w, of, 8), F32,
+        compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=8),
+    ),
+    "quant-moe-gptq": (
+        QWEN2_MOE, F32, lambda w, of: gptq(w, of, 8), F16,
+        dict(quant_method="gptq", bits=4, group_size=8, sym=False, desc_act=False),
+    ),
+    "quant-moe-awq": (
+        MIXTRAL, F32, lambda w, of: awq(w, of, 8), F16,
+        dict(quant_method="awq", bits=4, group_size=8, version="gemm", zero_point=True),
+    ),
     "quant-awq": (
         QWEN2, F32, awq, F16, dict(quant_method="awq", bits=4, group_size=16, version="gemm", zero_point=True),
     ),
@@ -193,6 +230,39 @@ GOLDENS = {
 
 # Whose output projection is quantized, too.
 HEADS = ("quant-gptq", "quant-float")
+# What checkpoints leave as it is.
+PLAIN = ("shared_expert_gate", "lm_head")
+
+
+def quantize_experts(model, tensors, quantize, of):
+    """Stored one by one; transformers has them stacked, gate and up in one."""
+    for full, module in model.named_modules():
+        if not hasattr(module, "gate_up_proj") or not hasattr(module, "num_experts"):
+            continue
+        names = [name for name in tensors if re.search(r"experts\.\d+\.", name) and name.startswith(full.rsplit(".", 2)[0] + ".")]
+        meant = {}
+        for name in names:
+            stored, meant[name] = quantize(tensors.pop(name).float(), of)
+            tensors.update({name.removesuffix("weight") + suffix: value.contiguous() for suffix, value in stored.items()})
+        with torch.no_grad():
+            for e in range(module.num_experts):
+                one = {name.split(".")[-2]: value for name, value in meant.items() if f"experts.{e}." in name}
+                gate, up, down = [one.get(a, one.get(b)) for a, b in (("gate_proj", "w1"), ("up_proj", "w3"), ("down_proj", "w2"))]
+                module.gate_up_proj[e].copy_(torch.cat([gate, up]).to(module.gate_up_proj.dtype))
+                module.down_proj[e].copy_(down.to(module.down_proj.dtype))
+
+
+def stack_experts(tensors, experts):
+    """All experts of a layer in one weight, and their scales in one."""
+    for first in [name for name in tensors if ".experts.0.gate_proj." in name]:
+        def take(part):
+            names = [first.replace(".experts.0.gate_proj.", f".experts.{e}.{part}.") for e in range(experts)]
+            return torch.stack([tensors.pop(name).view(torch.uint8) if tensors[name].dtype == F8 else tensors.pop(name) for name in names])
+        root, suffix = first.split("0.gate_proj.weight")
+        gate_up, down = torch.cat([take("gate_proj"), take("up_proj")], 1), take("down_proj")
+        kind = F8 if suffix == "" else F32
+        tensors[f"{root}gate_up_proj{suffix}"] = gate_up.view(kind)
+        tensors[f"{root}down_proj{suffix}"] = down.view(kind)
 
 
 def write(name):
@@ -208,11 +278,14 @@ def write(name):
     model.save_pretrained(folder)
     tensors = load_file(os.path.join(folder, "model.safetensors"))
     for full, layer in model.named_modules():
-        if isinstance(layer, torch.nn.Linear) and (full != "lm_head" or name in HEADS):
+        if isinstance(layer, torch.nn.Linear) and (full.split(".")[-1] not in PLAIN or name in HEADS):
             stored, meant = quantize(tensors.pop(full + ".weight").float(), of)
             tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
             with torch.no_grad():
                 layer.weight.copy_(meant.to(dtype))
+    quantize_experts(model, tensors, quantize, of)
+    if name == "quant-moe-stacked":
+        stack_experts(tensors, config.num_experts)
     save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
     path = os.path.join(folder, "config.json")
     with open(path) as file:
