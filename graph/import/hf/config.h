@@ -63,9 +63,10 @@ typedef struct trm_hf_names {
     const char *experts;             /* followed by ".<e>.", or by the two below */
     const char *expert_gate, *expert_up, *expert_down; /* of one expert */
     const char *experts_gate_up, *experts_down;        /* of all experts, whole names: [E, 2I, H] and [E, H, I] */
-    const char *shared_gate, *shared_up, *shared_down; /* experts that every token has */
-    const char *shared_router;                         /* their weight: sigmoid of one logit */
-    const char *attention_norm, *attention_post_norm;  /* before attention; on its output */
+    const char *shared_gate_up;                        /* experts that every token has; fused as gate_up is */
+    const char *shared_gate, *shared_up, *shared_down;
+    const char *shared_router;                        /* their weight: sigmoid of one logit */
+    const char *attention_norm, *attention_post_norm; /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
     const char *final_norm; /* after the root */
     const char *heads[2];   /* whole name of the output projection; the first one found */

@@ -234,10 +234,11 @@ static trm_status add_pile(trm_hf_decoder *d, const stack *s, const pile *p, trm
                                               &inputs[s->input + ZERO_POINT]);
 }
 
-/* Whether the checkpoint has all experts in one weight; a random one does. */
+/* Whether the checkpoint has all experts in one weight; a random one does, and a family that has no other names. */
 static bool is_stacked(trm_hf_decoder *d, const stack *s)
 {
-    return s->whole != NULL && trm_hf_checkpoint_has(d->checkpoint, trm_hf_name(d, s->whole, ""));
+    return s->whole != NULL &&
+           (s->one[0] == NULL || trm_hf_checkpoint_has(d->checkpoint, trm_hf_name(d, s->whole, "")));
 }
 
 static trm_status add_stack(trm_hf_decoder *d, const stack *s, trm_tensor **inputs)
@@ -256,7 +257,7 @@ trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs)
 {
     const trm_hf_names *names = d->names;
     const int64_t experts = d->config->moe.experts, width = d->config->moe.width, hidden = d->config->hidden;
-    const int32_t halves = names->expert_gate != NULL ? 2 : 1;
+    const int32_t halves = d->config->moe.activation == TRM_EXPERT_RELU2 ? 1 : 2;
     const char *const up[] = {names->expert_gate, names->expert_up};
     const stack gate_up = {.part = "gate_up",
                            .whole = names->experts_gate_up,

@@ -52,7 +52,44 @@ trm_status trm_hf_set_dense_layers(const trm_hf_reader *reader, trm_hf_config *c
     return TRM_OK;
 }
 
-trm_status trm_hf_check_moe(const trm_hf_config *config)
+trm_status trm_hf_read_moe(const trm_hf_reader *reader, const trm_hf_moe_keys *keys, trm_hf_config *config)
+{
+    trm_hf_moe *moe = &config->moe;
+    int64_t k = moe->router.k;
+    TRM_TRY(trm_hf_read_size(reader, keys->experts, &moe->experts));
+    TRM_TRY(trm_hf_read_size(reader, keys->k, &k));
+    if (keys->width != NULL) {
+        TRM_TRY(trm_hf_read_size(reader, keys->width, &moe->width));
+    } else {
+        moe->width = config->intermediate;
+    }
+    moe->router.k = (int32_t)(k < INT32_MAX ? k : INT32_MAX);
+    return trm_hf_check_moe(config);
+}
+
+/* SILU stands for that of MLPs. */
+static trm_status settle_activation(trm_hf_config *config)
+{
+    trm_hf_moe *moe = &config->moe;
+    if (moe->activation != TRM_EXPERT_SILU) {
+        return TRM_OK;
+    }
+    switch (config->squared ? TRM_ACTIVATION_NONE : config->activation) {
+    case TRM_ACTIVATION_SILU:
+        return TRM_OK;
+    case TRM_ACTIVATION_GELU:
+        moe->activation = TRM_EXPERT_GELU;
+        return TRM_OK;
+    case TRM_ACTIVATION_GELU_TANH:
+        moe->activation = TRM_EXPERT_GELU_TANH;
+        return TRM_OK;
+    default:
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "config.json: the activation of experts is not silu, gelu or gelu_pytorch_tanh");
+    }
+}
+
+trm_status trm_hf_check_moe(trm_hf_config *config)
 {
     const trm_hf_moe *moe = &config->moe;
     const trm_router_params *router = &moe->router;
@@ -72,5 +109,5 @@ trm_status trm_hf_check_moe(const trm_hf_config *config)
                  "the %d of a token",
                  (int)router->groups, (int)router->top_groups, (long long)moe->experts, (int)router->k);
     }
-    return TRM_OK;
+    return settle_activation(config);
 }

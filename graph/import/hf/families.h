@@ -66,8 +66,14 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
 
 /* What Llama and many others read: sizes, hidden_act (silu), rms_norm_eps, rope. */
 trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config);
-/* Refuses sizes of a mixture of experts that do not fit together. */
-trm_status trm_hf_check_moe(const trm_hf_config *config);
+/* The sizes of a mixture of experts, by the family's keys; NULL: it has none. What config->moe has beforehand are
+ * defaults; where there is no key of the width, it is intermediate_size. Goes behind trm_hf_read_sizes. */
+typedef struct trm_hf_moe_keys {
+    const char *experts, *k, *width;
+} trm_hf_moe_keys;
+trm_status trm_hf_read_moe(const trm_hf_reader *reader, const trm_hf_moe_keys *keys, trm_hf_config *config);
+/* Refuses sizes of a mixture of experts that do not fit together, and settles the activation of experts. */
+trm_status trm_hf_check_moe(trm_hf_config *config);
 /* attention_bias, for all four projections. */
 trm_status trm_hf_read_attention_bias(const trm_hf_reader *reader, trm_hf_config *config);
 

@@ -95,15 +95,19 @@ static trm_status add_inner(trm_hf_decoder *d, const char *part, trm_tensor *gat
     return gate != NULL ? trm_hf_add_product(d, text, *inner, up, inner) : TRM_OK;
 }
 
+/* The module that a linear layer is in: "mlp" of "mlp.down_proj". */
+static void name_module(const char *linear, char *module, size_t size)
+{
+    const char *dot = strrchr(linear, '.');
+    snprintf(module, size, "%.*s", (int)(dot != NULL ? (size_t)(dot - linear) : strlen(linear)), linear);
+}
+
 trm_status trm_hf_add_plain_mlp(trm_hf_decoder *d, const char *gate, const char *up, const char *down, int64_t width,
                                 trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
     char part[64];
-    snprintf(part, sizeof(part), "%.*s", (int)strcspn(down, "."), down); /* "mlp" */
-    if (strrchr(down, '.') != NULL) {
-        snprintf(part, sizeof(part), "%.*s", (int)(strrchr(down, '.') - down), down);
-    }
+    name_module(down, part, sizeof(part));
     trm_tensor *gated = NULL, *raised, *inner;
     if (gate != NULL) {
         TRM_TRY(trm_hf_add_linear(d, gate, &trm_hf_whole, c->mlp_bias, width, c->hidden, x, &gated));
@@ -113,20 +117,20 @@ trm_status trm_hf_add_plain_mlp(trm_hf_decoder *d, const char *gate, const char 
     return trm_hf_add_linear(d, down, &trm_hf_whole, c->mlp_bias, c->hidden, width, inner, output);
 }
 
-/* Gate and up in one weight, the gate first. */
-static trm_status add_joined_mlp(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
+trm_status trm_hf_add_joined_mlp(trm_hf_decoder *d, const char *gate_up, const char *down, int64_t width, trm_tensor *x,
+                                 trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
-    const trm_hf_names *names = d->names;
-    const int64_t width = c->intermediate;
+    char part[64];
+    name_module(down, part, sizeof(part));
     trm_tensor *gate, *up, *inner;
     trm_hf_rows range = {.suffix = ".gate", .view = trm_dims1(2 * width), .count = width};
-    TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * width, c->hidden, x, &gate));
+    TRM_TRY(trm_hf_add_linear(d, gate_up, &range, c->mlp_bias, 2 * width, c->hidden, x, &gate));
     range.suffix = ".up";
     range.first = width;
-    TRM_TRY(trm_hf_add_linear(d, names->gate_up, &range, c->mlp_bias, 2 * width, c->hidden, x, &up));
-    TRM_TRY(add_inner(d, "mlp", gate, up, &inner));
-    return trm_hf_add_linear(d, names->down, &trm_hf_whole, c->mlp_bias, c->hidden, width, inner, output);
+    TRM_TRY(trm_hf_add_linear(d, gate_up, &range, c->mlp_bias, 2 * width, c->hidden, x, &up));
+    TRM_TRY(add_inner(d, part, gate, up, &inner));
+    return trm_hf_add_linear(d, down, &trm_hf_whole, c->mlp_bias, c->hidden, width, inner, output);
 }
 
 trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
@@ -137,6 +141,6 @@ trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_t
         return trm_hf_add_moe(d, x, output);
     }
     return names->gate_up != NULL
-               ? add_joined_mlp(d, x, output)
+               ? trm_hf_add_joined_mlp(d, names->gate_up, names->down, c->intermediate, x, output)
                : trm_hf_add_plain_mlp(d, names->gate, names->up, names->down, c->intermediate, x, output);
 }

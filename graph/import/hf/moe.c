@@ -13,6 +13,23 @@ static trm_status add_exact(trm_hf_decoder *d, const char *part, const char *suf
     return trm_network_add_weight(d->network, full, weight, dtype, tensor);
 }
 
+/* Stored as [experts], or as [1, experts]. */
+static trm_status add_correction(trm_hf_decoder *d, trm_dims experts, trm_tensor **tensor)
+{
+    const char *full = trm_hf_name(d, d->names->correction, "");
+    trm_dtype dtype;
+    trm_dims dims;
+    trm_weight *stored, *weight;
+    if (!trm_hf_checkpoint_describe(d->checkpoint, full, &dtype, &dims) || dims.n != 2 || dims.d[0] != 1) {
+        return add_exact(d, d->names->correction, "", TRM_HF_BIAS, experts, TRM_F32, tensor);
+    }
+    dims.d[1] = experts.d[0];
+    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, TRM_HF_BIAS, &dims, &stored));
+    trm_status status = trm_weight_reshape(stored, &experts, &weight);
+    trm_weight_destroy(stored);
+    return status != TRM_OK ? status : trm_network_add_weight(d->network, full, weight, TRM_F32, tensor);
+}
+
 /* x [T, hidden] -> ids and weights [T, k] */
 static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chosen[2])
 {
@@ -26,7 +43,7 @@ static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chose
         TRM_TRY(add_exact(d, names->router, ".bias", TRM_HF_BIAS, experts, TRM_F32, &inputs[TRM_ROUTER_BIAS]));
     }
     if (moe->correction) {
-        TRM_TRY(add_exact(d, names->correction, "", TRM_HF_BIAS, experts, TRM_F32, &inputs[TRM_ROUTER_CORRECTION]));
+        TRM_TRY(add_correction(d, experts, &inputs[TRM_ROUTER_CORRECTION]));
     }
     const trm_layer_desc desc = {.kind = TRM_LAYER_ROUTER, .router = moe->router};
     return trm_network_add_layer(d->network, trm_hf_name(d, names->router, ""), &desc, inputs, TRM_ROUTER_INPUT_COUNT,
@@ -53,8 +70,10 @@ static trm_status add_experts(trm_hf_decoder *d, trm_tensor *x, trm_tensor *cons
 static trm_status add_shared(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_names *names = d->names;
-    TRM_TRY(trm_hf_add_plain_mlp(d, names->shared_gate, names->shared_up, names->shared_down,
-                                 d->config->moe.shared_width, x, output));
+    const int64_t width = d->config->moe.shared_width;
+    TRM_TRY(names->shared_gate_up != NULL
+                ? trm_hf_add_joined_mlp(d, names->shared_gate_up, names->shared_down, width, x, output)
+                : trm_hf_add_plain_mlp(d, names->shared_gate, names->shared_up, names->shared_down, width, x, output));
     if (names->shared_router == NULL) {
         return TRM_OK;
     }

@@ -87,5 +87,8 @@ trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs);
 /* An MLP of this width, of linear layers of these names: gate may be NULL. */
 trm_status trm_hf_add_plain_mlp(trm_hf_decoder *d, const char *gate, const char *up, const char *down, int64_t width,
                                 trm_tensor *x, trm_tensor **output);
+/* The same with gate and up in one weight, the gate first. */
+trm_status trm_hf_add_joined_mlp(trm_hf_decoder *d, const char *gate_up, const char *down, int64_t width, trm_tensor *x,
+                                 trm_tensor **output);
 
 #endif

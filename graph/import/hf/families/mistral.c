@@ -68,15 +68,11 @@ const trm_hf_family trm_hf_ministral3 = {
 
 static trm_status read_mixtral(const trm_hf_reader *reader, trm_hf_config *config)
 {
-    trm_hf_moe *moe = &config->moe;
-    int64_t k = 2;
+    static const trm_hf_moe_keys keys = {.experts = "num_local_experts", .k = "num_experts_per_tok"};
     TRM_TRY(read_mistral(reader, config));
-    moe->experts = 8;
-    TRM_TRY(trm_hf_read_size(reader, "num_local_experts", &moe->experts));
-    TRM_TRY(trm_hf_read_size(reader, "num_experts_per_tok", &k));
-    moe->width = config->intermediate;
-    moe->router = (trm_router_params){.k = (int32_t)k, .scoring = TRM_ROUTER_SOFTMAX_CHOSEN};
-    return trm_hf_check_moe(config);
+    config->moe.experts = 8;
+    config->moe.router = (trm_router_params){.k = 2, .scoring = TRM_ROUTER_SOFTMAX_CHOSEN};
+    return trm_hf_read_moe(reader, &keys, config);
 }
 
 const trm_hf_family trm_hf_mixtral = {
