@@ -38,7 +38,8 @@
     X(hunyuan_v1_dense)                                                                                                \
     X(mixtral)                                                                                                         \
     X(qwen2_moe)                                                                                                       \
-    X(qwen3_moe)
+    X(qwen3_moe)                                                                                                       \
+    X(olmoe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

@@ -540,6 +540,7 @@ def goldens():
             {**MIXTURE, "num_hidden_layers": 3, "shared_expert_intermediate_size": 40, "mlp_only_layers": [1]},
         ),
         Golden("qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "norm_topk_prob": True}),
+        Golden("olmoe", t.OlmoeForCausalLM, t.OlmoeConfig, {**MIXTURE, "intermediate_size": 24}),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),

@@ -1,5 +1,6 @@
 /* OLMo 2 and 3: norms on what attention and MLP give, not on what they take, and one over all heads of q and of k.
- * OLMo 3 has a window on three layers of four; only the others' rope is scaled. */
+ * OLMo 3 has a window on three layers of four; only the others' rope is scaled. OLMoE has the norms of Llama, those of
+ * q and k, and a mixture of experts. */
 #include "graph/import/hf/families.h"
 
 #include "base/error.h"
@@ -47,4 +48,31 @@ const trm_hf_family trm_hf_olmo3 = {
     .read = read_olmo3,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES,
               TRM_HF_POST_NORM_NAMES},
+};
+
+static trm_status read_olmoe(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    static const trm_hf_moe_keys keys = {.experts = "num_experts", .k = "num_experts_per_tok"};
+    double clip = 0.0;
+    config->norm_eps = 1e-5;
+    config->norm_all_heads = true;
+    TRM_TRY(trm_hf_read_common(reader, config));
+    TRM_TRY(trm_hf_read_attention_bias(reader, config));
+    TRM_TRY(trm_hf_read_real(reader, "clip_qkv", &clip));
+    if (clip != 0.0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: clip_qkv is %g, expected null", clip);
+    }
+    config->moe.experts = 64;
+    config->moe.router = (trm_router_params){.k = 8, .scoring = TRM_ROUTER_SOFTMAX};
+    TRM_TRY(trm_hf_read_bool(reader, "norm_topk_prob", &config->moe.router.renormalize));
+    return trm_hf_read_moe(reader, &keys, config);
+}
+
+const trm_hf_family trm_hf_olmoe = {
+    .architecture = "OlmoeForCausalLM",
+    .model_type = "olmoe",
+    .models = "OLMoE 1B-7B",
+    .details = "norms over all heads of q and k, mixture of experts",
+    .read = read_olmoe,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_NORM_NAMES, TRM_HF_EXPERT_NAMES},
 };
