@@ -35,6 +35,18 @@ trm_status trm_hf_read_size(const trm_hf_reader *reader, const char *key, int64_
     return TRM_OK;
 }
 
+trm_status trm_hf_read_count(const trm_hf_reader *reader, const char *key, int64_t *value)
+{
+    int64_t found = *value;
+    TRM_TRY(trm_json_member_integer(reader->document, reader->object, key, false, &found));
+    if (found < 0 || found > MAX_SIZE) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: %s is %lld, expected 0 to %lld", key, (long long)found,
+                 (long long)MAX_SIZE);
+    }
+    *value = found;
+    return TRM_OK;
+}
+
 trm_status trm_hf_read_real(const trm_hf_reader *reader, const char *key, double *value)
 {
     if (is_null(reader->object, key)) {

@@ -182,6 +182,8 @@ trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_
 
 /* A positive integer; the key is required where *value is 0. */
 trm_status trm_hf_read_size(const trm_hf_reader *reader, const char *key, int64_t *value);
+/* An integer of 0 or more. */
+trm_status trm_hf_read_count(const trm_hf_reader *reader, const char *key, int64_t *value);
 trm_status trm_hf_read_real(const trm_hf_reader *reader, const char *key, double *value);
 trm_status trm_hf_read_bool(const trm_hf_reader *reader, const char *key, bool *value);
 /* Sets activation and squared. */

@@ -39,7 +39,9 @@
     X(mixtral)                                                                                                         \
     X(qwen2_moe)                                                                                                       \
     X(qwen3_moe)                                                                                                       \
-    X(olmoe)
+    X(olmoe)                                                                                                           \
+    X(granitemoe)                                                                                                      \
+    X(granitemoeshared)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

@@ -541,6 +541,15 @@ def goldens():
         ),
         Golden("qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "norm_topk_prob": True}),
         Golden("olmoe", t.OlmoeForCausalLM, t.OlmoeConfig, {**MIXTURE, "intermediate_size": 24}),
+        Golden(
+            "granitemoe", t.GraniteMoeForCausalLM, t.GraniteMoeConfig, {**granite, "num_local_experts": 6, "num_experts_per_tok": 2}
+        ),
+        Golden(
+            "granitemoeshared",
+            t.GraniteMoeSharedForCausalLM,
+            t.GraniteMoeSharedConfig,
+            {**granite, "num_local_experts": 6, "num_experts_per_tok": 2, "shared_intermediate_size": 40},
+        ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
