@@ -41,7 +41,8 @@
     X(qwen3_moe)                                                                                                       \
     X(olmoe)                                                                                                           \
     X(granitemoe)                                                                                                      \
-    X(granitemoeshared)
+    X(granitemoeshared)                                                                                                \
+    X(ernie4_5_moe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
@@ -63,6 +64,9 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
 #define TRM_HF_EXPERT_NAMES                                                                                            \
     .router = "mlp.gate", .experts = "mlp.experts", .expert_gate = "gate_proj", .expert_up = "up_proj",                \
     .expert_down = "down_proj", .experts_gate_up = "mlp.experts.gate_up_proj", .experts_down = "mlp.experts.down_proj"
+#define TRM_HF_SHARED_NAMES                                                                                            \
+    .shared_gate = "mlp.shared_experts.gate_proj", .shared_up = "mlp.shared_experts.up_proj",                          \
+    .shared_down = "mlp.shared_experts.down_proj"
 #define TRM_HF_NORM_NAMES .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
 #define TRM_HF_POST_NORM_NAMES                                                                                         \
     .attention_post_norm = "post_attention_layernorm", .mlp_post_norm = "post_feedforward_layernorm"
