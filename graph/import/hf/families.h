@@ -42,7 +42,8 @@
     X(olmoe)                                                                                                           \
     X(granitemoe)                                                                                                      \
     X(granitemoeshared)                                                                                                \
-    X(ernie4_5_moe)
+    X(ernie4_5_moe)                                                                                                    \
+    X(hunyuan_v1_moe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
