@@ -43,7 +43,8 @@
     X(granitemoe)                                                                                                      \
     X(granitemoeshared)                                                                                                \
     X(ernie4_5_moe)                                                                                                    \
-    X(hunyuan_v1_moe)
+    X(hunyuan_v1_moe)                                                                                                  \
+    X(minimax_m2)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
@@ -65,6 +66,9 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
 #define TRM_HF_EXPERT_NAMES                                                                                            \
     .router = "mlp.gate", .experts = "mlp.experts", .expert_gate = "gate_proj", .expert_up = "up_proj",                \
     .expert_down = "down_proj", .experts_gate_up = "mlp.experts.gate_up_proj", .experts_down = "mlp.experts.down_proj"
+#define TRM_HF_MIXTRAL_EXPERT_NAMES                                                                                    \
+    .router = "block_sparse_moe.gate", .experts = "block_sparse_moe.experts", .expert_gate = "w1", .expert_up = "w3",  \
+    .expert_down = "w2", .experts_gate_up = "mlp.experts.gate_up_proj", .experts_down = "mlp.experts.down_proj"
 #define TRM_HF_SHARED_NAMES                                                                                            \
     .shared_gate = "mlp.shared_experts.gate_proj", .shared_up = "mlp.shared_experts.up_proj",                          \
     .shared_down = "mlp.shared_experts.down_proj"

@@ -123,6 +123,9 @@ def randomise(model):
                 weight.normal_(0.0, 0.5)
             else:
                 weight.normal_(0.0, 1.5 / weight.shape[-1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.normal_(0.0, 0.2)
 
 
 def logits_of(model, tokens, cache):
@@ -576,6 +579,34 @@ def goldens():
                 "moe_topk": [2, 2],
                 **rope(rope_type="dynamic", factor=1.0, alpha=50.0),
             },
+        ),
+        Golden(
+            "minimax-m2",
+            t.MiniMaxM2ForCausalLM,
+            t.MiniMaxM2Config,
+            {
+                **BASE,
+                "intermediate_size": 24,
+                "head_dim": 16,
+                "num_local_experts": 8,
+                "num_experts_per_tok": 3,
+                **rope(rope_type="default", partial_rotary_factor=0.5),
+            },
+        ),
+        Golden(
+            "minimax-m2-v4",
+            t.MiniMaxM2ForCausalLM,
+            t.MiniMaxM2Config,
+            {
+                **BASE,
+                "intermediate_size": 24,
+                "head_dim": 16,
+                "num_local_experts": 8,
+                "num_experts_per_tok": 3,
+                **rope(rope_type="default", partial_rotary_factor=0.25),
+            },
+            share="minimax-m2",
+            spell4=dict(rope_theta=10000.0, rotary_dim=4),
         ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),

@@ -81,7 +81,5 @@ const trm_hf_family trm_hf_mixtral = {
     .models = "Mixtral 8x7B, 8x22B",
     .details = "mixture of experts",
     .read = read_mixtral,
-    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_NORM_NAMES, .router = "block_sparse_moe.gate",
-              .experts = "block_sparse_moe.experts", .expert_gate = "w1", .expert_up = "w3", .expert_down = "w2",
-              .experts_gate_up = "mlp.experts.gate_up_proj", .experts_down = "mlp.experts.down_proj"},
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_NORM_NAMES, TRM_HF_MIXTRAL_EXPERT_NAMES},
 };
