@@ -153,7 +153,7 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     for (int which = QUERY; which <= VALUE; which++) {
         TRM_TRY(add_heads(d, layer, which, x, &inputs[TRM_ATTENTION_Q + which]));
     }
-    const bool normed = names->q_norm != NULL && !c->norm_all_heads;
+    const bool normed = names->q_norm != NULL && !c->norm_all_heads && !c->plain_heads;
     if (normed && !c->norm_after_rope) {
         TRM_TRY(add_head_norms(d, inputs));
     }

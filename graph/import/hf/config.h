@@ -110,6 +110,7 @@ typedef struct trm_hf_config {
     bool qkv_bias, o_bias, mlp_bias;
     bool norm_all_heads;  /* q_norm and k_norm are over all heads at once */
     bool norm_after_rope; /* q_norm and k_norm */
+    bool plain_heads;     /* there is no q_norm and k_norm, though the family names them */
 
     bool rotary;           /* rotary positions; else learned ones */
     trm_hf_rope rope[2];   /* of full and of sliding layers */

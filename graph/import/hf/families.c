@@ -1,6 +1,8 @@
 /* The list of families, and of models with images whose text part is one of them. */
 #include "graph/import/hf/families.h"
 
+#include <string.h>
+
 #include "base/error.h"
 
 #define MAX_EXPERTS (1 << 16)
@@ -65,6 +67,56 @@ trm_status trm_hf_read_moe(const trm_hf_reader *reader, const trm_hf_moe_keys *k
     }
     moe->router.k = (int32_t)(k < INT32_MAX ? k : INT32_MAX);
     return trm_hf_check_moe(config);
+}
+
+static bool is_before(int64_t layer, const void *user)
+{
+    return layer < *(const int64_t *)user;
+}
+
+/* The only value of a key that names a rule. */
+static trm_status expect_name(const trm_hf_reader *reader, const char *key, const char *expected)
+{
+    const char *found = expected;
+    TRM_TRY(trm_json_member_string(reader->document, reader->object, key, false, &found));
+    if (found != NULL && strcmp(found, expected) != 0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: %s is \"%s\", expected \"%s\"", key, found, expected);
+    }
+    return TRM_OK;
+}
+
+trm_status trm_hf_read_sigmoid_moe(const trm_hf_reader *reader, int64_t dense_layers, trm_hf_config *config)
+{
+    static const trm_hf_moe_keys keys = {
+        .experts = "n_routed_experts", .k = "num_experts_per_tok", .width = "moe_intermediate_size"};
+    trm_hf_moe *moe = &config->moe;
+    trm_router_params *router = &moe->router;
+    int64_t shared = 1, groups = 1, top_groups = 1;
+    double scale = 1.0;
+    TRM_TRY(expect_name(reader, "scoring_func", "sigmoid"));
+    TRM_TRY(expect_name(reader, "topk_method", "noaux_tc"));
+    TRM_TRY(trm_hf_read_size(reader, "n_group", &groups));
+    TRM_TRY(trm_hf_read_size(reader, "topk_group", &top_groups));
+    TRM_TRY(trm_hf_read_real(reader, "routed_scaling_factor", &scale));
+    TRM_TRY(trm_hf_read_bool(reader, "norm_topk_prob", &router->renormalize));
+    if (scale == 0.0 || groups > INT32_MAX || top_groups > groups) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: routed_scaling_factor is %g, n_group %lld and topk_group %lld, expected a factor other "
+                 "than 0 and no more groups than there are",
+                 scale, (long long)groups, (long long)top_groups);
+    }
+    moe->router_f32 = moe->correction = true;
+    router->scoring = TRM_ROUTER_SIGMOID;
+    router->groups = (int32_t)groups;
+    router->top_groups = (int32_t)top_groups;
+    router->group_sum = true;
+    router->epsilon = 1e-20f;
+    router->scale = (float)scale;
+    TRM_TRY(trm_hf_read_moe(reader, &keys, config));
+    TRM_TRY(trm_hf_read_count(reader, "n_shared_experts", &shared));
+    moe->shared_width = shared * moe->width;
+    TRM_TRY(trm_hf_read_count(reader, "first_k_dense_replace", &dense_layers));
+    return trm_hf_set_dense_layers(reader, config, is_before, &dense_layers);
 }
 
 /* SILU stands for that of MLPs. */

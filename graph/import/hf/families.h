@@ -44,7 +44,8 @@
     X(granitemoeshared)                                                                                                \
     X(ernie4_5_moe)                                                                                                    \
     X(hunyuan_v1_moe)                                                                                                  \
-    X(minimax_m2)
+    X(minimax_m2)                                                                                                      \
+    X(glm4_moe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
@@ -84,6 +85,9 @@ typedef struct trm_hf_moe_keys {
     const char *experts, *k, *width;
 } trm_hf_moe_keys;
 trm_status trm_hf_read_moe(const trm_hf_reader *reader, const trm_hf_moe_keys *keys, trm_hf_config *config);
+/* The mixture of DeepSeek-V3 behind its first dense layers: sigmoid router with corrections, groups, shared experts.
+ * Defaults as above. */
+trm_status trm_hf_read_sigmoid_moe(const trm_hf_reader *reader, int64_t dense_layers, trm_hf_config *config);
 /* Refuses sizes of a mixture of experts that do not fit together, and settles the activation of experts. */
 trm_status trm_hf_check_moe(trm_hf_config *config);
 /* attention_bias, for all four projections. */

@@ -71,6 +71,14 @@ static const trm_hf_preset presets[] = {
                      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,"
                      "\"num_experts_per_tok\":2,\"vocab_size\":32000,\"max_position_embeddings\":32768,"
                      "\"rope_theta\":1000000.0,\"rms_norm_eps\":1e-05,\"sliding_window\":null}"},
+    {"glm-4.5", "{\"architectures\":[\"Glm4MoeForCausalLM\"],\"model_type\":\"glm4_moe\",\"hidden_act\":\"silu\","
+                "\"hidden_size\":5120,\"intermediate_size\":12288,\"num_hidden_layers\":92,"
+                "\"num_attention_heads\":96,\"num_key_value_heads\":8,\"head_dim\":128,\"attention_bias\":true,"
+                "\"use_qk_norm\":true,\"n_routed_experts\":160,\"num_experts_per_tok\":8,\"n_shared_experts\":1,"
+                "\"moe_intermediate_size\":1536,\"first_k_dense_replace\":3,\"n_group\":1,\"topk_group\":1,"
+                "\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,\"vocab_size\":151552,"
+                "\"max_position_embeddings\":131072,\"rope_theta\":1000000.0,\"partial_rotary_factor\":0.5,"
+                "\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false}"},
     {"gemma-2-2b",
      "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"hidden_activation\":"
      "\"gelu_pytorch_tanh\",\"hidden_size\":2304,\"intermediate_size\":9216,\"num_hidden_layers\":26,"

@@ -44,6 +44,17 @@ BASE = dict(
     pad_token_id=0,
 )
 MIXTURE = {**BASE, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+# A mixture of DeepSeek-V3's kind.
+SIGMOID = {
+    **BASE,
+    "num_hidden_layers": 3,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 24,
+    "n_shared_experts": 2,
+    "routed_scaling_factor": 2.5,
+}
 # Short, past every window below, past every original length below; not multiples of the KV block.
 LENGTHS = (5, 23, 41)
 
@@ -607,6 +618,20 @@ def goldens():
             },
             share="minimax-m2",
             spell4=dict(rope_theta=10000.0, rotary_dim=4),
+        ),
+        Golden(
+            "glm4-moe",
+            t.Glm4MoeForCausalLM,
+            t.Glm4MoeConfig,
+            {**SIGMOID, "head_dim": 16, "attention_bias": True, "use_qk_norm": True, "n_group": 4, "topk_group": 2},
+        ),
+        # As GLM-4.5-Air: no norms on q and k, no groups.
+        Golden(
+            "glm4-moe-air",
+            t.Glm4MoeForCausalLM,
+            t.Glm4MoeConfig,
+            {**SIGMOID, "num_hidden_layers": 2, "head_dim": 16, "n_shared_experts": 1, "norm_topk_prob": False},
+            spell4=dict(rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.5),
         ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
