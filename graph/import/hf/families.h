@@ -45,7 +45,8 @@
     X(ernie4_5_moe)                                                                                                    \
     X(hunyuan_v1_moe)                                                                                                  \
     X(minimax_m2)                                                                                                      \
-    X(glm4_moe)
+    X(glm4_moe)                                                                                                        \
+    X(dots1)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

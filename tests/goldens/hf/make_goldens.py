@@ -633,6 +633,12 @@ def goldens():
             {**SIGMOID, "num_hidden_layers": 2, "head_dim": 16, "n_shared_experts": 1, "norm_topk_prob": False},
             spell4=dict(rope_theta=10000.0, rope_scaling=None, partial_rotary_factor=0.5),
         ),
+        Golden(
+            "dots1",
+            t.Dots1ForCausalLM,
+            t.Dots1Config,
+            {**SIGMOID, "norm_topk_prob": True, "sliding_window": 7, "max_window_layers": 1},
+        ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),
         Golden("gpt-neox", t.GPTNeoXForCausalLM, t.GPTNeoXConfig, {**neox, **rope(rope_type="default", partial_rotary_factor=0.5)}),
