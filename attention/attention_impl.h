@@ -22,7 +22,7 @@ typedef struct trm_attention_shape {
     int64_t table_blocks;    /* columns of the block table */
     int64_t block_size;      /* keys per block of the cache */
     int64_t mask_strides[4]; /* elements per step of [B, Hq, N, M], 0 where the mask repeats */
-    bool masked;
+    bool masked, sinks;
     trm_dtype cache_dtype; /* cached: q's type or F8E4M3 */
     float scale;           /* 1/sqrt(D) put in for 0; of an F8E4M3 cache times k_scale: keys are taken as stored */
     /* What keys and values are multiplied by before they are stored, and the sum of weighted values as stored; 1 where

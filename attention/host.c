@@ -319,6 +319,18 @@ static float weigh_row(task *t, int64_t row, int64_t key, int64_t n)
     return shrink;
 }
 
+/* The row's sum of weights, that of its head's sink included. A sink far above the row's maximum gives infinity, and
+ * the row zeros. */
+static float whole_sum(const task *t, int64_t row)
+{
+    int64_t query, head;
+    if (!t->at->shape.sinks || t->sum[row] == 0.0f) {
+        return t->sum[row];
+    }
+    row_place(t, row, &query, &head);
+    return t->sum[row] + expf(((const float *)t->at->call->inputs[TRM_ATTENTION_SINKS].data)[head] - t->max[row]);
+}
+
 static void run_task(task *t)
 {
     const int64_t dv = t->at->shape.value_dim;
@@ -354,7 +366,7 @@ static void run_task(task *t)
     const trm_view *to = &t->at->call->outputs[0];
     for (int64_t row = 0; row < t->rows; row++) {
         float *out = t->out + row * dv;
-        const float scale = t->sum[row] == 0.0f ? 0.0f : t->at->shape.value_scale / t->sum[row];
+        const float sum = whole_sum(t, row), scale = sum == 0.0f ? 0.0f : t->at->shape.value_scale / sum;
         for (int64_t i = 0; i < dv; i++) {
             out[i] *= scale;
         }

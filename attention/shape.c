@@ -131,6 +131,11 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
         s.kv_heads < 1 || s.query_heads % s.kv_heads != 0) {
         return false;
     }
+    s.sinks = has(call, TRM_ATTENTION_SINKS);
+    if (s.sinks && (call->inputs[TRM_ATTENTION_SINKS].dtype != TRM_F32 ||
+                    !has_dims(&call->inputs[TRM_ATTENTION_SINKS], 1, &s.query_heads))) {
+        return false;
+    }
     s.scale = p->scale != 0.0f ? p->scale : s.dim > 0 ? (float)(1.0 / sqrt((double)s.dim)) : 1.0f;
     s.key_inverse = s.value_inverse = s.value_scale = 1.0f;
     if (s.cached && s.cache_dtype == TRM_F8E4M3) {

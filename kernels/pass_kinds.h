@@ -51,6 +51,7 @@ enum {
     TRM_QKV_ATTENTION_LENGTHS,
     TRM_QKV_ATTENTION_Q_NORM, /* [D], both or neither: weights of the norms of each head of q and k */
     TRM_QKV_ATTENTION_K_NORM,
+    TRM_QKV_ATTENTION_SINKS, /* as in ATTENTION */
     TRM_QKV_ATTENTION_INPUT_COUNT
 };
 

@@ -24,7 +24,8 @@ bool trm_cuda_attention_is_fast(const trm_attention_shape *s, trm_dtype dtype)
 /* Whether the tiles of f32.cu do a call. */
 static bool has_f32_tiles(const trm_attention_shape *s, trm_dtype dtype)
 {
-    return dtype == TRM_F32 && !s->cached && s->dim == s->value_dim && s->dim % 4 == 0 && s->dim >= 4 && s->dim <= 128;
+    return dtype == TRM_F32 && !s->cached && !s->sinks && s->dim == s->value_dim && s->dim % 4 == 0 && s->dim >= 4 &&
+           s->dim <= 128;
 }
 
 /* Whether one of a call's sequences may have one query and the decode kernel is of use. */
@@ -83,7 +84,7 @@ bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call)
         return false;
     }
     trm_cuda_attention a = trm_cuda_attention_of(call, &s);
-    return !(trm_cuda_attention_is_short(&a) && s.keys <= SHORT_IS_FASTER);
+    return s.sinks || !(trm_cuda_attention_is_short(&a) && s.keys <= SHORT_IS_FASTER);
 }
 
 /* Of the partial results of the batch-invariant mode; beyond it, a warp takes all splits of its queries. */
@@ -127,13 +128,14 @@ static trm_attention_kernel choose(const trm_kernel_call *call, const trm_attent
     if (invariant || a.cache_f8) {
         return !fast ? TRM_ATTENTION_PLAIN : hopper ? TRM_ATTENTION_INVARIANT_HOPPER : TRM_ATTENTION_INVARIANT;
     }
-    if (call->allow_tf32 && trm_cuda_attention_takes_tf32(&a) && aligned) {
+    if (call->allow_tf32 && !s->sinks && trm_cuda_attention_takes_tf32(&a) && aligned) {
         return TRM_ATTENTION_TF32;
     }
     if (!fast) {
         return has_f32_tiles(s, a.dtype) && aligned ? TRM_ATTENTION_F32 : TRM_ATTENTION_PLAIN;
     }
-    return hopper ? TRM_ATTENTION_HOPPER : trm_cuda_attention_is_short(&a) ? TRM_ATTENTION_SHORT : TRM_ATTENTION_TENSOR;
+    const bool is_short = !s->sinks && trm_cuda_attention_is_short(&a);
+    return hopper ? TRM_ATTENTION_HOPPER : is_short ? TRM_ATTENTION_SHORT : TRM_ATTENTION_TENSOR;
 }
 
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
@@ -179,6 +181,7 @@ trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_
         .lengths = input(call, TRM_ATTENTION_SEQUENCE_LENGTHS),
         .table = input(call, TRM_ATTENTION_BLOCK_TABLE),
         .mask = input(call, TRM_ATTENTION_MASK),
+        .sinks = input(call, TRM_ATTENTION_SINKS),
         .mask_type = s->masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL,
         .dtype = call->inputs[TRM_ATTENTION_Q].dtype,
         .tokens = s->packed ? s->tokens : s->sequences * s->queries,

@@ -22,6 +22,7 @@ typedef struct trm_cuda_attention {
     void *key_cache;         /* [blocks, block_size, kv_heads, dim], cached: of dtype, or of cache_f8 */
     void *value_cache;       /* [blocks, block_size, kv_heads, value_dim] */
     const void *mask;        /* padded form, or NULL */
+    const float *sinks;      /* [query_heads], or NULL */
     int64_t mask_strides[4]; /* of [B, Hq, N, M] */
     trm_dtype dtype, mask_type;
     int64_t tokens;                       /* of all sequences */
@@ -55,6 +56,8 @@ trm_status trm_cuda_attention_prepare_stored(const trm_kernel_call *call, bool d
 
 /* cache.cu: the step's keys and values into the cache. */
 trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);
+
+/* Sinks are for plain.cu, prefill.cu, decode.cu, hopper.cu and invariant.cu; the others take none. */
 
 /* plain.cu: every form, type and size up to 512 per head. */
 #define TRM_ATTENTION_PLAIN_MAX_DIM 512

@@ -110,7 +110,7 @@ template <typename T> static __global__ void __launch_bounds__(128) decode_join(
         weights[i] = exp2f(partial[a.value_dim] - base);
         total += weights[i] * partial[a.value_dim + 1];
     }
-    total = block_sum(total, scratch); /* its barriers make the weights visible, too */
+    total = with_sink(a, head, largest, block_sum(total, scratch)); /* its barriers make the weights visible, too */
     float scale = total == 0.0f ? 0.0f : 1.0f / total;
     T *to = (T *)a.out + ((int64_t)token * a.query_heads + head) * a.value_dim;
     for (int d = threadIdx.x; d < a.value_dim; d += blockDim.x) {

@@ -248,7 +248,8 @@ static __global__ void __launch_bounds__(WALK_WARPS * 32) walk_splits(const __gr
             if (query >= tile.queries) {
                 continue;
             }
-            const float scale = __fmul_rn(inverse_of(totals.parts[r]), a.value_scale);
+            const float total = with_sink(a, head, totals.maxima[r], totals.parts[r]);
+            const float scale = __fmul_rn(inverse_of(total), a.value_scale);
             T *to = (T *)a.out + ((int64_t)(tile.first + query) * a.query_heads + head) * a.dim;
 #pragma unroll
             for (int j = 0; j < DP / 8; j++) {
@@ -292,7 +293,8 @@ static __device__ __forceinline__ void store_few(const trm_cuda_attention &a, co
             continue;
         }
         if (split < 0) {
-            const float scale = __fmul_rn(inverse_of(sums.parts[r]), a.value_scale);
+            const float total = with_sink(a, head, sums.maxima[r], sums.parts[r]);
+            const float scale = __fmul_rn(inverse_of(total), a.value_scale);
             T *to = (T *)a.out + ((int64_t)token * a.query_heads + head) * a.dim;
 #pragma unroll
             for (int j = 0; j < DP / 8; j++) {
@@ -518,6 +520,7 @@ static __global__ void __launch_bounds__(128) join_few(const __grid_constant__ t
             total = join_values(j, total, partial[a.dim + 1]);
             value = join_values(j, value, partial[d]);
         }
+        total = with_sink(a, head, largest, total);
         ((T *)a.out)[((int64_t)token * a.query_heads + head) * a.dim + d] =
             from_float<T>(__fmul_rn(value, __fmul_rn(inverse_of(total), a.value_scale)));
     }

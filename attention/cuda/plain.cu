@@ -108,6 +108,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_a
                 }
             }
         }
+        total = with_sink(a, at.head, largest * LOG2_E, total);
         float scale = total == 0.0f ? 0.0f : a.value_scale / total;
 #pragma unroll
         for (int i = 0; i < PLAIN_PARTS; i++) {

@@ -25,15 +25,16 @@ static __device__ __forceinline__ trm_query_tile find_tile(const trm_cuda_attent
     return tile;
 }
 
-/* The output of a warp's 16 rows. */
+/* The output of a warp's 16 rows of a head. */
 template <typename T, int DP>
 static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, const trm_query_tile &tile,
                                                   const key_rows &queries, const float (&out)[DP / 8][4],
-                                                  const float (&row_part)[2], int warp, int lane)
+                                                  const float (&row_max)[2], const float (&row_part)[2], int32_t head,
+                                                  int warp, int lane)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        float total = quad_sum(row_part[r]);
+        float total = with_sink(a, head, row_max[r], quad_sum(row_part[r]));
         float scale = total == 0.0f ? 0.0f : 1.0f / total; /* no key seen: zeros */
         int32_t query = tile.start + warp * 16 + lane / 4 + r * 8;
         if (query >= tile.queries) {
@@ -192,7 +193,7 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
             __syncthreads(); /* before this stage is filled again */
         }
         copies_wait<0>();
-        store_rows<T, DP>(a, tile, queries, out, row_part, warp, lane);
+        store_rows<T, DP>(a, tile, queries, out, row_max, row_part, head, warp, lane);
     }
 }
 

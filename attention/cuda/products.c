@@ -70,7 +70,7 @@ bool trm_cuda_attention_products_accepts(const trm_kernel_call *call)
 {
     trm_attention_shape s;
     return trm_cuda_attention_accepts(call) && trm_attention_describe(call, &s) && !s.packed && !s.rows_first &&
-           !trm_cuda_attention_uses_tensor_cores(call) && s.dim > 0 && s.keys > 0 &&
+           !s.sinks && !trm_cuda_attention_uses_tensor_cores(call) && s.dim > 0 && s.keys > 0 &&
            s.sequences * s.query_heads * s.queries * s.keys >= LEAST_SCORES;
 }
 

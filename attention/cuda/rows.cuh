@@ -111,6 +111,17 @@ static __device__ __forceinline__ float score_log2(float dot, float scale, float
     return dot * (scale * LOG2_E);
 }
 
+/* A query's sum of weights `total`, which are relative to `largest` (log2 units), with the weight of its head's sink. A
+ * sink far above the largest score makes it infinite, and the result zeros; a query that sees no key keeps its 0.
+ * Rounded in one way wherever it is computed. */
+static __device__ __forceinline__ float with_sink(const trm_cuda_attention &a, int32_t head, float largest, float total)
+{
+    if (a.sinks == NULL || total == 0.0f) {
+        return total;
+    }
+    return __fadd_rn(total, exp2f(__fmaf_rn(a.sinks[head], LOG2_E, -largest)));
+}
+
 /* Maximum and sum over the four lanes that share a row of an accumulator. */
 static __device__ __forceinline__ float quad_max(float x)
 {

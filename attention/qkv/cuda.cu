@@ -317,7 +317,7 @@ static __global__ void __launch_bounds__(128) join_clusters(const __grid_constan
         weights[i] = exp2f(partial[p.a.value_dim] - base);
         total += weights[i] * partial[p.a.value_dim + 1];
     }
-    total = block_sum(total, scratch); /* its barriers make the weights visible, too */
+    total = with_sink(p.a, head, largest, block_sum(total, scratch)); /* its barriers make the weights visible, too */
     float scale = total == 0.0f ? 0.0f : 1.0f / total;
     T *to = (T *)p.a.out + ((int64_t)token * p.a.query_heads + head) * p.a.dim;
     for (int d = threadIdx.x; d < p.a.value_dim; d += blockDim.x) {

@@ -116,6 +116,7 @@ static __device__ __forceinline__ void join_blocks(const trm_cuda_qkv &p, const 
         }
         int32_t head = work.first_head + row;
         if (is_whole) {
+            total = with_sink(p.a, head, largest, total);
             ((T *)p.a.out)[((int64_t)token * p.a.query_heads + head) * p.a.dim + column] =
                 from_float<T>(total == 0.0f ? 0.0f : value / total * p.a.value_scale);
         } else {
@@ -136,9 +137,10 @@ static __device__ __forceinline__ void store_block(const trm_cuda_qkv &p, const 
 {
     for (int i = threadIdx.x; i < work.heads * DP; i += (int)blockDim.x) {
         int row = i / DP, column = i % DP;
-        float total = state[row][1];
+        int32_t head = work.first_head + row;
+        float total = with_sink(p.a, head, state[row][0], state[row][1]);
         if (column < p.a.dim) {
-            ((T *)p.a.out)[((int64_t)token * p.a.query_heads + work.first_head + row) * p.a.dim + column] =
+            ((T *)p.a.out)[((int64_t)token * p.a.query_heads + head) * p.a.dim + column] =
                 from_float<T>(total == 0.0f ? 0.0f : sums[row * STRIDE + column] / total * p.a.value_scale);
         }
     }

@@ -417,7 +417,11 @@ template <typename T, int DIM, int PIECE = 8>
 static __device__ __forceinline__ void store_warp(const trm_cuda_qkv &p, const direct_sums<DIM> &sums, int32_t token,
                                                   int32_t first_head, int lane)
 {
-    float total = quad_sum(sums.total), scale = total == 0.0f ? 0.0f : p.a.value_scale / total;
+    float total = quad_sum(sums.total);
+    if (lane / 4 < p.a.group) {
+        total = with_sink(p.a, first_head + lane / 4, sums.largest, total);
+    }
+    float scale = total == 0.0f ? 0.0f : p.a.value_scale / total;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int head = lane % 4 * 2 + h;

@@ -166,6 +166,7 @@ static __device__ __forceinline__ void join_parts(const trm_cuda_qkv &p, trm_key
                 }
             }
         }
+        total = with_sink(p.a, first_head + row, largest, total);
         float scale = total == 0.0f ? 0.0f : p.a.value_scale / total;
         T *to = (T *)p.a.out + ((int64_t)token * p.a.query_heads + first_head + row) * DIM + lane * n;
         *(uint32_t *)to = pack2(sum[0] * scale, sum[1] * scale, T());
@@ -214,6 +215,7 @@ static __device__ __forceinline__ void join_rooms(const trm_cuda_qkv &p, const s
             total += shrink * block->warp_state[w][r][1];
         }
         if (is_whole) {
+            total = with_sink(p.a, first_head + row, largest, total);
             float scale = total == 0.0f ? 0.0f : p.a.value_scale / total;
             T *to = (T *)p.a.out + ((int64_t)token * p.a.query_heads + first_head + row) * DIM + column;
             *(uint2 *)to =
@@ -509,6 +511,7 @@ static __global__ void __launch_bounds__(JOIN_WARPS * 32) join_units(const __gri
             value += shrink * sums[w][threadIdx.x];
             weights += shrink * states[w][1];
         }
+        weights = with_sink(p.a, (int32_t)blockIdx.x, most, weights);
         ((T *)p.a.out)[((int64_t)token * p.a.query_heads + blockIdx.x) * DIM + threadIdx.x] =
             from_float<T>(weights == 0.0f ? 0.0f : value * (p.a.value_scale / weights));
     }

@@ -22,7 +22,7 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
     const int64_t tokens = qkv->dims.d[0], dim = qkv->dims.d[1] / heads;
     *desc = (trm_layer_desc){.kind = TRM_LAYER_ATTENTION, .attention = p->attention};
     *attention = (trm_kernel_call){.layer = desc,
-                                   .n_inputs = TRM_ATTENTION_VALUE_CACHE + 1,
+                                   .n_inputs = TRM_ATTENTION_INPUT_COUNT,
                                    .n_outputs = 1,
                                    .outputs = {call->outputs[0]},
                                    .workspace = call->workspace,
@@ -36,6 +36,9 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
     }
     for (int32_t i = 0; i < 5; i++) {
         attention->inputs[TRM_ATTENTION_SEQUENCE_STARTS + i] = call->inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
+    }
+    if (has(call, TRM_QKV_ATTENTION_SINKS)) {
+        attention->inputs[TRM_ATTENTION_SINKS] = call->inputs[TRM_QKV_ATTENTION_SINKS];
     }
     return trm_attention_describe(attention, shape);
 }

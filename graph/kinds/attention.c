@@ -178,7 +178,8 @@ static trm_status check_head_counts(int64_t queries, int64_t keys)
 static trm_status check_not_given(const trm_infer_call *call, int32_t first, int32_t last, const char *why)
 {
     static const char *const names[TRM_ATTENTION_INPUT_COUNT] = {
-        "q", "k", "v", "sequence_starts", "sequence_lengths", "block_table", "key_cache", "value_cache", "mask",
+        "q",         "k",           "v",    "sequence_starts", "sequence_lengths", "block_table",
+        "key_cache", "value_cache", "mask", "sinks",
     };
     for (int32_t i = first; i <= last; i++) {
         if (trm_infer_has(call, i)) {
@@ -284,6 +285,11 @@ static trm_status infer_attention(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_K, "k", call->dtypes[TRM_ATTENTION_Q]));
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_V, "v", call->dtypes[TRM_ATTENTION_Q]));
     TRM_TRY(attention->form == TRM_ATTENTION_PACKED_NHD ? infer_packed(call) : infer_padded(call));
+    if (trm_infer_has(call, TRM_ATTENTION_SINKS)) {
+        const int32_t heads = attention->form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1;
+        TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_SINKS, "sinks", TRM_F32));
+        TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_SINKS, "sinks", trm_dims1(call->output_dims[0].d[heads])));
+    }
     call->output_dtypes[0] = call->dtypes[TRM_ATTENTION_Q];
     return TRM_OK;
 }
@@ -295,7 +301,9 @@ static int32_t link_attention(const trm_layer *layer, int32_t k, int32_t i)
     if (layer->desc.attention.form == TRM_ATTENTION_PACKED_NHD || k != 0) {
         return TRM_LINK_NEVER;
     }
-    return i == TRM_ATTENTION_MASK ? trm_broadcast_axis_link(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0) : 0;
+    return i == TRM_ATTENTION_MASK    ? trm_broadcast_axis_link(&layer->inputs[i]->dims, &layer->outputs[0]->dims, 0)
+           : i == TRM_ATTENTION_SINKS ? TRM_LINK_WHOLE
+                                      : 0;
 }
 
 static void sizes_of_attention(trm_size_walk *walk, const trm_layer *layer)
@@ -358,6 +366,11 @@ bool trm_attention_rows_divide(const trm_layer *attention, int32_t n)
     return queries > 0 && queries % n == 0 && sees_known;
 }
 
+static bool has_mask(const trm_layer *attention)
+{
+    return attention->n_inputs > TRM_ATTENTION_MASK && attention->inputs[TRM_ATTENTION_MASK] != NULL;
+}
+
 /* Rows of queries against all keys. */
 static trm_status shard_query_rows(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
 {
@@ -368,7 +381,7 @@ static trm_status shard_query_rows(const trm_layer *layer, int32_t parts, trm_wa
     const int64_t queries = layer->inputs[TRM_ATTENTION_Q]->dims.d[rows];
     trm_way way = trm_way_whole();
     way.in[TRM_ATTENTION_Q] = way.out[0] = trm_split(rows, parts);
-    if (layer->n_inputs > TRM_ATTENTION_MASK) {
+    if (has_mask(layer)) {
         const trm_dims scores = {4, {-1, -1, queries, -1}}, *mask = &layer->inputs[TRM_ATTENTION_MASK]->dims;
         const int32_t axis = trm_broadcast_axis_link(mask, &scores, 2);
         if (axis != TRM_LINK_WHOLE && mask->d[axis] != queries) {
@@ -393,8 +406,9 @@ static trm_status shard_attention(const trm_layer *layer, int32_t parts, trm_way
     way.in[TRM_ATTENTION_Q] = trm_split(heads, parts);
     way.in[TRM_ATTENTION_K] = way.in[TRM_ATTENTION_V] = trm_split(heads, kv_parts);
     way.in[TRM_ATTENTION_KEY_CACHE] = way.in[TRM_ATTENTION_VALUE_CACHE] = trm_split(2, kv_parts);
+    way.in[TRM_ATTENTION_SINKS] = trm_split(0, parts);
     way.out[0] = trm_split(heads, parts);
-    if (layer->n_inputs > TRM_ATTENTION_MASK) {
+    if (has_mask(layer)) {
         const trm_dims scores = {4,
                                  {-1, layer->outputs[0]->dims.d[heads], -1, -1}}; /* the mask is always heads first */
         int32_t axis = trm_broadcast_axis_link(&layer->inputs[TRM_ATTENTION_MASK]->dims, &scores, 1);
@@ -484,12 +498,16 @@ static trm_status infer_qkv_attention(const trm_infer_call *call)
     TRM_TRY(infer_rope(&inner));
     dims[TRM_ATTENTION_K] = dims[TRM_ATTENTION_V] = &k;
     dtypes[TRM_ATTENTION_K] = dtypes[TRM_ATTENTION_V] = dtypes[TRM_ATTENTION_Q];
+    if (trm_infer_has(call, TRM_QKV_ATTENTION_SINKS)) {
+        dims[TRM_ATTENTION_SINKS] = call->dims[TRM_QKV_ATTENTION_SINKS];
+        dtypes[TRM_ATTENTION_SINKS] = call->dtypes[TRM_QKV_ATTENTION_SINKS];
+    }
     for (int32_t i = 0; i < 5; i++) { /* of ATTENTION: starts, lengths, table, caches */
         dims[TRM_ATTENTION_SEQUENCE_STARTS + i] = call->dims[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
         dtypes[TRM_ATTENTION_SEQUENCE_STARTS + i] = call->dtypes[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
     }
     desc = (trm_layer_desc){.kind = TRM_LAYER_ATTENTION, .attention = params->attention};
-    inner.n_inputs = TRM_ATTENTION_VALUE_CACHE + 1;
+    inner.n_inputs = TRM_ATTENTION_INPUT_COUNT;
     return infer_attention(&inner);
 }
 

@@ -231,14 +231,14 @@ static bool lets_all_through(const trm_tensor *mask)
 /* A mask that masks nothing goes, and of "all and x" x is left: masks broadcast by themselves. */
 static void drop_mask(trm_layer *layer, int32_t *changes)
 {
-    if (layer->desc.kind != TRM_LAYER_ATTENTION || layer->n_inputs <= TRM_ATTENTION_MASK) {
+    trm_tensor **mask = &layer->inputs[TRM_ATTENTION_MASK];
+    if (layer->desc.kind != TRM_LAYER_ATTENTION || layer->n_inputs <= TRM_ATTENTION_MASK || *mask == NULL) {
         return;
     }
-    trm_tensor **mask = &layer->inputs[TRM_ATTENTION_MASK];
     const trm_layer *both = (*mask)->producer;
     if (lets_all_through(*mask)) {
         *mask = NULL;
-        layer->n_inputs = TRM_ATTENTION_V + 1;
+        layer->n_inputs = layer->n_inputs > TRM_ATTENTION_SINKS ? layer->n_inputs : TRM_ATTENTION_V + 1;
         (*changes)++;
     } else if (both != NULL && both->desc.kind == TRM_LAYER_ELEMENTWISE &&
                both->desc.elementwise.op == TRM_ELEMENTWISE_AND && (*mask)->dtype == TRM_BOOL && (*mask)->pin == NULL) {
@@ -264,7 +264,7 @@ static trm_status use_rows_first(trm_network *network, trm_layer *layer, int32_t
     trm_layer_desc desc = layer->desc;
     desc.attention.form = TRM_ATTENTION_PADDED_BNHD;
     (*changes)++;
-    return put_between(network, layer, &desc, &swap, &swap, 1u << TRM_ATTENTION_MASK);
+    return put_between(network, layer, &desc, &swap, &swap, 1u << TRM_ATTENTION_MASK | 1u << TRM_ATTENTION_SINKS);
 }
 
 /* A product with such an activation of a weight that is stored as it multiplies. */

@@ -381,6 +381,7 @@ enum {
     TRM_ATTENTION_KEY_CACHE,        /* state [blocks, block_size, Hkv, D], of q's type or F8E4M3 */
     TRM_ATTENTION_VALUE_CACHE,      /* state [blocks, block_size, Hkv, Dv], of the same */
     TRM_ATTENTION_MASK,             /* PADDED forms: bool (true = attend) or float added, broadcast to [B, Hq, N, M] */
+    TRM_ATTENTION_SINKS,            /* f32 [Hq]: of each head a score that takes part in the softmax, without a value */
     TRM_ATTENTION_INPUT_COUNT
 };
 
@@ -389,8 +390,9 @@ enum {
  * then attends to all sequence_lengths[s] cached keys. Without one, PACKED_NHD sequences attend to themselves. A
  * sequence with no queries is skipped. Entries of the block table past the sequence are not read. Of an F8E4M3 cache: a
  * key is stored as k * (1 / k_scale), computed in f32 and rounded to the nearest e4m3, at most +-448, and stands for
- * what is stored times k_scale, also in the step that stores it; values with v_scale likewise. With n_ranks > 1: query
- * i and key j of rank r are query r N + i and key r M + j of one layer over n_ranks N and n_ranks M of them. */
+ * what is stored times k_scale, also in the step that stores it; values with v_scale likewise. A sink is compared with
+ * scores as they enter the softmax: scaled, capped and masked. With n_ranks > 1: query i and key j of rank r are query
+ * r N + i and key r M + j of one layer over n_ranks N and n_ranks M of them. */
 typedef struct trm_attention_params {
     trm_attention_form form;
     trm_causal causal;

@@ -24,7 +24,23 @@ typedef struct query {
     int64_t position;        /* of the query among the keys */
     const int64_t *k_rows;   /* [keys] */
     const double *mask;      /* [keys] of added values, or NULL */
+    const double *sink;      /* of its head, or NULL */
 } query;
+
+#define SEVEN_SINKS 0.7, -1.2, 60.0, -1000.0, 4.0, 1000.0, 2.5
+const double attention_sinks[ATTENTION_SINKS] = {SEVEN_SINKS, SEVEN_SINKS, SEVEN_SINKS, SEVEN_SINKS, SEVEN_SINKS,
+                                                 SEVEN_SINKS, SEVEN_SINKS, SEVEN_SINKS, SEVEN_SINKS, 0.0};
+
+static bool has_input(const kernel_case *test, int32_t i)
+{
+    return test->n_inputs > i && test->inputs[i].dtype != TRM_DTYPE_NONE;
+}
+
+/* Of a head. */
+static const double *sink_of(const kernel_case *test, double *const *inputs, int64_t head)
+{
+    return has_input(test, TRM_ATTENTION_SINKS) ? inputs[TRM_ATTENTION_SINKS] + head : NULL;
+}
 
 /* In four sums, which do not wait for each other. */
 TEST_UNCHECKED static double product(const double *a, const double *b, int64_t n)
@@ -66,6 +82,7 @@ TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
         scores[j] = exp(scores[j] - largest);
         sum += scores[j];
     }
+    sum += a->sink != NULL && sum > 0.0 ? exp(*a->sink - largest) : 0.0;
     for (int64_t j = 0; sum > 0.0 && j < a->keys; j++) {
         const double weight = scores[j] / sum * a->v_scale, *v = a->v + a->k_rows[j] * a->dv;
         double *out = a->out;
@@ -92,7 +109,7 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
     const trm_dims *q = &test->inputs[TRM_ATTENTION_Q].dims, *k = &test->inputs[TRM_ATTENTION_K].dims;
     const trm_dims *v = &test->inputs[TRM_ATTENTION_V].dims;
     const double *starts = inputs[TRM_ATTENTION_SEQUENCE_STARTS];
-    const bool cached = test->n_inputs > TRM_ATTENTION_KEY_CACHE;
+    const bool cached = has_input(test, TRM_ATTENTION_KEY_CACHE);
     const int64_t hq = q->d[1], hkv = k->d[1], d = k->d[2], dv = v->d[2];
     const trm_dtype cache_type = cached ? test->inputs[TRM_ATTENTION_KEY_CACHE].dtype : TRM_DTYPE_NONE;
     const bool is_f8 = cache_type == TRM_F8E4M3;
@@ -133,7 +150,8 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
                                      .v_scale = is_f8 && p->v_scale != 0.0f ? (double)p->v_scale : 1.0,
                                      .keys = keys,
                                      .position = i + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0),
-                                     .k_rows = rows};
+                                     .k_rows = rows,
+                                     .sink = sink_of(test, inputs, head)};
                     attend(p, &a);
                 }
             }
@@ -148,7 +166,7 @@ static void meaning_padded(const kernel_case *test, double *const *inputs, doubl
     const trm_dims *q = &test->inputs[TRM_ATTENTION_Q].dims, *k = &test->inputs[TRM_ATTENTION_K].dims;
     const int64_t hq = q->d[1], n = q->d[2], hkv = k->d[1], m = k->d[2], d = q->d[3];
     const int64_t dv = test->inputs[TRM_ATTENTION_V].dims.d[3];
-    const trm_dims *mask = test->n_inputs > TRM_ATTENTION_MASK ? &test->inputs[TRM_ATTENTION_MASK].dims : NULL;
+    const trm_dims *mask = has_input(test, TRM_ATTENTION_MASK) ? &test->inputs[TRM_ATTENTION_MASK].dims : NULL;
     int64_t *rows = malloc((size_t)m * sizeof(int64_t) + 1);
     double *added = malloc((size_t)m * sizeof(double) + 1);
     for (int64_t at = 0; at < q->d[0] * hq * n; at++) {
@@ -176,7 +194,8 @@ static void meaning_padded(const kernel_case *test, double *const *inputs, doubl
                          .keys = m,
                          .position = place[2] + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? m - n : 0),
                          .k_rows = rows,
-                         .mask = added};
+                         .mask = added,
+                         .sink = sink_of(test, inputs, place[1])};
         attend(p, &a);
     }
     free(rows);
@@ -189,6 +208,9 @@ typedef struct heads {
     int64_t hq, hkv, d, dv;
 } heads;
 
+/* Whether the cases that follow have sinks. */
+static bool has_sinks;
+
 static kernel_case new_case(trm_dtype dtype, trm_attention_params p, heads h, const char *what)
 {
     kernel_case test;
@@ -197,9 +219,9 @@ static kernel_case new_case(trm_dtype dtype, trm_attention_params p, heads h, co
     test.layer.attention = p;
     test.tolerance = 2.0;
     snprintf(test.name, sizeof(test.name),
-             "attention %s %s heads %lld/%lld dim %lld/%lld causal %d window %d scale %g softcap %g", what,
-             trm_dtype_name(dtype), (long long)h.hq, (long long)h.hkv, (long long)h.d, (long long)h.dv, (int)p.causal,
-             (int)p.window, (double)p.scale, (double)p.softcap);
+             "attention%s %s %s heads %lld/%lld dim %lld/%lld causal %d window %d scale %g softcap %g",
+             has_sinks ? " sinks" : "", what, trm_dtype_name(dtype), (long long)h.hq, (long long)h.hkv, (long long)h.d,
+             (long long)h.dv, (int)p.causal, (int)p.window, (double)p.scale, (double)p.softcap);
     return test;
 }
 
@@ -207,6 +229,14 @@ static void set_input(kernel_case *test, int32_t i, trm_dtype dtype, trm_dims di
 {
     test->inputs[i] = (kernel_case_input){.dtype = dtype, .dims = dims, .low = -2.0, .high = 2.0, .values = values};
     test->n_inputs = i + 1;
+}
+
+/* Behind all other inputs. */
+static void set_sinks(kernel_case *test, heads h)
+{
+    if (has_sinks) {
+        set_input(test, TRM_ATTENTION_SINKS, TRM_F32, DIMS(h.hq), attention_sinks);
+    }
 }
 
 /* Sets q, k, v, starts and the output of sequences of queries[0], queries[1], ... tokens. */
@@ -231,6 +261,7 @@ static void packed_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
     double starts[MAX_SEQUENCES + 1];
     kernel_case test = new_case(dtype, p, h, "packed");
     set_packed(&test, dtype, h, n, queries, starts);
+    set_sinks(&test, h);
     kernel_case_run(bench, &test, attention_meaning_packed);
 }
 
@@ -324,6 +355,7 @@ static void cached_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype 
     set_input(&test, TRM_ATTENTION_KEY_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.d), NULL);
     set_input(&test, TRM_ATTENTION_VALUE_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.dv), NULL);
     test.inputs[TRM_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_ATTENTION_VALUE_CACHE].is_state = true;
+    set_sinks(&test, h);
     kernel_case_run(bench, &test, attention_meaning_packed);
     free(table);
 }
@@ -489,6 +521,7 @@ static void padded_form_case(kernel_case_bench *bench, trm_dtype dtype, trm_atte
             test.inputs[TRM_ATTENTION_MASK].high = 1.0;
         }
     }
+    set_sinks(&test, h);
     test.tf32 = tf32;
     test.n_outputs = 1;
     test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = rows_first ? swapped(out) : out};
@@ -546,4 +579,43 @@ void attention_cases_padded(kernel_case_bench *bench)
         padded_case(bench, dtype, causal, plain, 2, 0, 6, none, SCALAR, NULL);
         padded_case(bench, dtype, causal, plain, 2, 4, 0, none, SCALAR, NULL);
     }
+}
+
+/* Every kernel that takes sinks, and calls of those that do not, which another one has to take: decoding in one split
+ * and in several, prompts of one tile and of many, groups up to 16 heads, windows, soft caps, caches of both kinds. */
+void attention_cases_sinks(kernel_case_bench *bench)
+{
+    static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    static const int64_t several_keys[] = {260, 50, 200, 145};
+    static const heads all[] = {{8, 1, 64, 64}, {16, 2, 64, 64},  {8, 2, 128, 128}, {32, 2, 64, 64},
+                                {6, 2, 96, 96}, {4, 2, 256, 256}, {5, 5, 40, 24},   {2, 2, 192, 192}};
+    static const trm_attention_params kinds[] = {
+        {.causal = TRM_CAUSAL_LOWER_RIGHT},
+        {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 16},
+        {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 128, .softcap = 3.0f, .k_scale = 0.5f, .v_scale = 4.0f},
+        {.causal = TRM_CAUSAL_NONE, .scale = 0.3f},
+        {.causal = TRM_CAUSAL_UPPER_LEFT, .scale = -0.2f}};
+    has_sinks = true;
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        for (int32_t i = 0; i < COUNT(all); i++) {
+            for (int32_t k = 0; k < COUNT(kinds); k++) {
+                if ((i + k) % COUNT(floats) != t) {
+                    continue; /* each shape and each kind in one type */
+                }
+                packed_case(bench, dtype, kinds[k], all[i], COUNT(several), several);
+                cached_case(bench, dtype, kinds[k], all[i], 16, COUNT(ones), ones, ones_keys);
+                cached_case(bench, dtype, kinds[k], all[i], 16, COUNT(mixed), mixed, mixed_keys);
+                cached_case(bench, dtype, kinds[k], all[i], 16, COUNT(several), several, several_keys);
+                cached_case_of(bench, dtype, TRM_F8E4M3, kinds[k], all[i], 16, COUNT(ones), ones, ones_keys);
+                cached_case_of(bench, dtype, TRM_F8E4M3, kinds[k], all[i], 16, COUNT(several), several, several_keys);
+            }
+            cached_case(bench, dtype, causal, all[i], 16, 1, one, (const int64_t[]){777});
+            padded_case(bench, dtype, kinds[1], all[i], 2, 9, 70, TRM_DTYPE_NONE, SCALAR, NULL);
+            padded_case(bench, dtype, kinds[3], all[i], 2, 70, 90, TRM_BOOL, DIMS(2, 1, 1, 90), NULL);
+            padded_case(bench, dtype, causal, all[i], 1, 30, 11, dtype, DIMS(30, 11), NULL); /* some see no key */
+        }
+    }
+    has_sinks = false;
 }

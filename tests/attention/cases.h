@@ -6,11 +6,16 @@
 
 #include "support/kernel_case.h"
 
-#define ATTENTION_CASE_FAMILIES(X) X(packed) X(cached) X(f8) X(padded) X(qkv) X(qkv_f8)
+#define ATTENTION_CASE_FAMILIES(X) X(packed) X(cached) X(f8) X(padded) X(sinks) X(qkv) X(qkv_f8) X(qkv_sinks)
 
 #define DECLARE(family) void attention_cases_##family(kernel_case_bench *bench);
 ATTENTION_CASE_FAMILIES(DECLARE)
 #undef DECLARE
+
+/* Scores of sinks, [ATTENTION_SINKS], by head: among the scores of keys, and so far from them that one side vanishes.
+ */
+enum { ATTENTION_SINKS = 64 };
+extern const double attention_sinks[ATTENTION_SINKS];
 
 /* The meaning of the packed form. */
 void attention_meaning_packed(const kernel_case *test, double *const *inputs, double *const *outputs);

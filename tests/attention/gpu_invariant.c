@@ -20,22 +20,27 @@ typedef struct form {
     int32_t window;
     float softcap;
     bool f8; /* an e4m3 cache */
+    bool sinks;
 } form;
 
 static const form forms[] = {
-    {"heads of 128", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, false},
-    {"heads of 64 in f16, soft cap", TRM_F16, 4, 4, 64, USED, 0, 20.0f, false},
-    {"heads of 96, window", TRM_BF16, 6, 2, 96, 60, 200, 0.0f, false},
-    {"heads of 80, groups of 7", TRM_F16, 14, 2, 80, USED, 0, 0.0f, false},
-    {"heads of 256", TRM_BF16, 4, 1, 256, USED, 0, 0.0f, false},
-    {"a table for 128 thousand keys", TRM_BF16, 32, 8, 128, 8192, 0, 0.0f, false},
-    {"groups of 20, window", TRM_BF16, 20, 1, 64, USED, 77, 0.0f, false},
-    {"f32", TRM_F32, 4, 2, 32, USED, 100, 0.0f, false},
-    {"heads of 128, e4m3", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, true},
-    {"heads of 80, groups of 7, e4m3", TRM_F16, 14, 2, 80, USED, 90, 20.0f, true},
-    {"heads of 256, e4m3", TRM_BF16, 4, 1, 256, USED, 0, 0.0f, true},
-    {"a table for 128 thousand keys, e4m3", TRM_BF16, 32, 8, 64, 8192, 0, 0.0f, true},
-    {"f32, e4m3", TRM_F32, 4, 2, 32, USED, 100, 0.0f, true},
+    {"heads of 128", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, false, false},
+    {"heads of 64 in f16, soft cap", TRM_F16, 4, 4, 64, USED, 0, 20.0f, false, false},
+    {"heads of 96, window", TRM_BF16, 6, 2, 96, 60, 200, 0.0f, false, false},
+    {"heads of 80, groups of 7", TRM_F16, 14, 2, 80, USED, 0, 0.0f, false, false},
+    {"heads of 256", TRM_BF16, 4, 1, 256, USED, 0, 0.0f, false, false},
+    {"a table for 128 thousand keys", TRM_BF16, 32, 8, 128, 8192, 0, 0.0f, false, false},
+    {"groups of 20, window", TRM_BF16, 20, 1, 64, USED, 77, 0.0f, false, false},
+    {"f32", TRM_F32, 4, 2, 32, USED, 100, 0.0f, false, false},
+    {"heads of 128, e4m3", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, true, false},
+    {"heads of 80, groups of 7, e4m3", TRM_F16, 14, 2, 80, USED, 90, 20.0f, true, false},
+    {"heads of 256, e4m3", TRM_BF16, 4, 1, 256, USED, 0, 0.0f, true, false},
+    {"a table for 128 thousand keys, e4m3", TRM_BF16, 32, 8, 64, 8192, 0, 0.0f, true, false},
+    {"f32, e4m3", TRM_F32, 4, 2, 32, USED, 100, 0.0f, true, false},
+    {"groups of 8, window, sinks", TRM_BF16, 16, 2, 64, USED, 128, 0.0f, false, true},
+    {"groups of 8, a table for 128 thousand keys, sinks", TRM_F16, 16, 2, 64, 8192, 0, 0.0f, false, true},
+    {"heads of 128, e4m3, sinks", TRM_BF16, 8, 2, 128, USED, 0, 0.0f, true, true},
+    {"f32, sinks", TRM_F32, 4, 2, 32, USED, 100, 0.0f, false, true},
 };
 
 /* Two sequences of KEYS tokens, and one layer that they pass through. */
@@ -123,6 +128,12 @@ static void pair_init(pair *p, const form *f)
     const trm_dtype type = f->f8 ? TRM_F8E4M3 : f->dtype;
     add_view(&p->call.inputs[TRM_ATTENTION_KEY_CACHE], type, cache, NULL);
     add_view(&p->call.inputs[TRM_ATTENTION_VALUE_CACHE], type, cache, NULL);
+    if (f->sinks) {
+        static const float sinks[16] = {0.7f, -1.2f, 60.0f, 2.5f, -9.0f, 5.0f, 1000.0f, 0.0f,
+                                        1.0f, 2.0f,  3.0f,  4.0f, 5.0f,  6.0f, -1.0f,   -1000.0f};
+        add_view(&p->call.inputs[TRM_ATTENTION_SINKS], TRM_F32, (trm_dims){1, {f->query_heads}}, sinks);
+        p->call.n_inputs = TRM_ATTENTION_INPUT_COUNT;
+    }
     free(table);
 }
 
@@ -137,6 +148,7 @@ static void pair_fini(pair *p)
     for (int32_t i = TRM_ATTENTION_BLOCK_TABLE; i <= TRM_ATTENTION_VALUE_CACHE; i++) {
         trm_device_free(test_device, p->call.inputs[i].data);
     }
+    trm_device_free(test_device, p->call.inputs[TRM_ATTENTION_SINKS].data);
 }
 
 /* Runs a step; out[s] receives the rows of sequence s. */

@@ -16,6 +16,9 @@ typedef struct shape {
     bool normed;
 } shape;
 
+/* Whether the cases that follow have sinks. */
+static bool has_sinks;
+
 static double round_to(const kernel_case *test, double value)
 {
     return kernel_case_round(test->inputs[TRM_QKV_ATTENTION_QKV].dtype, value);
@@ -68,9 +71,10 @@ static void meaning_qkv(const kernel_case *test, double *const *inputs, double *
     const trm_dims *whole = &test->inputs[TRM_QKV_ATTENTION_QKV].dims;
     const int64_t tokens = whole->d[0], heads[3] = {p->query_heads, p->kv_heads, p->kv_heads};
     const int64_t d = whole->d[1] / (heads[0] + heads[1] + heads[2]);
-    const bool normed = test->n_inputs > TRM_QKV_ATTENTION_Q_NORM;
+    const bool normed =
+        test->n_inputs > TRM_QKV_ATTENTION_Q_NORM && test->inputs[TRM_QKV_ATTENTION_Q_NORM].dtype != TRM_DTYPE_NONE;
     kernel_case inner = {.layer = {.kind = TRM_LAYER_ATTENTION, .attention = p->attention},
-                         .n_inputs = TRM_ATTENTION_VALUE_CACHE + 1};
+                         .n_inputs = TRM_ATTENTION_INPUT_COUNT};
     double *parts[TRM_ATTENTION_INPUT_COUNT] = {NULL};
     int64_t before = 0;
     for (int32_t i = 0; i < 3; i++) {
@@ -94,6 +98,10 @@ static void meaning_qkv(const kernel_case *test, double *const *inputs, double *
     for (int32_t i = 0; i < 5; i++) {
         inner.inputs[TRM_ATTENTION_SEQUENCE_STARTS + i] = test->inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
         parts[TRM_ATTENTION_SEQUENCE_STARTS + i] = inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
+    }
+    if (test->n_inputs > TRM_QKV_ATTENTION_SINKS) {
+        inner.inputs[TRM_ATTENTION_SINKS] = test->inputs[TRM_QKV_ATTENTION_SINKS];
+        parts[TRM_ATTENTION_SINKS] = inputs[TRM_QKV_ATTENTION_SINKS];
     }
     attention_meaning_packed(&inner, parts, outputs);
     for (int32_t i = 0; i < 3; i++) {
@@ -144,12 +152,13 @@ static void qkv_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cac
                                                           .eps = h.normed ? 1e-5f : 0.0f,
                                                           .weight_offset = h.normed ? 0.5f : 0.0f};
     test.tolerance = 3.0;
-    snprintf(test.name, sizeof(test.name),
-             "qkv_attention %s%s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
-             "sequences, blocks of %d, last %d of %d",
-             trm_dtype_name(dtype), cache == TRM_F8E4M3 ? " f8" : "", (int)h.hq, (int)h.hkv, (int)h.d,
-             (int)h.rope.rotary_dim, (int)h.rope.scaling, (int)h.normed, (int)p.causal, (int)p.window,
-             (double)p.softcap, (int)n, (int)block_size, (int)queries[n - 1], (int)keys[n - 1]);
+    snprintf(
+        test.name, sizeof(test.name),
+        "qkv_attention%s %s%s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
+        "sequences, blocks of %d, last %d of %d",
+        has_sinks ? " sinks" : "", trm_dtype_name(dtype), cache == TRM_F8E4M3 ? " f8" : "", (int)h.hq, (int)h.hkv,
+        (int)h.d, (int)h.rope.rotary_dim, (int)h.rope.scaling, (int)h.normed, (int)p.causal, (int)p.window,
+        (double)p.softcap, (int)n, (int)block_size, (int)queries[n - 1], (int)keys[n - 1]);
     set_input(&test, TRM_QKV_ATTENTION_QKV, dtype, DIMS(tokens, (int64_t)(h.hq + 2 * h.hkv) * h.d), NULL);
     set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_STARTS, TRM_I32, DIMS(n + 1), starts);
     set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_LENGTHS, TRM_I32, DIMS(n), lengths);
@@ -169,6 +178,9 @@ static void qkv_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cac
     if (h.normed) {
         set_input(&test, TRM_QKV_ATTENTION_Q_NORM, dtype, DIMS(h.d), NULL);
         set_input(&test, TRM_QKV_ATTENTION_K_NORM, dtype, DIMS(h.d), NULL);
+    }
+    if (has_sinks) {
+        set_input(&test, TRM_QKV_ATTENTION_SINKS, TRM_F32, DIMS(h.hq), attention_sinks);
     }
     test.n_outputs = 1;
     test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = DIMS(tokens, h.hq, h.d)};
@@ -364,4 +376,55 @@ void attention_cases_qkv_f8(kernel_case_bench *bench)
             shared_out(bench, dtype, f8);
         }
     }
+}
+
+/* Every way in which a step's sums are joined: one warp, one block, a cluster, several clusters, equal shares with and
+ * without a kernel behind them, prompts through the kernels of ATTENTION. */
+void attention_cases_qkv_sinks(kernel_case_bench *bench)
+{
+    static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
+    static const shape shapes[] = {
+        {8, 1, 64, PLAIN(64), false}, /* cuda_direct.cu and cuda_shares.cu */
+        {16, 4, 64, PLAIN(64), true},  {6, 2, 128, PLAIN(128), false}, {6, 2, 96, PLAIN(48), true}, /* cuda.cu */
+        {20, 1, 64, PLAIN(64), false}, {2, 2, 36, PLAIN(36), true},                                 /* apart */
+    };
+    static const trm_attention_params kinds[] = {{.causal = TRM_CAUSAL_LOWER_RIGHT},
+                                                 {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 50},
+                                                 {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 128, .softcap = 5.0f}};
+    static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    static const int64_t uneven[] = {2, 0, 1, 3, 0, 0, 1}, uneven_keys[] = {90, 12, 130, 3, 7, 9, 65};
+    static int64_t many[MOST], many_keys[MOST];
+    for (int32_t i = 0; i < COUNT(many); i++) {
+        many[i] = i % 11 == 7 ? 0 : 1;
+        many_keys[i] = i % 17 == 3 ? 700 : 1 + i * 7 % 83;
+    }
+    has_sinks = true;
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        for (int32_t i = 0; i < COUNT(shapes); i++) {
+            for (int32_t k = 0; k < COUNT(kinds); k++) {
+                if ((i + k) % COUNT(floats) != t) {
+                    continue; /* each shape and each kind in one type */
+                }
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, 1, one, (const int64_t[]){333}, 1);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, COUNT(ones), ones, ones_keys, 1);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, COUNT(mixed), mixed, mixed_keys, 0);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 3);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, COUNT(uneven), uneven, uneven_keys, 300);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, 1, one, (const int64_t[]){4999}, 0);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, COUNT(many), many, many_keys, 1);
+                qkv_case(bench, dtype, kinds[k], shapes[i], 16, COUNT(many), many, many_keys, 257);
+            }
+            shape flat = shapes[i]; /* angles of an e4m3 cache's cases are 0 */
+            flat.normed = false;
+            flat.rope.magnitude = 2.0f;
+            const trm_attention_params p = {.causal = TRM_CAUSAL_LOWER_RIGHT, .k_scale = 0.5f, .v_scale = 4.0f};
+            qkv_case_of(bench, dtype, TRM_F8E4M3, p, flat, 16, COUNT(ones), ones, ones_keys, 1);
+            qkv_case_of(bench, dtype, TRM_F8E4M3, p, flat, 16, COUNT(mixed), mixed, mixed_keys, 0);
+            qkv_case_of(bench, dtype, TRM_F8E4M3, p, flat, 16, 1, one, (const int64_t[]){4999}, 0);
+            qkv_case_of(bench, dtype, TRM_F8E4M3, p, flat, 16, COUNT(many), many, many_keys, 257);
+        }
+    }
+    has_sinks = false;
 }

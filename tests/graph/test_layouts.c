@@ -173,7 +173,8 @@ static trm_tensor *net_heads(trm_network *network, const char *name, trm_tensor 
 static void attention_takes_rows_first(void **state)
 {
     (void)state;
-    for (int32_t masked = 0; masked < 2; masked++) {
+    for (int32_t form = 0; form < 4; form++) {
+        const bool masked = form % 2 == 1, sinks = form / 2 == 1;
         trm_network *network = net_create();
         trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 5, 8));
         trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {net_heads(network, "q", x, true),
@@ -183,12 +184,14 @@ static void attention_takes_rows_first(void **state)
         if (masked) {
             inputs[TRM_ATTENTION_MASK] = net_values(network, "mask", DIMS(2, 5, 5));
         }
+        if (sinks) {
+            inputs[TRM_ATTENTION_SINKS] = net_values(network, "sinks", DIMS(2));
+        }
         const trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
                                      .attention = {.form = TRM_ATTENTION_PADDED_BHND,
                                                    .causal = masked ? TRM_CAUSAL_NONE : TRM_CAUSAL_LOWER_RIGHT,
                                                    .n_ranks = 1}};
-        assert_ok(trm_network_add_layer(network, "attention", &desc, inputs,
-                                        masked ? TRM_ATTENTION_INPUT_COUNT : TRM_ATTENTION_V + 1, &y));
+        assert_ok(trm_network_add_layer(network, "attention", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &y));
         net_output(network, net_unary(network, "y", TRM_ACTIVATION_RELU, net_heads(network, "back", y, false)));
         trm_network *changed = check(network, 0);
         assert_int_equal(count_kind(changed, TRM_LAYER_ATTENTION), 1);
@@ -200,7 +203,8 @@ static void attention_takes_rows_first(void **state)
 static void masks_of_nothing_go(void **state)
 {
     (void)state;
-    for (int32_t kind = 0; kind < 3; kind++) {
+    for (int32_t kind = 0; kind < 4; kind++) {
+        const bool sinks = kind == 3;
         trm_network *network = net_create();
         trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 2, 5, 4)), *all, *y;
         const uint8_t ones[25] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -217,13 +221,17 @@ static void masks_of_nothing_go(void **state)
         }
         trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {x, x, x};
         inputs[TRM_ATTENTION_MASK] = all;
+        inputs[TRM_ATTENTION_SINKS] = sinks ? net_values(network, "sinks", DIMS(2)) : NULL;
         const trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
                                      .attention = {.form = TRM_ATTENTION_PADDED_BHND, .n_ranks = 1}};
         assert_ok(trm_network_add_layer(network, "y", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &y));
         net_output(network, y);
         trm_network *changed = check(network, 0);
         assert_int_equal(changed->n_layers, 1);
-        assert_int_equal(changed->layers[0]->n_inputs, kind == 2 ? TRM_ATTENTION_INPUT_COUNT : TRM_ATTENTION_V + 1);
+        assert_int_equal(changed->layers[0]->n_inputs, sinks       ? TRM_ATTENTION_SINKS + 1
+                                                       : kind == 2 ? TRM_ATTENTION_MASK + 1
+                                                                   : TRM_ATTENTION_V + 1);
+        assert_true(kind == 2 || changed->layers[0]->inputs[TRM_ATTENTION_MASK] == NULL);
         trm_network_destroy(changed);
     }
 }

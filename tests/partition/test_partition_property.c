@@ -651,6 +651,9 @@ static trm_tensor *block_of(padded_net *p, trm_tensor *x)
         const bool rows = test_random_below(p->seed, 2) == 0;
         inputs[TRM_ATTENTION_MASK] = values_of(p, (trm_dims){2, {rows ? p->rows : 1, kv->dims.d[1]}}, 1.0f);
     }
+    if (test_random_below(p->seed, 3) == 0) {
+        inputs[TRM_ATTENTION_SINKS] = values_of(p, (trm_dims){1, {p->heads}}, 1.0f);
+    }
     trm_tensor *y = add_to(p, &desc, inputs, TRM_ATTENTION_INPUT_COUNT);
     const trm_layer_desc swap = {.kind = TRM_LAYER_TRANSPOSE, .transpose = {{0, 2, 1, 3}}};
     const trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {{3, {p->batch, p->rows, p->heads * HEAD_DIM}}}};

@@ -432,12 +432,14 @@ static bool make_packed_attention(gen *g, trm_tensor *x)
     if (starts == NULL) {
         assert_ok(trm_network_add_input(g->network, "starts", TRM_I32, (trm_dims){1, {2}}, &starts));
     }
-    trm_tensor *inputs[4] = {rotate(g, project(g, x, heads, head_dim)), rotate(g, project(g, x, kv_heads, head_dim)),
-                             project(g, x, kv_heads, head_dim), starts};
+    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {rotate(g, project(g, x, heads, head_dim)),
+                                                     rotate(g, project(g, x, kv_heads, head_dim)),
+                                                     project(g, x, kv_heads, head_dim), starts};
+    inputs[TRM_ATTENTION_SINKS] = below(g, 3) == 0 ? constant(g, (trm_dims){1, {heads}}, 1.0f) : NULL;
     trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
                            .attention = {.causal = below(g, 2) == 0 ? TRM_CAUSAL_LOWER_RIGHT : TRM_CAUSAL_NONE}};
     trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {{2, {0, heads * head_dim}}}};
-    add(g, &join, add_n(g, &desc, inputs, 4));
+    add(g, &join, add_n(g, &desc, inputs, TRM_ATTENTION_INPUT_COUNT));
     return true;
 }
 
@@ -454,6 +456,7 @@ static bool make_padded_attention(gen *g, trm_tensor *x)
         trm_dims mask = {4, {below(g, 2) == 0 ? 1 : dims.d[0], below(g, 2) == 0 ? 1 : dims.d[1], dims.d[2], 3}};
         inputs[TRM_ATTENTION_MASK] = constant(g, mask, 1.0f);
     }
+    inputs[TRM_ATTENTION_SINKS] = below(g, 3) == 0 ? constant(g, (trm_dims){1, {dims.d[1]}}, 1.0f) : NULL;
     trm_layer_desc desc = {
         .kind = TRM_LAYER_ATTENTION,
         .attention = {.form = TRM_ATTENTION_PADDED_BHND, .causal = (trm_causal)below(g, TRM_CAUSAL_LOWER_RIGHT + 1)}};

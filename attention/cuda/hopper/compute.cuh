@@ -128,17 +128,19 @@ static __device__ __forceinline__ uint4 exchange_columns(uint32_t a, uint32_t b,
     return make_uint4(upper ? ac : a2, upper ? bd : b2, upper ? c2 : ac, upper ? d2 : bd);
 }
 
+/* factor: from the rows' maxima to log2 units. */
 template <typename T, typename S>
 static __device__ __forceinline__ void store_tile(const hopper_call &c, const hopper_tile &t,
-                                                  const float (&out)[S::DP / 2], const hopper_rows &rows, int row,
-                                                  int lane)
+                                                  const float (&out)[S::DP / 2], const hopper_rows &rows, float factor,
+                                                  int row, int lane)
 {
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         float total = rows.part[r] + __shfl_xor_sync(0xffffffffu, rows.part[r], 1);
         total += __shfl_xor_sync(0xffffffffu, total, 2);
-        float scale = total == 0.0f ? 0.0f : __fdividef(c.a.value_scale, total); /* no key seen: zeros */
         int32_t in_tile = row + 8 * r, query = t.start + in_tile / c.pack, head = t.head + in_tile % c.pack;
+        total = with_sink(c.a, head, rows.largest[r] * factor, total);
+        float scale = total == 0.0f ? 0.0f : __fdividef(c.a.value_scale, total); /* no key seen: zeros */
         T *to = (T *)c.a.out + ((int64_t)(t.first + query) * c.a.query_heads + head) * c.a.dim;
 #pragma unroll
         for (int j = 0; j < S::DP / 32; j++) {
@@ -286,7 +288,7 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
             }
             v_count++;
         }
-        store_tile<T, S>(c, t, out, rows, row, lane);
+        store_tile<T, S>(c, t, out, rows, factor, row, lane);
     }
 }
 

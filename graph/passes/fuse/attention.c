@@ -275,6 +275,6 @@ bool trm_fuse_decomposed_attention(trm_analysis *analysis, trm_layer *layer)
     };
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {found.q, found.k, found.v};
     inputs[TRM_ATTENTION_MASK] = found.mask;
-    trm_pattern_rewrite(analysis, layer, &desc, found.mask == NULL ? 3 : TRM_ATTENTION_INPUT_COUNT, inputs);
+    trm_pattern_rewrite(analysis, layer, &desc, found.mask == NULL ? 3 : TRM_ATTENTION_MASK + 1, inputs);
     return true;
 }

@@ -131,6 +131,10 @@ static bool fuse(const trm_analysis *analysis, trm_layer *layer)
         inputs[TRM_QKV_ATTENTION_K_NORM] = k->norm->inputs[1];
         n = TRM_QKV_ATTENTION_K_NORM + 1;
     }
+    if (layer->n_inputs > TRM_ATTENTION_SINKS) {
+        inputs[TRM_QKV_ATTENTION_SINKS] = layer->inputs[TRM_ATTENTION_SINKS];
+        n = TRM_QKV_ATTENTION_SINKS + 1;
+    }
     layer->desc = desc;
     for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
         layer->inputs[i] = i < n ? inputs[i] : NULL;

@@ -167,7 +167,7 @@ static trm_tensor *attend_by_layer(trm_onnx_node *node, const trm_onnx_attention
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {at->q, at->k, at->v}, *outputs[TRM_MAX_LAYER_OUTPUTS];
     trm_tensor *mask = join_masks(node, at->mask, seen_by_position(node, at, causal, left, right));
     inputs[TRM_ATTENTION_MASK] = mask;
-    trm_onnx_layer(node, &desc, inputs, mask == NULL ? 3 : TRM_ATTENTION_INPUT_COUNT, outputs);
+    trm_onnx_layer(node, &desc, inputs, mask == NULL ? 3 : TRM_ATTENTION_MASK + 1, outputs);
     return outputs[0];
 }
 
