@@ -4,6 +4,7 @@
 #include "graph/kinds/kind.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #include "base/error.h"
 
@@ -297,6 +298,25 @@ static trm_status check_blocks(const trm_dequant_matmul_params *p, bool packed)
     return TRM_OK;
 }
 
+/* x is quantized to the type of the weight, by a scale that is there. */
+static trm_status check_x_quantization(const trm_dequant_matmul_params *p, trm_dtype weight)
+{
+    const bool is_static = p->x_quantization == TRM_X_STATIC;
+    if ((uint32_t)p->x_quantization > TRM_X_DYNAMIC) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x_quantization is %d, expected 0 to %d", (int)p->x_quantization,
+                 (int)TRM_X_DYNAMIC);
+    }
+    if (p->x_quantization != TRM_X_AS_IS && weight != TRM_F8E4M3) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x is quantized and the weight of type %s, expected f8e4m3",
+                 trm_dtype_name(weight));
+    }
+    if (!(p->x_scale >= 0.0f) || isinf(p->x_scale) || (is_static && p->x_scale == 0.0f)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x_scale is %g, expected a number %s 0", (double)p->x_scale,
+                 is_static ? "above" : "of at least");
+    }
+    return TRM_OK;
+}
+
 static int64_t blocks_of(int64_t size, int32_t block)
 {
     return size < 0 ? -1 : block == 0 ? 1 : (size + block - 1) / block;
@@ -328,6 +348,7 @@ static trm_status infer_dequant_matmul(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected f32, f16 or bf16", trm_dtype_name(p->out));
     }
     TRM_TRY(check_blocks(p, packed));
+    TRM_TRY(check_x_quantization(p, type));
     const trm_dims *x = call->dims[X], *weight = call->dims[WEIGHT];
     trm_dims *out = &call->output_dims[0];
     const int64_t stored = weight->d[1], columns = packed && stored > 0 ? 2 * stored : stored;
@@ -374,7 +395,8 @@ static bool cut_blocks(const trm_layer *layer, int32_t axis, int64_t size, int64
     return blocks == 1 ? !packed || size % parts == 0 : block == 1 || size % (block * parts) == 0;
 }
 
-/* A quantized weight by rows, and by columns, where every rank has a summand of the product. */
+/* A quantized weight by rows, and by columns, where every rank has a summand of the product. Where the scales of x are
+ * of whole rows, each rank has its own, of its columns, which is at most the whole row's. */
 static trm_status shard_dequant_matmul(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
 {
     const trm_dequant_matmul_params *p = &layer->desc.dequant_matmul;
@@ -408,12 +430,15 @@ static double dequant_matmul_depth(const trm_layer *layer, const trm_dims *in, i
 
 const trm_kind trm_kind_dequant_matmul = {
     TRM_FIELDS(TRM_FIELD(INT32, dequant_matmul, block_n, .always = true), TRM_FIELD(INT32, dequant_matmul, block_k),
-               TRM_FIELD(DTYPE, dequant_matmul, out)),
+               TRM_FIELD(DTYPE, dequant_matmul, out),
+               TRM_FIELD(ENUM, dequant_matmul, x_quantization, .values = TRM_NAMES(TRM_X_QUANTIZATIONS)),
+               TRM_FIELD(FLOAT, dequant_matmul, x_scale)),
     .traits = TRM_KIND_PRODUCT | TRM_KIND_TAKES_TIME,
     .infer = infer_dequant_matmul,
     .link = link_dequant_matmul,
     .sizes = trm_sizes_of_first,
     .linear = {1u << TRM_DEQUANT_MATMUL_X},
+    .linear_if = {TRM_AT(dequant_matmul.x_quantization), 1u << TRM_X_AS_IS},
     .added = 1u << TRM_DEQUANT_MATMUL_BIAS,
     .shard = shard_dequant_matmul,
     .weight = TRM_DEQUANT_MATMUL_WEIGHT,

@@ -212,16 +212,31 @@ enum {
     TRM_DEQUANT_MATMUL_INPUT_COUNT
 };
 
+/* How a DEQUANT_MATMUL quantizes x before it multiplies. */
+/* clang-format off */
+#define TRM_X_QUANTIZATIONS(X)                                                                                         \
+    X(TRM_X_AS_IS, "none")                                                                                             \
+    X(TRM_X_STATIC, "static")   /* one scale for all: x_scale */                                                       \
+    X(TRM_X_DYNAMIC, "dynamic") /* a scale for block_k columns of a row, from the largest of them */
+/* clang-format on */
+typedef enum trm_x_quantization { TRM_X_QUANTIZATIONS(TRM_ENUMERATOR) } trm_x_quantization;
+
 /* (x [..., K] f32|f16|bf16, weight, scale [ceil(N / block_n), ceil(K / block_k)] f32|f16|bf16, bias [N] of x's type,
  * optional, zero_point u8, dims of scale, optional) -> [..., N]: x times the transpose of a quantized weight, whose
  * elements are numbers times the scale of their block. The weight is F8E4M3 [N, K] or I8 [N, K]; or it is U8
  * [N, K / 2], K even, with two numbers of 4 bits a byte, the one of the even column in the low bits: number = bits -
- * zero_point, or - 8 where there is none. Only those of 4 bits have zero points. x is not quantized. Accumulates in
- * f32, adds the bias, stores as `out`. */
+ * zero_point, or - 8 where there is none. Only those of 4 bits have zero points. Accumulates in f32, adds the bias,
+ * stores as `out`.
+ *
+ * With a weight of F8E4M3, x may be quantized too: it is what stands for number * s, the number x / s rounded to an
+ * F8E4M3, saturated. Static: s = x_scale. Dynamic: s = max(largest |x|, 2^-100) / 448, at most x_scale unless that is
+ * 0. A kernel may leave x as it is where it has few rows: what it gives is nearer to the product of x. */
 typedef struct trm_dequant_matmul_params {
     int32_t block_n; /* rows of the weight that share a scale; the last block may have fewer */
     int32_t block_k; /* columns that do, even where numbers have 4 bits; 0: all */
     trm_dtype out;   /* NONE: type of x */
+    trm_x_quantization x_quantization;
+    float x_scale;
 } trm_dequant_matmul_params;
 
 /* How a router's logits become scores. */

@@ -1,10 +1,13 @@
 /*
  * Products with quantized weights: a piece of a weight row at a time becomes f32 and meets the rows of x, which were
  * made f32 before. Threads take weight rows. A result depends on its row of x alone, not on how many there are. Where x
- * is bf16 and the processor has a matrix unit, that meets 16 rows of x at a time (matmul/host_tiles.h).
+ * is bf16 and the processor has a matrix unit, that meets 16 rows of x at a time (matmul/host_tiles.h); what stands for
+ * numbers of a quantized x is rounded to bf16 there.
  */
 #include <string.h>
 
+#include "base/half.h"
+#include "kernels/dequant/quantize.h"
 #include "kernels/small_types.h"
 #include "kernels/host/host.h"
 #include "kernels/matmul/host_tiles.h"
@@ -21,10 +24,12 @@ typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias))
 typedef int8_t signed_bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 
 typedef struct product {
+    const trm_dequant_matmul_params *params;
     const trm_view *x, *weight, *scale, *bias, *zero_point, *out; /* bias and zero_point may be NULL */
     int64_t m, n, k;
     int64_t block_n, block_k, scales; /* blocks in a row */
     const float *rows;                /* [m, k] */
+    uint16_t *quantized;              /* [m, k], the same in bf16, or NULL */
     float values[256];                /* of the bits of an F8E4M3 */
 } product;
 
@@ -55,7 +60,8 @@ static bool product_of(const trm_kernel_call *call, product *p)
         params->block_n < 1 || params->block_k < 0) {
         return false;
     }
-    *p = (product){.x = &call->inputs[TRM_DEQUANT_MATMUL_X],
+    *p = (product){.params = params,
+                   .x = &call->inputs[TRM_DEQUANT_MATMUL_X],
                    .weight = &call->inputs[TRM_DEQUANT_MATMUL_WEIGHT],
                    .scale = &call->inputs[TRM_DEQUANT_MATMUL_SCALE],
                    .bias = view_of(call, TRM_DEQUANT_MATMUL_BIAS),
@@ -197,12 +203,38 @@ TRM_VECTOR_CLONES static void weight_rows(void *user, int64_t begin, int64_t end
     }
 }
 
+/* Columns of a row as what stands for them once they are quantized by one scale. */
+static void quantize_columns(const trm_dequant_matmul_params *params, float *columns, int64_t count)
+{
+    float largest = 0.0f;
+    for (int64_t i = 0; i < count; i++) {
+        const float size = fabsf(columns[i]);
+        largest = size > largest ? size : largest;
+    }
+    const float scale = trm_x_scale(params->x_quantization, params->x_scale, largest), inverse = 1.0f / scale;
+    for (int64_t i = 0; i < count; i++) {
+        columns[i] = trm_f8e4m3_to_f32(trm_f32_to_f8e4m3(columns[i] * inverse)) * scale;
+    }
+}
+
 static void convert_rows(void *user, int64_t begin, int64_t end)
 {
     const product *p = user;
     float *rows = (float *)p->rows;
     for (int64_t at = begin * p->k; at < end * p->k; at += TRM_HOST_BLOCK) {
-        trm_host_load(p->x->dtype, p->x->data, at, trm_host_min(end * p->k - at, TRM_HOST_BLOCK), rows + at);
+        const int64_t count = trm_host_min(end * p->k - at, TRM_HOST_BLOCK);
+        const float *from = trm_host_load(p->x->dtype, p->x->data, at, count, rows + at);
+        if (from != rows + at) {
+            memcpy(rows + at, from, (size_t)count * sizeof(*rows));
+        }
+    }
+    for (int64_t row = begin; p->params->x_quantization != TRM_X_AS_IS && row < end; row++) {
+        for (int64_t at = 0; at < p->k; at += p->block_k) {
+            quantize_columns(p->params, rows + row * p->k + at, trm_host_min(p->k - at, p->block_k));
+        }
+        if (p->quantized != NULL) {
+            trm_host_store(TRM_BF16, p->quantized, row * p->k, p->k, rows + row * p->k);
+        }
     }
 }
 
@@ -241,9 +273,10 @@ static void tile_rows(void *user, int64_t begin, int64_t end)
 
 static void run_tiles(const product *p, const trm_host_quantized *weights, trm_pool *pool, uint16_t *room)
 {
+    const uint16_t *x = p->quantized != NULL ? p->quantized : p->x->data;
     for (int64_t first = 0; first < p->m; first += TRM_TILE_ROWS) {
         tiled t = {.p = p, .weights = *weights, .first = first, .m = trm_host_min(p->m - first, TRM_TILE_ROWS)};
-        t.x = trm_host_tiles_arrange(pool, (const uint16_t *)p->x->data + first * p->k, t.m, p->k, room);
+        t.x = trm_host_tiles_arrange(pool, x + first * p->k, t.m, p->k, room);
         trm_pool_for(pool, p->n, 1 + 65536 / (p->k + 1), tile_rows, &t);
     }
 }
@@ -254,10 +287,13 @@ bool trm_host_dequant_matmul_accepts(const trm_kernel_call *call)
     return product_of(call, &p);
 }
 
+/* Rows of x in f32, where x is something else; of a quantized x also in bf16. */
 size_t trm_host_dequant_matmul_workspace(const trm_kernel_call *call)
 {
     const trm_view *x = &call->inputs[TRM_DEQUANT_MATMUL_X];
-    return x->dtype == TRM_F32 ? 0 : (size_t)trm_dims_count(&x->dims) * sizeof(float);
+    const bool quantized = call->layer->dequant_matmul.x_quantization != TRM_X_AS_IS;
+    const size_t count = (size_t)trm_dims_count(&x->dims);
+    return x->dtype == TRM_F32 && !quantized ? 0 : count * (sizeof(float) + (quantized ? sizeof(uint16_t) : 0));
 }
 
 trm_status trm_host_dequant_matmul_run(const trm_kernel_call *call)
@@ -267,16 +303,18 @@ trm_status trm_host_dequant_matmul_run(const trm_kernel_call *call)
         return TRM_OK;
     }
     trm_host_quantized weights;
-    if (fits_tiles(&p, &weights)) {
+    const bool tiles = fits_tiles(&p, &weights), quantized = p.params->x_quantization != TRM_X_AS_IS;
+    p.rows = p.x->dtype == TRM_F32 && !quantized ? p.x->data : call->workspace;
+    p.quantized = tiles && quantized ? (uint16_t *)call->workspace + p.m * p.k * 2 : NULL;
+    if (quantized || (!tiles && p.x->dtype != TRM_F32)) {
+        trm_pool_for(trm_host_pool(call), p.m, trm_host_row_grain(p.k), convert_rows, &p);
+    }
+    if (tiles) {
         run_tiles(&p, &weights, trm_host_pool(call), call->workspace);
         return TRM_OK;
     }
     for (int32_t i = 0; p.weight->dtype == TRM_F8E4M3 && i < 256; i++) {
         p.values[i] = (float)trm_small_float_decode(TRM_F8E4M3, (uint8_t)i);
-    }
-    p.rows = p.x->dtype == TRM_F32 ? p.x->data : call->workspace;
-    if (p.x->dtype != TRM_F32) {
-        trm_pool_for(trm_host_pool(call), p.m, trm_host_row_grain(p.k), convert_rows, &p);
     }
     trm_pool_for(trm_host_pool(call), p.n, trm_host_row_grain(p.k), weight_rows, &p);
     return TRM_OK;

@@ -387,8 +387,9 @@ static void presets_can_be_quantized(void **state)
     static const struct {
         const char *weights;
         int64_t bytes;
-    } kinds[] = {{NULL, 16060522496},  {"bf16", 16060522496}, {"fp8", 9083953152},     {"fp8-block", 9082052608},
-                 {"int8", 9083953152}, {"int4", 5594292224},  {"int4-128", 5700591616}};
+    } kinds[] = {{NULL, 16060522496},         {"bf16", 16060522496},     {"fp8", 9083953152},
+                 {"fp8-weights", 9083953152}, {"fp8-block", 9082052608}, {"fp8-block-weights", 9082052608},
+                 {"int8", 9083953152},        {"int4", 5594292224},      {"int4-128", 5700591616}};
     trm_model *model;
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         trm_model_info info;

@@ -162,7 +162,7 @@ static void quantizations_are_named(void **state)
     (void)state;
     const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
     assert_fails(open_with("llama", "quantization_config", "{\"quant_method\": \"bitsandbytes\"}"), unsupported,
-                 "quant_method is bitsandbytes, expected fp8, fbgemm_fp8, compressed-tensors, gptq or awq");
+                 "quant_method is bitsandbytes, expected fp8, fbgemm_fp8, compressed-tensors, modelopt, gptq or awq");
     assert_fails(open_with("gemma3-images", "text_config.quantization_config", "{}"), unsupported,
                  "quant_method is not given");
     assert_fails(open_with("gpt2", "quantization_config", "{\"quant_method\": \"fp8\"}"), unsupported,
@@ -171,6 +171,10 @@ static void quantizations_are_named(void **state)
     assert_fails(quantized("quant-fp8", "weight_block_size", "[16]"), invalid,
                  "weight_block_size is not a list of two");
     assert_fails(quantized("quant-fp8", "weight_block_size", "[16, 0]"), invalid, "weight_block_size");
+    assert_fails(quantized("quant-fp8", "activation_scheme", "\"block\""), unsupported,
+                 "fp8 has activation_scheme block, expected dynamic or static");
+    assert_fails(quantized("quant-modelopt", "quant_algo", "\"NVFP4\""), unsupported,
+                 "modelopt has quant_algo NVFP4, expected FP8 or FP8_PER_CHANNEL_PER_TOKEN");
     assert_fails(quantized("quant-gptq", "bits", "3"), unsupported, "gptq has bits 3, expected 4 or 8");
     assert_fails(quantized("quant-gptq", "bits", NULL), invalid, "bits");
     assert_fails(quantized("quant-gptq", "group_size", "0"), invalid, "group_size is 0");
@@ -186,6 +190,26 @@ static void quantizations_are_named(void **state)
                  "format sparse-24-bitmask, expected dense");
     assert_fails(quantized("quant-int4", "transform_config", "{\"config_groups\": {}}"), unsupported,
                  "transform_config");
+    static const struct {
+        const char *activations, *text;
+    } activations[] = {
+        {"\"num_bits\": 8, \"type\": \"int\", \"strategy\": \"token\", \"dynamic\": true",
+         "input_activations of another type than its weights"},
+        {"\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\", \"dynamic\": true",
+         "strategy of input_activations channel, expected tensor, token or group"},
+        {"\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"group\", \"group_size\": 16, \"dynamic\": true",
+         "strategy of input_activations group, expected groups where the weights have blocks"},
+        {"\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"token\", \"dynamic\": false",
+         "input_activations with scales that are stored"},
+    };
+    for (size_t i = 0; i < sizeof(activations) / sizeof(activations[0]); i++) {
+        char groups[512];
+        snprintf(groups, sizeof(groups),
+                 "{\"group_0\": {\"weights\": {\"num_bits\": 8, \"type\": \"float\", \"strategy\": \"channel\"}, "
+                 "\"input_activations\": {%s}}}",
+                 activations[i].activations);
+        assert_fails(quantized("quant-float-dynamic", "config_groups", groups), unsupported, activations[i].text);
+    }
     static const struct {
         const char *golden, *weights, *text;
     } weights[] = {

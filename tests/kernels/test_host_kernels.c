@@ -13,10 +13,11 @@
 #define LIST(family) cmocka_unit_test(family),
 
 KERNEL_CASE_FAMILIES(TEST)
+TEST(dequant_quantized)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {KERNEL_CASE_FAMILIES(LIST)};
+    const struct CMUnitTest tests[] = {KERNEL_CASE_FAMILIES(LIST) LIST(dequant_quantized)};
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, test_open_both_hosts, test_close_device);
 }

@@ -590,6 +590,43 @@ static void odd_sizes_agree(void **unused)
     }
 }
 
+/* x that is quantized by one scale, or by one for columns that no split parts: by the same numbers on any ranks. */
+static void quantized_rows_agree(void **unused)
+{
+    (void)unused;
+    uint64_t seed = test_seed();
+    for (int32_t i = 0; i < 200; i++) {
+        odd_chain c = {.seed = &seed};
+        const int32_t block_k[] = {0, 2, 4, 8}, columns = 16;
+        const int64_t rows = 4 + test_random_below(&seed, 5);
+        trm_layer_desc desc = {.kind = TRM_LAYER_DEQUANT_MATMUL,
+                               .dequant_matmul = {.block_n = 1 + (int32_t)test_random_below(&seed, 2),
+                                                  .block_k = block_k[test_random_below(&seed, 4)]}};
+        trm_dequant_matmul_params *p = &desc.dequant_matmul;
+        p->x_quantization = p->block_k == 0 || test_random_below(&seed, 2) == 0 ? TRM_X_STATIC : TRM_X_DYNAMIC;
+        p->x_scale = p->x_quantization == TRM_X_STATIC ? 0.01f : 0.0f;
+        const trm_dims dims = {2, {rows, columns}},
+                       scale = {2, {(rows + p->block_n - 1) / p->block_n, p->block_k == 0 ? 1 : columns / p->block_k}};
+        trm_weight *weights[2];
+        trm_tensor *inputs[3], *outputs[TRM_MAX_LAYER_OUTPUTS];
+        assert_ok(trm_network_create(&c.network));
+        assert_ok(trm_network_add_input(c.network, "tokens", TRM_F32, (trm_dims){2, {-1, columns}}, &inputs[0]));
+        assert_ok(trm_weight_random(TRM_F8E4M3, &dims, test_random(&seed), 0.0f, 8.0f, &weights[0]));
+        assert_ok(trm_weight_random(TRM_F32, &scale, test_random(&seed), 0.1f, 0.05f, &weights[1]));
+        assert_ok(trm_network_add_weight(c.network, "quantized", weights[0], TRM_F8E4M3, &inputs[1]));
+        assert_ok(trm_network_add_weight(c.network, "scale", weights[1], TRM_F32, &inputs[2]));
+        assert_ok(trm_network_add_layer(c.network, "product", &desc, inputs, 3, outputs));
+        c.x = outputs[0];
+        chain(&c, &(trm_layer_desc){.kind = TRM_LAYER_UNARY, .unary = {.op = TRM_UNARY_ERF}}, (trm_dims){0, {0}});
+        assert_ok(trm_network_mark_output(c.network, c.x));
+        test_feed feed = {seed, 3, false};
+        char what[64];
+        snprintf(what, sizeof(what), "quantized TRM_TEST_SEED=%llu number %d", (unsigned long long)test_seed(), (int)i);
+        check_network(c.network, &seed, feed, what);
+        trm_network_destroy(c.network);
+    }
+}
+
 typedef struct padded_net {
     trm_network *network;
     int64_t batch, rows, heads, kv_heads;
@@ -690,9 +727,8 @@ static void padded_attention_agrees(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(random_networks_agree),
-        cmocka_unit_test(decoders_agree),
-        cmocka_unit_test(odd_sizes_agree),
+        cmocka_unit_test(random_networks_agree),   cmocka_unit_test(decoders_agree),
+        cmocka_unit_test(odd_sizes_agree),         cmocka_unit_test(quantized_rows_agree),
         cmocka_unit_test(padded_attention_agrees),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

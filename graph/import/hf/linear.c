@@ -122,16 +122,17 @@ static trm_status block_rows(trm_hf_decoder *d, const trm_hf_rows *range, int64_
     return TRM_OK;
 }
 
-/* Takes rows of a tensor of a quantized layer into the network; the weight over. */
+/* Takes rows of a tensor of a quantized layer into the network, as `dtype` (NONE: as it is); the weight over. */
 static trm_status add_quantized_part(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, const char *suffix,
-                                     trm_weight **weight, trm_tensor **tensor)
+                                     trm_dtype dtype, trm_weight **weight, trm_tensor **tensor)
 {
     char text[64];
     trm_weight *taken = *weight, *rows = NULL;
     *weight = NULL;
     TRM_TRY(take_rows(taken, range, &rows));
     snprintf(text, sizeof(text), "%s.%s", range->suffix, suffix);
-    return trm_network_add_weight(d->network, trm_hf_name(d, part, text), rows, trm_weight_dtype(rows), tensor);
+    dtype = dtype == TRM_DTYPE_NONE ? trm_weight_dtype(rows) : dtype;
+    return trm_network_add_weight(d->network, trm_hf_name(d, part, text), rows, dtype, tensor);
 }
 
 /* The tensors of the quantized layer `part` [out, in], rows of `range`. */
@@ -143,13 +144,16 @@ trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_h
     TRM_TRY(trm_hf_quantized_take(d->checkpoint, &d->config->quantization, trm_hf_name(d, part, ""), out, in, &taken));
     trm_status status = block_rows(d, range, taken.block_n, &blocks);
     if (status == TRM_OK) {
-        status = add_quantized_part(d, part, range, "weight", &taken.weight, &inputs[TRM_DEQUANT_MATMUL_WEIGHT]);
+        status = add_quantized_part(d, part, range, "weight", TRM_DTYPE_NONE, &taken.weight,
+                                    &inputs[TRM_DEQUANT_MATMUL_WEIGHT]);
     }
     if (status == TRM_OK) {
-        status = add_quantized_part(d, part, &blocks, "scale", &taken.scale, &inputs[TRM_DEQUANT_MATMUL_SCALE]);
+        /* Products of quantized numbers take scales of f32. */
+        status = add_quantized_part(d, part, &blocks, "scale", taken.x != TRM_X_AS_IS ? TRM_F32 : TRM_DTYPE_NONE,
+                                    &taken.scale, &inputs[TRM_DEQUANT_MATMUL_SCALE]);
     }
     if (status == TRM_OK && taken.zero_point != NULL) {
-        status = add_quantized_part(d, part, &blocks, "zero_point", &taken.zero_point,
+        status = add_quantized_part(d, part, &blocks, "zero_point", TRM_DTYPE_NONE, &taken.zero_point,
                                     &inputs[TRM_DEQUANT_MATMUL_ZERO_POINT]);
     }
     if (status == TRM_OK && taken.order != NULL) {
@@ -158,8 +162,13 @@ trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_h
     if (status == TRM_OK && taken.middle != NULL) {
         status = trm_network_note_deciding(d->network, taken.middle);
     }
-    *desc = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL,
-                             .dequant_matmul = {.block_n = taken.block_n, .block_k = taken.block_k}};
+    if (status == TRM_OK && taken.input_scale != NULL) {
+        status = trm_network_note_deciding(d->network, taken.input_scale);
+    }
+    *desc = (trm_layer_desc){
+        .kind = TRM_LAYER_DEQUANT_MATMUL,
+        .dequant_matmul = {
+            .block_n = taken.block_n, .block_k = taken.block_k, .x_quantization = taken.x, .x_scale = taken.x_scale}};
     trm_hf_quantized_fini(&taken);
     return status;
 }

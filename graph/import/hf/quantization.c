@@ -68,21 +68,43 @@ static trm_status read_block(const reader *r, const trm_json *object, const char
     return TRM_OK;
 }
 
-/* weight_scale_inv by blocks, or one scale for a weight. */
-static trm_status read_fp8(const reader *r)
+static void take_f8(const reader *r, trm_x_quantization x)
 {
     r->to->format = TRM_HF_QUANT_BYTES;
     r->to->bits = 8;
     r->to->type = TRM_F8E4M3;
+    r->to->x = x;
+}
+
+/* weight_scale_inv by blocks, or one scale for a weight. */
+static trm_status read_fp8(const reader *r)
+{
+    const char *scheme = "dynamic";
     TRM_TRY(expect_text(r, r->object, "fmt", "e4m3", "float8_e4m3fn"));
+    TRM_TRY(expect_text(r, r->object, "activation_scheme", "dynamic", "static"));
+    TRM_TRY(trm_json_member_string(r->document, r->object, "activation_scheme", false, &scheme));
+    take_f8(r, strcmp(scheme, "static") == 0 ? TRM_X_STATIC : TRM_X_DYNAMIC);
     return read_block(r, r->object, "weight_block_size");
 }
 
 static trm_status read_fbgemm_fp8(const reader *r)
 {
-    r->to->format = TRM_HF_QUANT_BYTES;
-    r->to->bits = 8;
-    r->to->type = TRM_F8E4M3;
+    double most = 0.0;
+    take_f8(r, TRM_X_DYNAMIC);
+    TRM_TRY(trm_json_member_number(r->document, r->object, "activation_scale_ub", false, &most));
+    r->to->most_x_scale = most > 0.0 ? (float)most / 448.0f : 0.0f;
+    return TRM_OK;
+}
+
+static trm_status read_modelopt(const reader *r)
+{
+    const char *found = "";
+    TRM_TRY(trm_json_member_string(r->document, r->object, "quant_algo", true, &found));
+    const bool by_token = strcmp(found, "FP8_PER_CHANNEL_PER_TOKEN") == 0;
+    if (!by_token && strcmp(found, "FP8") != 0) {
+        return refuse(r, "quant_algo", found, "FP8 or FP8_PER_CHANNEL_PER_TOKEN");
+    }
+    take_f8(r, by_token ? TRM_X_DYNAMIC : TRM_X_STATIC);
     return TRM_OK;
 }
 
@@ -158,6 +180,38 @@ static trm_status read_strategy(const reader *r, const trm_json *weights)
     return refuse(r, "strategy", strategy, "tensor, channel, group or block");
 }
 
+/* How activations of a weight of fp8 are quantized; those of others stay as they are. One dynamic scale for all tokens
+ * is taken as one for each, which is at most that, and a token's results depend on no other. */
+static trm_status read_activations(const reader *r, const trm_json *activations)
+{
+    int32_t bits = 0, group = 0;
+    bool dynamic = false;
+    const char *type = "", *strategy = "";
+    if (r->to->type != TRM_F8E4M3 || r->to->format != TRM_HF_QUANT_BYTES || trm_json_count(activations) == 0) {
+        return TRM_OK;
+    }
+    TRM_TRY(read_size(r, activations, "num_bits", true, &bits));
+    TRM_TRY(trm_json_member_string(r->document, activations, "type", true, &type));
+    if (bits != 8 || strcmp(type, "float") != 0) {
+        return refuse(r, "input_activations", "of another type than its weights", "floats of 8 bits");
+    }
+    TRM_TRY(trm_json_member_string(r->document, activations, "strategy", true, &strategy));
+    TRM_TRY(trm_json_member_bool(r->document, activations, "dynamic", false, &dynamic));
+    const bool by_group = strcmp(strategy, "group") == 0, by_tensor = strcmp(strategy, "tensor") == 0;
+    if (!by_group && !by_tensor && strcmp(strategy, "token") != 0) {
+        return refuse(r, "strategy of input_activations", strategy, "tensor, token or group");
+    }
+    TRM_TRY(by_group ? read_size(r, activations, "group_size", true, &group) : TRM_OK);
+    if (by_group ? group != r->to->block_k : r->to->block_k != 0) {
+        return refuse(r, "strategy of input_activations", strategy, "groups where the weights have blocks, as wide");
+    }
+    if (!dynamic && !by_tensor) {
+        return refuse(r, "input_activations", "with scales that are stored, but not one for all", "dynamic ones");
+    }
+    r->to->x = dynamic ? TRM_X_DYNAMIC : TRM_X_STATIC;
+    return TRM_OK;
+}
+
 static trm_status read_compressed_weights(const reader *r, const char *format, const trm_json *weights)
 {
     int32_t bits = 0;
@@ -209,7 +263,8 @@ static trm_status read_compressed_tensors(const reader *r)
     if (trm_json_count(sparsity) > 0) {
         TRM_TRY(expect_text(r, sparsity, "format", "dense", NULL));
     }
-    return read_compressed_weights(r, format, trm_json_get(group, "weights"));
+    TRM_TRY(read_compressed_weights(r, format, trm_json_get(group, "weights")));
+    return read_activations(r, trm_json_get(group, "input_activations"));
 }
 
 /* ---- all ------------------------------------------------------------------------------------------------ */
@@ -224,6 +279,7 @@ trm_status trm_hf_quantization_read(const trm_json_document *document, const trm
         {"fp8", read_fp8},
         {"fbgemm_fp8", read_fbgemm_fp8},
         {"compressed-tensors", read_compressed_tensors},
+        {"modelopt", read_modelopt},
         {"gptq", read_gptq},
         {"awq", read_awq},
     };
@@ -241,9 +297,11 @@ trm_status trm_hf_quantization_read(const trm_json_document *document, const trm
         }
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-             CONFIG ": quant_method is %s, expected fp8, fbgemm_fp8, compressed-tensors, gptq or awq",
+             CONFIG ": quant_method is %s, expected fp8, fbgemm_fp8, compressed-tensors, modelopt, gptq or awq",
              found.method != NULL ? found.method : "not given");
 }
+
+#define FP8 .format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_F8E4M3
 
 trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization)
 {
@@ -251,8 +309,10 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
         const char *name;
         trm_hf_quantization quantization;
     } known[] = {
-        {"fp8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_F8E4M3, .block_n = 1}},
-        {"fp8-block", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_F8E4M3, .block_n = 128, .block_k = 128}},
+        {"fp8", {FP8, .block_n = 1, .x = TRM_X_DYNAMIC}},
+        {"fp8-weights", {FP8, .block_n = 1}},
+        {"fp8-block", {FP8, .block_n = 128, .block_k = 128, .x = TRM_X_DYNAMIC}},
+        {"fp8-block-weights", {FP8, .block_n = 128, .block_k = 128}},
         {"int8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_I8, .block_n = 1}},
         {"int4", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1}},
         {"int4-128", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1, .block_k = 128}},
@@ -264,6 +324,9 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
             return TRM_OK;
         }
     }
-    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-             "there are no random weights %s, expected bf16, fp8, fp8-block, int8, int4 or int4-128", name);
+    TRM_FAIL(
+        TRM_ERROR_INVALID_ARGUMENT,
+        "there are no random weights %s, expected bf16, fp8, fp8-weights, fp8-block, fp8-block-weights, int8, int4 "
+        "or int4-128",
+        name);
 }

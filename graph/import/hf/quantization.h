@@ -1,9 +1,11 @@
 /*
  * Quantized checkpoints: what config.json's quantization_config says, and the tensors of a linear layer as
- * DEQUANT_MATMUL reads them. Weights alone are quantized here: scales of activations are not read.
+ * DEQUANT_MATMUL reads them. Activations are quantized where a checkpoint of fp8 asks for it.
  */
 #ifndef TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
 #define TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
+
+#include <trireme/layers.h>
 
 #include "base/json.h"
 #include "graph/import/hf/checkpoint.h"
@@ -26,14 +28,17 @@ typedef struct trm_hf_quantization {
     int32_t block_n, block_k;
     bool has_zero_points; /* GPTQ: unless all are the middle */
     bool zeros_less_one;  /* stored so */
+    trm_x_quantization x; /* of activations; STATIC: by each layer's input_scale */
+    float most_x_scale;   /* the largest that DYNAMIC takes; 0: any */
 } trm_hf_quantization;
 
 /* Reads quantization_config of `object`, if it is there; UNSUPPORTED for methods and variants this library does not
  * know. */
 trm_status trm_hf_quantization_read(const trm_json_document *document, const trm_json *object,
                                     trm_hf_quantization *quantization);
-/* One of those that random weights can have: "fp8" (a scale a row), "fp8-block" (128 x 128), "int8", "int4" (a scale a
- * row), "int4-128" (groups). INVALID_ARGUMENT for others. */
+/* One of those that random weights can have: "fp8" (a scale a row), "fp8-block" (128 x 128), both with activations that
+ * are quantized, "fp8-weights" and "fp8-block-weights" without, "int8", "int4" (a scale a row), "int4-128" (groups).
+ * INVALID_ARGUMENT for others. */
 trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization);
 
 /* What DEQUANT_MATMUL takes of a linear layer. */
@@ -41,7 +46,10 @@ typedef struct trm_hf_quantized {
     trm_weight *weight, *scale, *zero_point; /* [out, in] or [out, in / 2]; zero_point may be NULL */
     trm_weight *order, *middle; /* as stored: columns' groups and zero points that are left out as they are the usual
                                    ones, or NULL */
+    trm_weight *input_scale;    /* as stored, of STATIC, or NULL */
     int32_t block_n, block_k;
+    trm_x_quantization x;
+    float x_scale;
 } trm_hf_quantized;
 void trm_hf_quantized_fini(trm_hf_quantized *quantized);
 

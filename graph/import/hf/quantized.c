@@ -37,6 +37,7 @@ void trm_hf_quantized_fini(trm_hf_quantized *quantized)
     trm_weight_destroy(quantized->zero_point);
     trm_weight_destroy(quantized->order);
     trm_weight_destroy(quantized->middle);
+    trm_weight_destroy(quantized->input_scale);
     *quantized = (trm_hf_quantized){0};
 }
 
@@ -318,21 +319,41 @@ static trm_status make_random(taker *t, trm_hf_quantized *to)
 
 /* ---- all -------------------------------------------------------------------------------------------------- */
 
-/* What quantized activations would need, and nobody reads. */
-static void skip_activations(taker *t)
+/* The one number of input_scale. */
+static trm_status take_input_scale(taker *t, trm_hf_quantized *to)
+{
+    trm_dtype dtype;
+    trm_dims dims = {0};
+    const bool is_there = trm_hf_checkpoint_describe(t->checkpoint, name(t, "input_scale"), &dtype, &dims);
+    const trm_dims one = is_there && dims.n == 0 ? dims : trm_dims1(1);
+    TRM_TRY(trm_hf_checkpoint_take(t->checkpoint, name(t, "input_scale"), TRM_HF_MATRIX, &one, &to->input_scale));
+    TRM_TRY(trm_weight_read(to->input_scale, TRM_F32, 0, 1, &to->x_scale));
+    if (!(to->x_scale > 0.0f) || isinf(to->x_scale)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s is %g, expected a number above 0", name(t, "input_scale"),
+                 (double)to->x_scale);
+    }
+    return TRM_OK;
+}
+
+/* How x is quantized. What this does not need, nobody reads. */
+static trm_status take_activations(taker *t, trm_hf_quantized *to)
 {
     static const char *const suffixes[] = {"input_scale", "input_zero_point", "input_global_scale", "activation_scale"};
-    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+    to->x = t->quantization->x;
+    to->x_scale = t->quantization->most_x_scale;
+    for (size_t i = to->x == TRM_X_STATIC ? 1 : 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         trm_hf_checkpoint_skip(t->checkpoint, name(t, suffixes[i]));
     }
+    return to->x == TRM_X_STATIC ? take_input_scale(t, to) : TRM_OK;
 }
 
 static trm_status take_parts(taker *t, trm_hf_quantized *to)
 {
     if (t->checkpoint->stored == NULL) {
+        to->x = t->quantization->x;
         return make_random(t, to);
     }
-    skip_activations(t);
+    TRM_TRY(take_activations(t, to));
     switch (t->quantization->format) {
     case TRM_HF_QUANT_PACKED:
         return take_packed(t, to);

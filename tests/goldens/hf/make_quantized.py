@@ -5,7 +5,8 @@
     venv/bin/python make_quantized.py --check [name ...]
 
 The linear layers of a random model are quantized by the formulas below and stored as the method does it. The expected logits are
-those of transformers with the weights that the stored numbers stand for, in the model's type and with activations as they are.
+those of transformers with the weights that the stored numbers stand for, in the model's type, and with activations as they are, or
+as what the numbers stand for to which a method of fp8 quantizes them (ACTIVATIONS).
 --check loads the checkpoints with the methods' own code where that runs on a CPU (compressed-tensors from PyPI; fp8 by
 transformers itself) and compares the weights that it makes of them.
 """
@@ -25,6 +26,8 @@ from make_goldens import BASE, HERE, MIXTURE, measure, randomise
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 F8 = torch.float8_e4m3fn
+INPUT_SCALE = 0.02
+MOST_ACTIVATION = 2.5
 
 
 def blocks(weight, block_n, block_k, most):
@@ -62,7 +65,7 @@ def fp8_block(weight, of, block=(16, 16)):
 def fp8_tensor(weight, of):
     scale = (weight.abs().max() / 448.0).to(of)
     numbers = (weight / scale.float()).to(F8)
-    extra = {"weight_scale": scale, "input_scale": torch.tensor(0.02, dtype=of)}
+    extra = {"weight_scale": scale, "input_scale": torch.tensor(INPUT_SCALE, dtype=of)}
     return {"weight": numbers, **extra}, numbers.float() * scale.float()
 
 
@@ -122,9 +125,12 @@ def awq(weight, of, group=16):
     }, meant
 
 
-def compressed(form, **weights):
+FP8_TOKEN = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
+
+
+def compressed(form, activations=None, **weights):
     weights = {"dynamic": False, "symmetric": True, **weights}
-    group = {"weights": weights, "input_activations": None, "output_activations": None, "targets": ["Linear"]}
+    group = {"weights": weights, "input_activations": activations, "output_activations": None, "targets": ["Linear"]}
     return {
         "quant_method": "compressed-tensors",
         "format": form,
@@ -165,10 +171,15 @@ GOLDENS = {
         GLM4, F32, gptq, F16, dict(quant_method="gptq", bits=4, group_size=16, sym=False, desc_act=False),
     ),
     "quant-fp8-tensor": (LLAMA, F32, fp8_tensor, F32, dict(quant_method="fp8", activation_scheme="static")),
-    "quant-fbgemm": (QWEN2, F32, fp8_row, F32, dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0)),
+    "quant-fbgemm": (QWEN2, F32, fp8_row, F32, dict(quant_method="fbgemm_fp8", activation_scale_ub=MOST_ACTIVATION)),
     "quant-float": (
         LLAMA, BF16, fp8_row, BF16, compressed("float-quantized", num_bits=8, type="float", strategy="channel"),
     ),
+    "quant-float-dynamic": (
+        QWEN2, F32, fp8_row, F32,
+        compressed("float-quantized", FP8_TOKEN, num_bits=8, type="float", strategy="channel"),
+    ),
+    "quant-modelopt": (LLAMA, F32, fp8_tensor, F32, dict(quant_method="modelopt", quant_algo="FP8", ignore=["lm_head"])),
     "quant-int8": (LLAMA, F32, int8_row, F32, compressed("int-quantized", num_bits=8, type="int", strategy="channel")),
     "quant-int4": (
         LLAMA, F32, packed, F32,
@@ -228,8 +239,33 @@ GOLDENS = {
 }
 
 
+def quantized(x, group=None, scale=None, most=None):
+    """x as numbers of e4m3 by a scale, or by one for every group of columns (None: all of a row), at most `most`."""
+    parts = x.float().unflatten(-1, (-1, group or x.shape[-1])) if x.shape[-1] % (group or 1) == 0 else None
+    if parts is None:  # the last group has fewer columns
+        whole = x.shape[-1] // group * group
+        return torch.cat([quantized(x[..., :whole], group), quantized(x[..., whole:])], -1)
+    if scale is None:
+        scale = parts.abs().amax(-1, keepdim=True) / 448.0
+        scale = scale.clamp(max=most) if most is not None else scale
+    return ((parts / scale).clamp(-448.0, 448.0).to(F8).float() * scale).flatten(-2).to(x.dtype)
+
+
+# name: what a quantized layer makes of its input.
+ACTIVATIONS = {
+    "quant-fp8": lambda x: quantized(x, 16),
+    "quant-fp8-rest": lambda x: quantized(x, 32),
+    "quant-fp8-phi3": lambda x: quantized(x, 16),
+    "quant-fp8-glm4": lambda x: quantized(x, 16),
+    "quant-fp8-tensor": lambda x: quantized(x, scale=INPUT_SCALE),
+    "quant-modelopt": lambda x: quantized(x, scale=INPUT_SCALE),
+    "quant-fbgemm": lambda x: quantized(x, most=MOST_ACTIVATION / 448.0),
+    "quant-float-dynamic": quantized,
+}
+
+
 # Whose output projection is quantized, too.
-HEADS = ("quant-gptq", "quant-float")
+HEADS = ("quant-gptq", "quant-float", "quant-float-dynamic")
 # What checkpoints leave as it is.
 PLAIN = ("shared_expert_gate", "lm_head")
 
@@ -283,6 +319,8 @@ def write(name):
             tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
             with torch.no_grad():
                 layer.weight.copy_(meant.to(dtype))
+            if name in ACTIVATIONS:
+                layer.register_forward_pre_hook(lambda _, inputs: (ACTIVATIONS[name](inputs[0]),))
     quantize_experts(model, tensors, quantize, of)
     if name == "quant-moe-stacked":
         stack_experts(tensors, config.num_experts)

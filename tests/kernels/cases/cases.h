@@ -37,6 +37,8 @@ KERNEL_CASE_FAMILIES(DECLARE)
 
 /* DEQUANT_MATMUL as its kernels of 16-bit floats take it, of more rows and fewer than they are chosen for. */
 void kernel_cases_dequant_rows(kernel_case_bench *bench);
+/* DEQUANT_MATMUL with a quantized x, as kernels take it that do quantize it. */
+void kernel_cases_dequant_quantized(kernel_case_bench *bench);
 /* MATMUL_GLU as the kernel for some hundred rows of 16-bit floats takes it, of fewer and more, too. */
 void kernel_cases_matmul_glu_rows(kernel_case_bench *bench);
 

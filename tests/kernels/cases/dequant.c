@@ -5,9 +5,9 @@
 #include "kernels/cases/cases.h"
 
 /* The whole weight as what it stands for, [n, k]; the caller frees it. */
-static double *dequantize(const kernel_case *test, double *const *inputs, int64_t n, int64_t k)
+static double *dequantize(const kernel_case *test, const trm_dequant_matmul_params *p, double *const *inputs, int64_t n,
+                          int64_t k)
 {
-    const trm_dequant_matmul_params *p = &test->layer.dequant_matmul;
     const bool packed = test->inputs[TRM_DEQUANT_MATMUL_WEIGHT].dtype == TRM_U8;
     const double *bits = inputs[TRM_DEQUANT_MATMUL_WEIGHT], *zeros = inputs[TRM_DEQUANT_MATMUL_ZERO_POINT];
     const int64_t blocks = test->inputs[TRM_DEQUANT_MATMUL_SCALE].dims.d[1];
@@ -21,33 +21,109 @@ static double *dequantize(const kernel_case *test, double *const *inputs, int64_
     return weight;
 }
 
-static void meaning_dequant_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
+/* What stands for x once `count` columns of it are quantized by one scale; scale and its inverse are f32. */
+static void quantize(const trm_dequant_matmul_params *p, const double *x, int64_t count, double *to)
 {
-    const trm_dims *x = &test->inputs[TRM_DEQUANT_MATMUL_X].dims;
-    const int64_t k = x->d[x->n - 1], n = test->inputs[TRM_DEQUANT_MATMUL_WEIGHT].dims.d[0];
+    double largest = 0x1p-100;
+    for (int64_t i = 0; i < count; i++) {
+        largest = fmax(largest, fabs(x[i]));
+    }
+    float scale = (float)largest / 448.0f;
+    if (p->x_quantization == TRM_X_STATIC || (p->x_scale > 0.0f && p->x_scale < scale)) {
+        scale = p->x_scale;
+    }
+    const float inverse = 1.0f / scale;
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = kernel_case_round(TRM_F8E4M3, (double)((float)x[i] * inverse)) * (double)scale;
+    }
+}
+
+/* The product of rows [count, k], which are what it reads. */
+static void multiply(const kernel_case *test, const trm_dequant_matmul_params *p, const double *rows, int64_t k,
+                     double *const *inputs, double *output)
+{
+    const int64_t n = test->inputs[TRM_DEQUANT_MATMUL_WEIGHT].dims.d[0], step = p->block_k > 0 ? p->block_k : k;
     const double *bias = inputs[TRM_DEQUANT_MATMUL_BIAS];
-    double *weight = dequantize(test, inputs, n, k);
+    const int64_t count = n > 0 ? count_of_output(test) / n * k : 0;
+    double *weight = dequantize(test, p, inputs, n, k), *x = malloc((size_t)(count + 1) * sizeof(*x));
+    for (int64_t at = 0, next; at < count; at = next) {
+        next = (at + step < at / k * k + k ? at + step : at / k * k + k);
+        if (p->x_quantization != TRM_X_AS_IS) {
+            quantize(p, rows + at, next - at, x + at);
+        } else {
+            memcpy(x + at, rows + at, (size_t)(next - at) * sizeof(*x));
+        }
+    }
     for (int64_t i = 0; i < count_of_output(test); i++) {
-        const double *row = inputs[TRM_DEQUANT_MATMUL_X] + i / n * k, *column = weight + i % n * k;
+        const double *row = x + i / n * k, *column = weight + i % n * k;
         double sum = 0.0;
         for (int64_t j = 0; j < k; j++) {
             sum += row[j] * column[j];
         }
-        outputs[0][i] = sum + (bias != NULL ? bias[i % n] : 0.0);
+        output[i] = sum + (bias != NULL ? bias[i % n] : 0.0);
     }
     free(weight);
+    free(x);
 }
+
+static void meaning_dequant_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dims *x = &test->inputs[TRM_DEQUANT_MATMUL_X].dims;
+    multiply(test, &test->layer.dequant_matmul, inputs[TRM_DEQUANT_MATMUL_X], x->d[x->n - 1], inputs, outputs[0]);
+}
+
+/* What a quantized x is made of. */
+typedef enum x_content {
+    ANY,    /* numbers that are rounded; kernels may leave them as they are */
+    TIGHT,  /* the same, and kernels may not */
+    NUMBERS /* of e4m3, times a power of two for every scale: nothing is rounded */
+} x_content;
 
 typedef struct form {
     trm_dtype x, weight, scale;
     trm_dequant_matmul_params params;
     bool bias, zero_point;
     double high; /* of the weights' numbers; 0: all that the type has */
+    x_content content;
 } form;
 
 static int64_t blocks(int64_t size, int32_t block)
 {
     return block == 0 ? 1 : (size + block - 1) / block;
+}
+
+static const char *const x_names[] = {"", " x static", " x dynamic"};
+
+/* What a kernel may be off by that leaves a quantized x as it is, or makes it of numbers that are rounded otherwise:
+ * rounding to e4m3 changes a number by up to 1/16, by 2.6 % in the mean square, and so a sum of k of them; their own is
+ * `size`, that of weights, whose scales are at most 1, at most 0.6. */
+static double spread_of(const form *f, const trm_dequant_matmul_params *p, int64_t k, double size)
+{
+    return p->x_quantization != TRM_X_AS_IS && f->content == ANY ? 0.03 * 0.6 * size * sqrt((double)k) : 0.0;
+}
+
+/* Numbers of e4m3 times 2^(-5 - scale), the largest of which is 448 for every dynamic scale; the caller frees them. */
+static double *make_numbers(const trm_dims *x, const trm_dequant_matmul_params *p)
+{
+    const int64_t count = trm_dims_count(x), k = x->d[x->n - 1], step = p->block_k > 0 ? p->block_k : k;
+    const bool is_static = p->x_quantization == TRM_X_STATIC;
+    double *values = malloc((size_t)(count + 1) * sizeof(*values));
+    uint64_t seed = 5;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t block = i % k / step;
+        const double number = kernel_case_round(TRM_F8E4M3, 448.0 * (double)test_random_float(&seed));
+        const double unit = is_static ? (double)p->x_scale : ldexp(1.0, (int)(-5 - (i / k + 3 * block) % 7));
+        values[i] = (i % k % step == (i / k) % 2 ? 448.0 : number) * unit;
+    }
+    return values;
+}
+
+/* x of a case: what a scale is of has a last column of its own. */
+static void add_x(kernel_case *test, trm_dims x, const trm_dequant_matmul_params *p, const form *f, double **values)
+{
+    kernel_case_input *input = add_input(test, f->x, x, -2.0, 2.0);
+    *values = p->x_quantization != TRM_X_AS_IS && f->content == NUMBERS ? make_numbers(&x, p) : NULL;
+    input->values = *values;
 }
 
 static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n, form f)
@@ -58,10 +134,11 @@ static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n,
     const double unit = packed ? 8.0 : high;
     const trm_dtype to = f.params.out == TRM_DTYPE_NONE ? f.x : f.params.out;
     kernel_case test =
-        new_case(TRM_LAYER_DEQUANT_MATMUL, "%s to %s weight %s scale %s rows %lld n %lld k %lld blocks %d %d%s%s",
+        new_case(TRM_LAYER_DEQUANT_MATMUL, "%s to %s weight %s scale %s rows %lld n %lld k %lld blocks %d %d%s%s%s%s",
                  trm_dtype_name(f.x), trm_dtype_name(to), packed ? "i4" : trm_dtype_name(f.weight),
                  trm_dtype_name(f.scale), (long long)x.d[0], (long long)n, (long long)k, (int)f.params.block_n,
-                 (int)f.params.block_k, f.bias ? " bias" : "", f.zero_point ? " zero points" : "");
+                 (int)f.params.block_k, f.bias ? " bias" : "", f.zero_point ? " zero points" : "",
+                 x_names[f.params.x_quantization], f.content == NUMBERS ? " of numbers" : "");
     test.layer.dequant_matmul = f.params;
     test.tolerance = 2.0;
     if (to == TRM_F32 && f.x != TRM_F32) { /* kernels may round the weight to the type of x */
@@ -70,7 +147,9 @@ static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n,
     trm_dims out = x;
     out.d[out.n - 1] = n;
     const trm_dims scale = DIMS(blocks(n, f.params.block_n), blocks(k, f.params.block_k));
-    add_input(&test, f.x, x, -2.0, 2.0);
+    double *values;
+    add_x(&test, x, &f.params, &f, &values);
+    test.spread = spread_of(&f, &f.params, k, 1.16);
     add_input(&test, f.weight, DIMS(n, packed ? k / 2 : k), f.weight == TRM_U8 ? 0.0 : -high, high);
     add_input(&test, f.scale, scale, 0.25 / unit, 1.0 / unit);
     if (f.bias || f.zero_point) {
@@ -81,6 +160,7 @@ static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n,
     }
     add_output(&test, to, out);
     kernel_case_run(bench, &test, meaning_dequant_matmul);
+    free(values);
 }
 
 /* Blocks of published checkpoints, and odd ones. */
@@ -92,7 +172,7 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
     static const int64_t sizes[][2] = {{24, 256}, {130, 512}, {13, 30}, {41, 1000}, {7, 2}, {300, 264}};
     for (int32_t b = 0; b < COUNT(block_sizes); b++) {
         for (int32_t s = 0; s < COUNT(sizes); s++) {
-            form f = {x, weight, TRM_BF16, {block_sizes[b][0], block_sizes[b][1], TRM_DTYPE_NONE}, false, false, 0.0};
+            form f = {x, weight, TRM_BF16, .params = {.block_n = block_sizes[b][0], .block_k = block_sizes[b][1]}};
             f.scale = floats[(b + s) % COUNT(floats)];
             f.bias = s % 2 == 1;
             f.zero_point = weight == TRM_U8 && (b + s) % 2 == 0;
@@ -100,7 +180,9 @@ static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight
                 dequant_matmul_case(bench, DIMS(rows[r], sizes[s][1]), sizes[s][0], f);
             }
         }
-        form f = {x, weight, TRM_F32, {block_sizes[b][0], block_sizes[b][1], TRM_F32}, b % 2 == 0, false, 0.0};
+        form f = {x, weight, TRM_F32,
+                  .params = {.block_n = block_sizes[b][0], .block_k = block_sizes[b][1], .out = TRM_F32},
+                  .bias = b % 2 == 0};
         dequant_matmul_case(bench, DIMS(1, 264), 51, f);
         dequant_matmul_case(bench, DIMS(6, 264), 51, f);
         f.params.out = TRM_DTYPE_NONE;
@@ -117,12 +199,71 @@ static void long_sums(kernel_case_bench *bench, trm_dtype x, trm_dtype weight, c
 {
     static const int32_t blocks_k[] = {0, 32, 64, 128};
     for (int32_t b = 0; b < COUNT(blocks_k); b++) {
-        form f = {x, weight, floats[b % COUNT(floats)], {1, blocks_k[b], TRM_DTYPE_NONE}, b == 1, false, 0.0};
+        form f = {x, weight, floats[b % COUNT(floats)], .params = {.block_n = 1, .block_k = blocks_k[b]},
+                  .bias = b == 1};
         for (int32_t zeros = 0; zeros < (weight == TRM_U8 ? 2 : 1); zeros++) {
             f.zero_point = zeros == 1;
             dequant_matmul_case(bench, DIMS(rows[b], 4224), 264, f);
             dequant_matmul_case(bench, DIMS(rows[(b + zeros + 1) % 4], 640), 523, f);
             dequant_matmul_case(bench, DIMS(rows[2], 1408), 72, f);
+        }
+    }
+}
+
+static bool on_host(const kernel_case_bench *bench)
+{
+    return trm_device_backend(bench->device) == TRM_BACKEND_HOST;
+}
+
+static const trm_dequant_matmul_params quantized_forms[] = {
+    /* The fourth limits its scales: some of x is out of their range. */
+    {1, 0, TRM_DTYPE_NONE, TRM_X_DYNAMIC, 0.0f},       {1, 0, TRM_DTYPE_NONE, TRM_X_STATIC, 0.03125f},
+    {128, 128, TRM_DTYPE_NONE, TRM_X_DYNAMIC, 0.0f},   {1, 0, TRM_DTYPE_NONE, TRM_X_DYNAMIC, 0.004f},
+    {128, 128, TRM_DTYPE_NONE, TRM_X_STATIC, 0.0625f}, {1, 0, TRM_F32, TRM_X_DYNAMIC, 0.0f},
+};
+
+/* A quantized x, of sizes that the library's products of e4m3 take, and of others. */
+static void quantized_rows(kernel_case_bench *bench, trm_dtype type, x_content content)
+{
+    static const int64_t rows[] = {1, 3, 16, 17, 18, 19, 20, 33, 64, 130};
+    static const int64_t sizes[][2] = {{48, 64}, {272, 384}, {160, 1040}, {144, 4224}, {21, 100}};
+    for (int32_t i = 0; i < COUNT(quantized_forms); i++) {
+        for (int32_t s = 0; s < COUNT(sizes) && (content != NUMBERS || i != 3); s++) {
+            form f = {type, TRM_F8E4M3, TRM_F32, quantized_forms[i], (i + s) % 3 == 1, false, 0.0, content};
+            for (int32_t r = (i + s) % 3; r < COUNT(rows); r += 3) {
+                dequant_matmul_case(bench, DIMS(rows[r], sizes[s][1]), sizes[s][0], f);
+            }
+            if (s == 0) {
+                f.scale = TRM_BF16;
+                dequant_matmul_case(bench, DIMS(20, 64), 48, f);
+            }
+        }
+    }
+}
+
+/* As quantize_rows, but only what the library takes, in sizes of models, too. */
+void kernel_cases_dequant_quantized(kernel_case_bench *bench)
+{
+    static const trm_dtype types[] = {TRM_BF16, TRM_F16};
+    static const int64_t rows[] = {4, 5, 17, 18, 19, 20, 64, 127, 131};
+    static const int64_t sizes[][2] = {{16, 16},    {48, 64},     {128, 128},   {272, 384},
+                                       {160, 1040}, {1024, 4096}, {256, 14336}, {6144, 512}};
+    for (int32_t t = 0; t < COUNT(types); t++) {
+        for (int32_t i = 0; i < COUNT(quantized_forms); i++) {
+            for (int32_t s = 0; s < COUNT(sizes) - (on_host(bench) ? 3 : 0); s++) {
+                for (int32_t r = (t + i + s) % 3; r < COUNT(rows); r += 3) {
+                    form f = {types[t],
+                              TRM_F8E4M3,
+                              TRM_F32,
+                              quantized_forms[i],
+                              (i + s + r) % 4 == 1,
+                              false,
+                              0.0,
+                              r % 2 == 0 || i == 3 ? TIGHT : NUMBERS};
+                    f.bias = f.bias && !(types[t] == TRM_F16 && f.params.out == TRM_F32); /* that has none there */
+                    dequant_matmul_case(bench, DIMS(rows[r], sizes[s][1]), sizes[s][0], f);
+                }
+            }
         }
     }
 }
@@ -140,16 +281,20 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
         }
         /* Columns that no number of bytes or lanes divides. */
         if (weights[w] != TRM_U8) {
-            const form odd = {TRM_BF16, weights[w], TRM_F32, {1, 7, TRM_DTYPE_NONE}, true, false, 0.0};
+            const form odd = {TRM_BF16, weights[w], TRM_F32, .params = {.block_n = 1, .block_k = 7}, .bias = true};
             dequant_matmul_case(bench, DIMS(1, 1001), 5, odd);
             dequant_matmul_case(bench, DIMS(11, 1001), 5, odd);
         }
+        for (int32_t t = 0; weights[w] == TRM_F8E4M3 && t < COUNT(floats); t++) {
+            quantized_rows(bench, floats[t], ANY);
+            quantized_rows(bench, floats[t], NUMBERS);
+        }
         if (weights[w] == TRM_F8E4M3) { /* many without a leading bit, many zeros */
-            const form small = {TRM_BF16, weights[w], TRM_F32, {1, 0, TRM_DTYPE_NONE}, false, false, 0.03};
+            const form small = {TRM_BF16, weights[w], TRM_F32, .params = {.block_n = 1}, .high = 0.03};
             dequant_matmul_case(bench, DIMS(3, 320), 40, small);
             dequant_matmul_case(bench, DIMS(3, 310), 40, small);
         }
-        const form large = {TRM_BF16, weights[w], TRM_BF16, {1, 128, TRM_DTYPE_NONE}, false, false, 0.0};
+        const form large = {TRM_BF16, weights[w], TRM_BF16, .params = {.block_n = 1, .block_k = 128}};
         dequant_matmul_case(bench, DIMS(1, 4096), 1030, large);
         dequant_matmul_case(bench, DIMS(20, 4096), 264, large);
     }
@@ -162,7 +307,8 @@ static void large_weights(kernel_case_bench *bench, trm_dtype x)
     static const int64_t rows[] = {1, 8, 11};
     for (int32_t b = 0; b < COUNT(blocks_k); b++) {
         for (int32_t r = 0; r < COUNT(rows); r++) {
-            form f = {x, TRM_U8, floats[(b + r) % COUNT(floats)], {1, blocks_k[b], TRM_DTYPE_NONE}, r == 1, false, 0.0};
+            form f = {x, TRM_U8, floats[(b + r) % COUNT(floats)], .params = {.block_n = 1, .block_k = blocks_k[b]},
+                      .bias = r == 1};
             f.zero_point = (b + r) % 2 == 1;
             dequant_matmul_case(bench, DIMS(rows[r], 1408), 4237, f);
             f.zero_point = !f.zero_point;
@@ -173,8 +319,8 @@ static void large_weights(kernel_case_bench *bench, trm_dtype x)
         }
     }
     for (int32_t i = 0; i < 4; i++) {
-        const form f = {x,  i % 2 == 0 ? TRM_F8E4M3 : TRM_I8, TRM_F32, {1, i / 2 * 128, TRM_DTYPE_NONE}, i == 1, false,
-                        0.0};
+        const form f = {x, i % 2 == 0 ? TRM_F8E4M3 : TRM_I8, TRM_F32, .params = {.block_n = 1, .block_k = i / 2 * 128},
+                        .bias = i == 1};
         dequant_matmul_case(bench, DIMS(1, 7168), 51, f);
         dequant_matmul_case(bench, DIMS(1, 256), 6001, f);
     }
