@@ -1,5 +1,6 @@
 /*
- * DEQUANT_MATMUL on CUDA. Few rows: our own kernel, which reads the weight as it is. Many: a piece of the weight at a
+ * DEQUANT_MATMUL on CUDA. Few rows: our own kernel, which reads the weight as it is. Many: x is quantized, too, and the
+ * product is the library's of e4m3; or, where x is to stay as it is or that is not possible, a piece of the weight at a
  * time becomes floats of x's type in the workspace, and the product is a MATMUL's.
  */
 #include <stdio.h>
@@ -16,7 +17,7 @@
 #define ALIGNMENT   ((size_t)256)
 
 /* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names; up to FEW
- * floats are not tried beside them, beyond MOST_TRIED only floats are. */
+ * the library is not tried beside them, beyond MOST_TRIED it alone is. */
 #define MOST_ROWS  16
 #define MOST_WIDE  64
 #define FEW        8
@@ -50,6 +51,8 @@ trm_dequant_gemm trm_dequant_gemm_of(const trm_kernel_call *call)
         .in = x->dtype,
         .out = call->outputs[0].dtype,
         .constant = (call->constants & read) == read,
+        .x_quantization = p->x_quantization,
+        .x_scale = p->x_scale,
         .x = x->data,
         .weight = weight->data,
         .scale = scale->data,
@@ -145,7 +148,7 @@ bool trm_cuda_dequant_matmul_accepts(const trm_kernel_call *call)
            gemm.n <= INT32_MAX && make_piece(call, &gemm, &p);
 }
 
-/* As if all calls were done in pieces: which are not is seen when there are addresses. */
+/* As if all calls were done in pieces, or by e4m3: which are not is seen when there are addresses. */
 size_t trm_cuda_dequant_matmul_workspace(const trm_kernel_call *call)
 {
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
@@ -153,7 +156,10 @@ size_t trm_cuda_dequant_matmul_workspace(const trm_kernel_call *call)
     if (gemm.m == 0 || gemm.n == 0 || !make_piece(call, &gemm, &p)) {
         return 0;
     }
-    return p.weight_bytes + p.out_bytes + (p.kernel->workspace != NULL ? p.kernel->workspace(&p.call) : 0);
+    const size_t pieces =
+        p.weight_bytes + p.out_bytes + (p.kernel->workspace != NULL ? p.kernel->workspace(&p.call) : 0);
+    const size_t fp8 = gemm.x_quantization != TRM_X_AS_IS ? trm_cuda_fp8_workspace(&gemm) : 0;
+    return pieces > fp8 ? pieces : fp8;
 }
 
 typedef struct piece_args {
@@ -219,14 +225,23 @@ typedef enum way {
     WAY_ROWS,   /* cuda_rows.cu */
     WAY_WIDE,   /* cuda_wide.cu */
     WAY_PIECES, /* as floats */
+    WAY_FP8,    /* cuda_fp8.c */
     WAY_COUNT
 } way;
 
-static const char *const way_names[WAY_COUNT] = {"own.dot", "own.rows", "own.wide", "own.floats"};
+static const char *const way_names[WAY_COUNT] = {"own.dot", "own.rows", "own.wide", "own.floats", "library.fp8"};
+
+/* A call that must not depend on its rows leaves x as it is, as few rows do. */
+static bool takes_fp8(const trm_kernel_call *call, const trm_dequant_gemm *gemm, trm_fp8_product *product)
+{
+    return !call->batch_invariant && trm_cuda_fp8_product(gemm, call->workspace, product);
+}
 
 static bool way_accepts(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)
 {
-    return w == WAY_ROWS   ? trm_cuda_dequant_rows_accepts(gemm)
+    trm_fp8_product product;
+    return w == WAY_FP8    ? takes_fp8(call, gemm, &product)
+           : w == WAY_ROWS ? trm_cuda_dequant_rows_accepts(gemm)
            : w == WAY_DOT  ? !call->batch_invariant && trm_cuda_dequant_dot_accepts(gemm)
            : w == WAY_WIDE ? !call->batch_invariant && trm_cuda_dequant_wide_accepts(gemm)
                            : true;
@@ -238,6 +253,7 @@ static way usual_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
     const int64_t rows = call->batch_invariant ? 1 : gemm->m;
     return way_accepts(WAY_DOT, call, gemm)                         ? WAY_DOT
            : rows <= MOST_ROWS && way_accepts(WAY_ROWS, call, gemm) ? WAY_ROWS
+           : way_accepts(WAY_FP8, call, gemm)                       ? WAY_FP8
            : rows <= MOST_WIDE && way_accepts(WAY_WIDE, call, gemm) ? WAY_WIDE
                                                                     : WAY_PIECES;
 }
@@ -246,7 +262,7 @@ static trm_choice_key key_of(const trm_dequant_gemm *g)
 {
     return (trm_choice_key){{TRM_LAYER_DEQUANT_MATMUL, g->m, g->n, g->k, g->block_n, g->block_k,
                              (int64_t)g->weight_type, (int64_t)g->scale_type, (int64_t)g->in, (int64_t)g->out,
-                             g->zero != NULL}};
+                             g->zero != NULL, (int64_t)g->x_quantization}};
 }
 
 typedef struct own_args {
@@ -258,6 +274,33 @@ static trm_status run_own(void *user, trm_stream *stream)
 {
     const own_args *args = user;
     return args->run(&args->gemm, trm_cuda_stream(stream));
+}
+
+typedef struct quantize_args {
+    const void *x;
+    trm_dtype type;
+    trm_quantized_rows to;
+} quantize_args;
+
+static trm_status quantize(void *user, trm_stream *stream)
+{
+    const quantize_args *args = user;
+    return trm_cuda_quantize_rows(args->x, args->type, &args->to, trm_cuda_stream(stream));
+}
+
+static trm_status prepare_fp8(const trm_kernel_call *call, const trm_dequant_gemm *gemm, trm_program *program)
+{
+    trm_fp8_product product;
+    quantize_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (!takes_fp8(call, gemm, &product)) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a dequant_matmul call does not fit the product of e4m3 it was accepted for");
+    }
+    *args = (quantize_args){gemm->x, gemm->in, product.x};
+    TRM_TRY(trm_program_append(program, "cuda.quantize", quantize, args));
+    return trm_cuda_fp8_append(&product, program);
 }
 
 static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm, trm_program *program)
@@ -272,6 +315,9 @@ static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_dequ
     if (w == WAY_PIECES) {
         return prepare_pieces(call, gemm, program);
     }
+    if (w == WAY_FP8) {
+        return prepare_fp8(call, gemm, program);
+    }
     own_args *args = trm_program_alloc(program, sizeof(*args));
     if (args == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
@@ -280,19 +326,26 @@ static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_dequ
     return trm_program_append(program, names[w], run_own, args);
 }
 
+/* As it was tuned. */
+static way chosen_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
+{
+    const trm_choice_key key = key_of(gemm);
+    int32_t known;
+    return !call->batch_invariant && trm_choice_recall(&key, &known) && way_accepts((way)known, call, gemm)
+               ? (way)known
+               : usual_way(call, gemm);
+}
+
 trm_status trm_cuda_dequant_matmul_prepare(const trm_kernel_call *call, trm_program *program)
 {
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
-    if (gemm.m == 0 || gemm.n == 0) {
-        return TRM_OK;
-    }
-    const trm_choice_key key = key_of(&gemm);
-    const way usual = usual_way(call, &gemm);
-    int32_t known = (int32_t)usual;
-    if (!call->batch_invariant) {
-        (void)trm_choice_recall(&key, &known);
-    }
-    return prepare_way(way_accepts((way)known, call, &gemm) ? (way)known : usual, call, &gemm, program);
+    return gemm.m == 0 || gemm.n == 0 ? TRM_OK : prepare_way(chosen_way(call, &gemm), call, &gemm, program);
+}
+
+bool trm_cuda_dequant_takes_fp8(const trm_kernel_call *call, trm_fp8_product *product)
+{
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
+    return gemm.m > 0 && gemm.n > 0 && chosen_way(call, &gemm) == WAY_FP8 && takes_fp8(call, &gemm, product);
 }
 
 /* ---- tactics ---- */
@@ -308,10 +361,11 @@ static trm_status enqueue(void *user, int32_t w)
 static void describe_problem(const trm_dequant_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE])
 {
     snprintf(text, TRM_PROBLEM_TEXT_SIZE,
-             "dequant_matmul m=%lld n=%lld k=%lld %s->%s weight %s scale %s blocks %lldx%lld%s", (long long)g->m,
+             "dequant_matmul m=%lld n=%lld k=%lld %s->%s weight %s scale %s blocks %lldx%lld%s%s", (long long)g->m,
              (long long)g->n, (long long)g->k, trm_dtype_name(g->in), trm_dtype_name(g->out),
              g->weight_type == TRM_U8 ? "i4" : trm_dtype_name(g->weight_type), trm_dtype_name(g->scale_type),
-             (long long)g->block_n, (long long)g->block_k, g->zero != NULL ? " zeros" : "");
+             (long long)g->block_n, (long long)g->block_k, g->zero != NULL ? " zeros" : "",
+             g->x_quantization != TRM_X_AS_IS ? " x quantized" : "");
 }
 
 static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm, struct trm_tuner *tuner)
@@ -320,10 +374,13 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
     trm_program programs[WAY_COUNT] = {{.n = 0}};
     trm_choice_ways ways = {.names = way_names, .n = WAY_COUNT, .run = enqueue, .user = programs};
     const trm_choice_key key = key_of(gemm);
+    const bool fp8 = way_accepts(WAY_FP8, call, gemm);
     trm_status status = TRM_OK;
     for (int i = 0; i < WAY_COUNT && status == TRM_OK; i++) {
         /* The weight is read anew for every 16 or 64 rows of x: not worth a try where they are many. */
-        const bool tried = i == WAY_PIECES ? gemm->m > FEW : gemm->m <= MOST_TRIED;
+        const bool tried = i == WAY_FP8      ? gemm->m > FEW
+                           : i == WAY_PIECES ? gemm->m > FEW && !fp8
+                                             : gemm->m <= MOST_TRIED;
         const bool accepted = way_accepts((way)i, call, gemm);
         ways.accepted |= (uint32_t)accepted << i;
         ways.tried |= (uint32_t)tried << i;
@@ -342,12 +399,17 @@ trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_
 {
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     const bool rows = way_accepts(WAY_ROWS, call, &gemm); /* and perhaps others of our own */
+    trm_fp8_product product;
     piece p;
     if (gemm.m == 0 || gemm.n == 0 || (rows && call->batch_invariant)) {
         return TRM_OK;
     }
-    if (!(rows && gemm.m <= FEW) && make_piece(call, &gemm, &p) && p.kernel->tune != NULL) {
-        TRM_TRY(p.kernel->tune(&p.call, tuner));
+    if (!(rows && gemm.m <= FEW)) {
+        if (takes_fp8(call, &gemm, &product)) {
+            TRM_TRY(trm_cuda_fp8_tune(&product, call->stream, tuner));
+        } else if (make_piece(call, &gemm, &p) && p.kernel->tune != NULL) {
+            TRM_TRY(p.kernel->tune(&p.call, tuner));
+        }
     }
     return rows && !call->batch_invariant ? choose_way(call, &gemm, tuner) : TRM_OK;
 }

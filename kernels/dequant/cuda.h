@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/kernel.h"
+#include "kernels/matmul/cuda_gemm.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,6 +22,8 @@ typedef struct trm_dequant_gemm {
     trm_dtype in, out;        /* of x and bias; of y: the same or F32 */
     bool constant;            /* weight, scale and zero were complete before anything now on the stream */
     int32_t shift_n, shift_k; /* of our own products: block_n and block_k as powers of two */
+    trm_x_quantization x_quantization;
+    float x_scale;
     const void *x, *weight, *scale;
     const void *bias;    /* [n], or NULL */
     const uint8_t *zero; /* as scale, of 4 bits; NULL: 8 */
@@ -66,6 +68,46 @@ static inline trm_dequant_gemm trm_dequant_shifted(const trm_dequant_gemm *gemm)
 /* cuda_floats.cu: `rows` rows of the weight from `first` on as floats of type `in`, rounded once; k > 0. */
 trm_status trm_cuda_dequantize(const trm_dequant_gemm *gemm, int64_t first, int64_t rows, void *to,
                                cudaStream_t stream);
+
+/* Where rows of x go as numbers and scales. Those of the last four rows may be written twice: a product whose scales
+ * are of blocks has a multiple of four rows, so that another does the last ones. */
+typedef struct trm_quantized_rows {
+    int64_t m, k;
+    int32_t group; /* columns that share a scale: 128, or k and more */
+    trm_x_quantization quantization;
+    float x_scale;
+    uint8_t *numbers;     /* [m, k] e4m3 */
+    int64_t rows;         /* of the first product */
+    float *scales, *last; /* [groups, rows], [groups, 4] or NULL */
+} trm_quantized_rows;
+
+/* cuda_quantize.cu: rows [m, k] of 16-bit floats, k a multiple of 16 and at most TRM_MOST_QUANTIZED, aligned to 16
+ * bytes; with a GLU of rows [m, 2 * k], rounded to the type before. */
+#define TRM_MOST_QUANTIZED 65536
+trm_status trm_cuda_quantize_rows(const void *x, trm_dtype type, const trm_quantized_rows *to, cudaStream_t stream);
+trm_status trm_cuda_quantize_glu(const void *gate_up, trm_dtype type, trm_activation activation,
+                                 const trm_quantized_rows *to, cudaStream_t stream);
+
+/* cuda_fp8.c: products of quantized rows by the library, on Hopper: by rows, or blocks of 128 x 128. */
+typedef struct trm_fp8_product {
+    trm_quantized_rows x;
+    trm_gemm gemm, last; /* last.m is 0, or 4: rows that the first product has no room for */
+    const float *scale;  /* of the weight, [scale_rows, scale_row], to be copied to rows of padded_row */
+    int64_t scale_rows, scale_row, padded_row; /* padded_row is 0 where they lie as the library takes them */
+    void *workspace;
+} trm_fp8_product;
+
+/* Whether types, dims and device are such; what is needed as workspace then. */
+bool trm_cuda_fp8_accepts(const trm_dequant_gemm *gemm);
+size_t trm_cuda_fp8_workspace(const trm_dequant_gemm *gemm);
+/* The product with its places in the workspace. False where the library does not do it. */
+bool trm_cuda_fp8_product(const trm_dequant_gemm *gemm, void *workspace, trm_fp8_product *product);
+/* Appends what multiplies quantized rows. */
+trm_status trm_cuda_fp8_append(const trm_fp8_product *product, trm_program *program);
+trm_status trm_cuda_fp8_tune(const trm_fp8_product *product, trm_stream *stream, struct trm_tuner *tuner);
+
+/* cuda.c: whether a DEQUANT_MATMUL call quantizes x, as it was tuned; the product then. */
+bool trm_cuda_dequant_takes_fp8(const trm_kernel_call *call, trm_fp8_product *product);
 
 #ifdef __cplusplus
 }

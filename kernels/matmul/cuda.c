@@ -16,7 +16,7 @@
 #include "kernels/cuda/prepare.h"
 #include "kernels/cuda/strides.h"
 
-#define LIBRARY_WORKSPACE ((size_t)32 << 20)
+#define LIBRARY_WORKSPACE TRM_GEMM_WORKSPACE
 #define TEMPORARY_LIMIT   ((size_t)64 << 20) /* of the f32 rows that wait for a pass of their own */
 #define LEAST_ONE_KERNEL  ((int64_t)1 << 24) /* multiply-adds, below which planning kernels is not worth its time */
 
@@ -396,12 +396,15 @@ static void describe_problem(const trm_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE]
     version = version == 0 ? trm_cublaslt_version(path, sizeof(path)) : version;
     snprintf(text, TRM_PROBLEM_TEXT_SIZE,
              "cublasLt %zu; matmul m=%lld n=%lld k=%lld batch=%lld strides=%lld,%lld,%lld row=%lld %s%s->%s "
-             "transpose=%d%d bias=%d%s activation=%d align=%u,%u,%u,%u",
+             "transpose=%d%d bias=%d%s activation=%d align=%u,%u,%u,%u%s",
              version, (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, (long long)g->stride_a,
              (long long)g->stride_b, (long long)g->stride_c, (long long)g->row_a, trm_dtype_name(g->in),
              g->tf32 && g->in == TRM_F32 ? "(tf32)" : "", trm_dtype_name(g->out), g->transpose_a, g->transpose_b,
              g->bias != NULL, g->stride_bias != 0 ? " each" : "", (int)g->activation, alignment_of(g->a),
-             alignment_of(g->b), alignment_of(g->c), g->bias == NULL ? 0 : alignment_of(g->bias));
+             alignment_of(g->b), alignment_of(g->c), g->bias == NULL ? 0 : alignment_of(g->bias),
+             g->scales == TRM_GEMM_BLOCKS_SCALED ? " scales of blocks"
+             : g->scales == TRM_GEMM_ROWS_SCALED ? " scales of rows"
+                                                 : "");
 }
 
 /* Times what can do the product. */
@@ -467,6 +470,13 @@ static trm_status tune_product(const matmul_plan *plan, const trm_gemm *gemm, co
     }
     free(tactics);
     return status;
+}
+
+trm_status trm_cuda_gemm_tune(const trm_gemm *gemm, void *workspace, trm_stream *stream, struct trm_tuner *tuner)
+{
+    const matmul_plan plan = {.fused = true};
+    const trm_kernel_call call = {.workspace = workspace, .workspace_size = LIBRARY_WORKSPACE, .stream = stream};
+    return tune_product(&plan, gemm, &call, tuner);
 }
 
 #define APART_TACTIC "own.apart"

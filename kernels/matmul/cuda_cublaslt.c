@@ -50,8 +50,8 @@ typedef struct problem_key {
     uint64_t workspace;
     int32_t device, in, out, activation;
     uint16_t align_a, align_b, align_c, align_bias; /* bytes, at most 256; 0 without bias */
-    uint8_t transpose_a, transpose_b, tf32;
-    uint8_t zero[5];
+    uint8_t transpose_a, transpose_b, tf32, scales;
+    uint8_t zero[4];
 } problem_key;
 
 typedef struct cache_slot {
@@ -156,7 +156,10 @@ typedef struct description {
 
 static cudaDataType_t data_type(trm_dtype dtype)
 {
-    return dtype == TRM_F16 ? CUDA_R_16F : dtype == TRM_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+    return dtype == TRM_F16      ? CUDA_R_16F
+           : dtype == TRM_BF16   ? CUDA_R_16BF
+           : dtype == TRM_F8E4M3 ? CUDA_R_8F_E4M3
+                                 : CUDA_R_32F;
 }
 
 static uint32_t epilogue_of(const trm_gemm *gemm)
@@ -194,6 +197,26 @@ static trm_status layout_init(cublasLtMatrixLayoutOpaque_t *layout, trm_dtype dt
     return TRM_OK;
 }
 
+/* The library's first operand is our b. */
+static trm_status describe_scales(const trm_gemm *g, description *d)
+{
+    const bool blocks = g->scales == TRM_GEMM_BLOCKS_SCALED;
+    const int32_t first =
+        blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    const int32_t second =
+        blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    if (g->scales == TRM_GEMM_UNSCALED) {
+        return TRM_OK;
+    }
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &first, sizeof(first));
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &second, sizeof(second));
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->scale_b,
+           sizeof(g->scale_b));
+    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, &g->scale_a,
+           sizeof(g->scale_a));
+    return TRM_OK;
+}
+
 static trm_status describe(const trm_gemm *g, description *d)
 {
     int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N, second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -204,7 +227,7 @@ static trm_status describe(const trm_gemm *g, description *d)
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof(second));
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue));
     if (g->bias != NULL) {
-        int32_t type = data_type(g->in);
+        int32_t type = data_type(g->in != TRM_F8E4M3 ? g->in : g->out == TRM_F16 ? TRM_F16 : TRM_BF16);
         LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof(type));
         LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias,
                sizeof(g->bias));
@@ -213,6 +236,7 @@ static trm_status describe(const trm_gemm *g, description *d)
                    &g->stride_bias, sizeof(g->stride_bias));
         }
     }
+    TRM_TRY(describe_scales(g, d));
     int64_t b_columns = g->transpose_b ? g->k : g->n; /* of b as it is stored, row-major: its row length */
     TRM_TRY(layout_init(&d->first, g->in, b_columns, g->transpose_b ? g->n : g->k, b_columns, g->batch, g->stride_b));
     TRM_TRY(layout_init(&d->second, g->in, g->transpose_a ? g->m : g->k, g->transpose_a ? g->k : g->m, g->row_a,
@@ -253,6 +277,7 @@ static void key_fill(const trm_gemm *g, int device, size_t workspace_size, probl
     key->transpose_a = g->transpose_a;
     key->transpose_b = g->transpose_b;
     key->tf32 = g->tf32 && g->in == TRM_F32;
+    key->scales = (uint8_t)g->scales;
 }
 
 /* What is known of a problem: PROPOSED and TUNED with its algorithm. */

@@ -13,6 +13,13 @@
 extern "C" {
 #endif
 
+/* How the scales of an fp8 product lie, all f32, beginning at a multiple of 16 bytes. */
+typedef enum trm_gemm_scales {
+    TRM_GEMM_UNSCALED = 0,
+    TRM_GEMM_ROWS_SCALED,  /* scale_a [m], scale_b [n] */
+    TRM_GEMM_BLOCKS_SCALED /* scale_a [k / 128, m], scale_b [n / 128, k / 128 and up to a multiple of 4]; rounded up */
+} trm_gemm_scales;
+
 typedef struct trm_gemm {
     int64_t m, n, k;                             /* op(a) is [m, k], op(b) [k, n], c [m, n] */
     int64_t batch, stride_a, stride_b, stride_c; /* in elements */
@@ -24,8 +31,11 @@ typedef struct trm_gemm {
     trm_dtype in, out;
     trm_activation activation;
     const void *a, *b;
-    const void *bias; /* [n] of type `in`, or NULL */
+    const void *bias; /* [n] of type `in`, of fp8 products F16 if `out` is, else BF16; or NULL */
     void *c;
+    /* cuda_cublaslt.c alone: a and b of F8E4M3, b transposed and a not. */
+    trm_gemm_scales scales;
+    const float *scale_a, *scale_b;
     /* cuda_gemv.cu alone, of one row: a and `residual` (or NULL) are added and rounded, which goes into `sum`, and that
      * is normalized (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
     bool normed;
@@ -33,6 +43,12 @@ typedef struct trm_gemm {
     const void *norm_weight, *residual;
     void *sum;
 } trm_gemm;
+
+/* What the library has as workspace, in every product of a process. */
+#define TRM_GEMM_WORKSPACE ((size_t)32 << 20)
+
+/* Chooses the library's algorithm for a product, with real addresses, as the tuner knows it or by timing. */
+trm_status trm_cuda_gemm_tune(const trm_gemm *gemm, void *workspace, trm_stream *stream, struct trm_tuner *tuner);
 
 /* Calls `run(user)` a few times on the stream, each time with a cold cache, and gives the shortest time of one call.
  * Takes 128 MiB of device memory meanwhile. */

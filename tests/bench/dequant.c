@@ -23,6 +23,7 @@ typedef struct weight_form {
     trm_dtype weight, scale;
     int32_t block_n, block_k;
     bool zero;
+    trm_x_quantization x;
 } weight_form;
 
 typedef struct problem {
@@ -56,7 +57,8 @@ static trm_status make_problem(const bench *b, const weight_form *f, int64_t n, 
     const int64_t columns = f->weight == TRM_U8 ? k / 2 : k;
     const trm_dims scale = {2, {(n + f->block_n - 1) / f->block_n, f->block_k > 0 ? k / f->block_k : 1}};
     trm_view *inputs = p->call.inputs;
-    p->layer = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL, .dequant_matmul = {f->block_n, f->block_k, TRM_BF16}};
+    p->layer = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL,
+                                .dequant_matmul = {f->block_n, f->block_k, TRM_BF16, f->x, 0.0f}};
     p->call.layer = &p->layer;
     p->call.stream = b->stream;
     p->call.n_inputs = f->zero ? TRM_DEQUANT_MATMUL_INPUT_COUNT : TRM_DEQUANT_MATMUL_SCALE + 1;
@@ -80,7 +82,7 @@ static void report(bench *b, const char *name, int64_t rows, size_t bytes, doubl
                "\"of_roof\": %.3f}",
                b->first ? "" : ",\n", name, (long long)rows, bytes, us, rate, rate / ROOF_GBS);
     } else {
-        printf("%-32s %5lld %12zu %9.2f %8.0f %6.1f %%\n", name, (long long)rows, bytes, us, rate,
+        printf("%-34s %5lld %12zu %9.2f %8.0f %6.1f %%\n", name, (long long)rows, bytes, us, rate,
                rate / ROOF_GBS * 100.0);
     }
     fflush(stdout);
@@ -122,10 +124,16 @@ static trm_status run(bench *b)
         int64_t n, k;
     } shapes[] = {{"qkv", 6144, 4096}, {"o", 4096, 4096}, {"gate+up", 28672, 4096}, {"down", 4096, 14336}};
     static const weight_form forms[] = {
-        {"fp8 by row", TRM_F8E4M3, TRM_F32, 1, 0, false}, {"fp8 128x128", TRM_F8E4M3, TRM_F32, 128, 128, false},
-        {"int8 by row", TRM_I8, TRM_F32, 1, 0, false},    {"int4 by row", TRM_U8, TRM_F16, 1, 0, false},
-        {"int4 by 128", TRM_U8, TRM_F16, 1, 128, false},  {"int4 by 64", TRM_U8, TRM_F16, 1, 64, false},
-        {"int4 by 32", TRM_U8, TRM_F16, 1, 32, false},    {"int4 by 128, zeros", TRM_U8, TRM_F16, 1, 128, true},
+        {"fp8 by row", TRM_F8E4M3, TRM_F32, 1, 0, false, TRM_X_AS_IS},
+        {"fp8 by row, x quantized", TRM_F8E4M3, TRM_F32, 1, 0, false, TRM_X_DYNAMIC},
+        {"fp8 128x128", TRM_F8E4M3, TRM_F32, 128, 128, false, TRM_X_AS_IS},
+        {"fp8 128x128, x quantized", TRM_F8E4M3, TRM_F32, 128, 128, false, TRM_X_DYNAMIC},
+        {"int8 by row", TRM_I8, TRM_F32, 1, 0, false, TRM_X_AS_IS},
+        {"int4 by row", TRM_U8, TRM_F16, 1, 0, false, TRM_X_AS_IS},
+        {"int4 by 128", TRM_U8, TRM_F16, 1, 128, false, TRM_X_AS_IS},
+        {"int4 by 64", TRM_U8, TRM_F16, 1, 64, false, TRM_X_AS_IS},
+        {"int4 by 32", TRM_U8, TRM_F16, 1, 32, false, TRM_X_AS_IS},
+        {"int4 by 128, zeros", TRM_U8, TRM_F16, 1, 128, true, TRM_X_AS_IS},
     };
     static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048};
     for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]) * sizeof(shapes) / sizeof(shapes[0]); i++) {
@@ -161,7 +169,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    snprintf(heading, sizeof(heading), "%-32s %5s %12s %9s %8s %8s", "product", "rows", "bytes", "us", "GB/s",
+    snprintf(heading, sizeof(heading), "%-34s %5s %12s %9s %8s %8s", "product", "rows", "bytes", "us", "GB/s",
              "of roof");
     return bench_main(&b, heading, run);
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/dequant/cuda.h"
 #include "support/device.h"
@@ -37,6 +38,52 @@ WAY(dot)
 WAY(rows)
 WAY(wide)
 
+/* The library's product of e4m3, which quantizes x whatever the rows. */
+static bool accepts_fp8(const trm_kernel_call *call)
+{
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
+    return trm_cuda_fp8_accepts(&gemm);
+}
+
+static size_t workspace_fp8(const trm_kernel_call *call)
+{
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
+    return trm_cuda_fp8_workspace(&gemm);
+}
+
+static trm_status run_fp8(const trm_kernel_call *call)
+{
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
+    trm_fp8_product product;
+    trm_program program = {.stream = call->stream};
+    int32_t at;
+    if (!trm_cuda_fp8_product(&gemm, call->workspace, &product)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the library does not do it");
+    }
+    trm_status status = trm_cuda_quantize_rows(gemm.x, gemm.in, &product.x, trm_cuda_stream(call->stream));
+    status = status == TRM_OK ? trm_cuda_fp8_append(&product, &program) : status;
+    status = status == TRM_OK ? trm_program_run(&program, 0, program.n, &at) : status;
+    trm_program_fini(&program);
+    return status;
+}
+
+static void quantized_rows_by_themselves(void **state)
+{
+    (void)state;
+    static const trm_kernel fp8 = {.name = "library.fp8",
+                                   .kind = TRM_LAYER_DEQUANT_MATMUL,
+                                   .backend = TRM_BACKEND_CUDA,
+                                   .accepts = accepts_fp8,
+                                   .workspace = workspace_fp8,
+                                   .run = run_fp8};
+    int device, major;
+    assert_int_equal(cudaGetDevice(&device), cudaSuccess);
+    assert_int_equal(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), cudaSuccess);
+    if (major == 9) {
+        kernel_cases_check(&(trm_kernel_table){&fp8, 1}, kernel_cases_dequant_quantized);
+    }
+}
+
 static void each_way_by_itself(void **state)
 {
     (void)state;
@@ -56,6 +103,7 @@ int main(void)
     if (test_lacks_cuda()) {
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(each_way_by_itself)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(each_way_by_itself),
+                                       cmocka_unit_test(quantized_rows_by_themselves)};
     return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
 }
