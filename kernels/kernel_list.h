@@ -59,6 +59,10 @@ extern "C" {
     CUDA(NORM_MATMUL,             "norm_matmul",             PREPARED_TUNED, norm_matmul)        \
     HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
     CUDA(DEQUANT_MATMUL,          "dequant_matmul",          PREPARED_TUNED, dequant_matmul)     \
+    HOST(NORM_DEQUANT_MATMUL,     "norm_dequant_matmul",     PREPARED,  norm_dequant_matmul)     \
+    CUDA(NORM_DEQUANT_MATMUL,     "norm_dequant_matmul",     PREPARED_TUNED, norm_dequant_matmul) \
+    HOST(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED,  glu_dequant_matmul)      \
+    CUDA(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED_TUNED, glu_dequant_matmul) \
     HOST(ROUTER,                  "router",                  PLAIN,     router)                  \
     CUDA(ROUTER,                  "router",                  PREPARED_TUNED, router)             \
     HOST(EXPERTS,                 "experts",                 PLAIN,     experts)                 \

@@ -9,6 +9,8 @@
 #define TRM_PASS_LAYER_KINDS(X)                                                                                        \
     X(MATMUL_GLU, matmul_glu)                                                                                          \
     X(NORM_MATMUL, norm_matmul)                                                                                        \
+    X(NORM_DEQUANT_MATMUL, norm_dequant_matmul)                                                                        \
+    X(GLU_DEQUANT_MATMUL, glu_dequant_matmul)                                                                          \
     X(QKV_ATTENTION, qkv_attention)                                                                                    \
     X(ALL_REDUCE_NORM, all_reduce_norm)                                                                                \
     X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
@@ -36,6 +38,27 @@ enum {
     TRM_NORM_MATMUL_NORM_WEIGHT,
     TRM_NORM_MATMUL_RESIDUAL,
     TRM_NORM_MATMUL_INPUT_COUNT
+};
+
+/* A DEQUANT_MATMUL of an RMS norm or of a GLU, whose results are quantized where they are made. Its inputs begin with
+ * those of the DEQUANT_MATMUL, but x [..., K] is what is normalized, or x [..., 2 * K] the gate and up of the GLU. With
+ * `residual`: (..., norm_weight [K] optional, residual [..., K]) -> (product of norm(x + residual), x + residual), the
+ * sum rounded to the type of x before it is normalized. The norm, and the GLU, are rounded to the type of x. */
+typedef struct trm_norm_dequant_matmul_params {
+    trm_dequant_matmul_params product;
+    bool residual;
+    float eps, weight_offset; /* of the norm, as in trm_norm_params */
+} trm_norm_dequant_matmul_params;
+
+typedef struct trm_glu_dequant_matmul_params {
+    trm_dequant_matmul_params product;
+    trm_activation activation;
+} trm_glu_dequant_matmul_params;
+
+enum {
+    TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT = TRM_DEQUANT_MATMUL_INPUT_COUNT,
+    TRM_NORM_DEQUANT_MATMUL_RESIDUAL,
+    TRM_NORM_DEQUANT_MATMUL_INPUT_COUNT
 };
 
 /* Positions of a QKV_ATTENTION's inputs. */
@@ -117,6 +140,8 @@ typedef struct trm_rotate_params {
 /* Members of the union of parameters. */
 #define TRM_PASS_LAYER_PARAMS                                                                                          \
     trm_norm_matmul_params norm_matmul;                                                                                \
+    trm_norm_dequant_matmul_params norm_dequant_matmul;                                                                \
+    trm_glu_dequant_matmul_params glu_dequant_matmul;                                                                  \
     trm_qkv_attention_params qkv_attention;                                                                            \
     trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */                                      \
     trm_fused_elementwise_params fused_elementwise;                                                                    \

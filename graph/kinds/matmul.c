@@ -1,5 +1,6 @@
 /*
- * Matrix products and what passes join to them: matmul, glu, matmul_glu, norm_matmul, dequant_matmul.
+ * Matrix products and what passes join to them: matmul, glu, matmul_glu, norm_matmul, dequant_matmul and that of a
+ * norm or a GLU.
  */
 #include "graph/kinds/kind.h"
 
@@ -443,4 +444,107 @@ const trm_kind trm_kind_dequant_matmul = {
     .shard = shard_dequant_matmul,
     .weight = TRM_DEQUANT_MATMUL_WEIGHT,
     .multiplications = dequant_matmul_depth,
+};
+
+/* ---- quantized weights, and a norm or a GLU before them ---------------------------------------- */
+
+/* The rule of a product whose x has other dims than the layer's first input. */
+static trm_status infer_product_of(const trm_infer_call *call, const trm_dims *x, const trm_dequant_matmul_params *p)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_DEQUANT_MATMUL, .dequant_matmul = *p};
+    const trm_dims *dims[TRM_DEQUANT_MATMUL_INPUT_COUNT];
+    trm_dtype dtypes[TRM_DEQUANT_MATMUL_INPUT_COUNT];
+    trm_infer_call inner = *call;
+    for (int32_t i = 0; i < TRM_DEQUANT_MATMUL_INPUT_COUNT; i++) {
+        const bool given = trm_infer_has(call, i);
+        dims[i] = i == TRM_DEQUANT_MATMUL_X ? x : given ? call->dims[i] : NULL;
+        dtypes[i] = given ? call->dtypes[i] : TRM_DTYPE_NONE;
+    }
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
+    inner.n_inputs = call->n_inputs < TRM_DEQUANT_MATMUL_INPUT_COUNT ? call->n_inputs : TRM_DEQUANT_MATMUL_INPUT_COUNT;
+    return infer_dequant_matmul(&inner);
+}
+
+static trm_status infer_norm_dequant_matmul(const trm_infer_call *call)
+{
+    const trm_norm_dequant_matmul_params *p = &call->desc->norm_dequant_matmul;
+    const bool residual = trm_infer_has(call, TRM_NORM_DEQUANT_MATMUL_RESIDUAL);
+    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_NORM_DEQUANT_MATMUL_INPUT_COUNT));
+    if (p->residual != residual) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "residual is %sgiven, expected %s", residual ? "" : "not ",
+                 p->residual ? "one" : "none");
+    }
+    const int32_t inputs[] = {TRM_DEQUANT_MATMUL_X,
+                              residual ? TRM_NORM_DEQUANT_MATMUL_RESIDUAL : TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT,
+                              TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT};
+    const trm_dims *dims[3];
+    trm_dtype dtypes[3], norm_dtypes[2];
+    trm_dims norm_dims[2];
+    for (int32_t i = 0; i < 3; i++) {
+        const bool given = trm_infer_has(call, inputs[i]);
+        dims[i] = given ? call->dims[inputs[i]] : NULL;
+        dtypes[i] = given ? call->dtypes[inputs[i]] : TRM_DTYPE_NONE;
+    }
+    const trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
+                                 .norm = {.residual = residual, .eps = p->eps, .weight_offset = p->weight_offset}};
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
+    inner.n_inputs = residual ? 3 : 2;
+    inner.output_dims = norm_dims;
+    inner.output_dtypes = norm_dtypes;
+    TRM_TRY(trm_kind_norm.infer(&inner));
+    TRM_TRY(infer_product_of(call, &norm_dims[0], &p->product));
+    if (residual) {
+        call->output_dims[1] = norm_dims[1];
+        call->output_dtypes[1] = norm_dtypes[1];
+    }
+    return TRM_OK;
+}
+
+static trm_status infer_glu_dequant_matmul(const trm_infer_call *call)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_GLU, .glu = {call->desc->glu_dequant_matmul.activation}};
+    trm_dims glu_dims;
+    trm_dtype glu_dtype;
+    trm_infer_call inner = *call;
+    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_DEQUANT_MATMUL_INPUT_COUNT));
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.n_inputs = 1;
+    inner.output_dims = &glu_dims;
+    inner.output_dtypes = &glu_dtype;
+    TRM_TRY(infer_glu(&inner));
+    return infer_product_of(call, &glu_dims, &call->desc->glu_dequant_matmul.product);
+}
+
+#define PRODUCT_FIELDS(params)                                                                                         \
+    TRM_FIELD(INT32, params, product.block_n, .always = true), TRM_FIELD(INT32, params, product.block_k),              \
+        TRM_FIELD(DTYPE, params, product.out),                                                                         \
+        TRM_FIELD(ENUM, params, product.x_quantization, .values = TRM_NAMES(TRM_X_QUANTIZATIONS)),                     \
+        TRM_FIELD(FLOAT, params, product.x_scale)
+
+const trm_kind trm_kind_norm_dequant_matmul = {
+    TRM_FIELDS(PRODUCT_FIELDS(norm_dequant_matmul), TRM_FIELD(BOOL, norm_dequant_matmul, residual),
+               TRM_FIELD(FLOAT, norm_dequant_matmul, eps, .always = true),
+               TRM_FIELD(FLOAT, norm_dequant_matmul, weight_offset)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_norm_dequant_matmul,
+    .second_output = TRM_AT(norm_dequant_matmul.residual),
+    .sizes = sizes_of_product,
+    .weight = TRM_DEQUANT_MATMUL_WEIGHT,
+};
+
+const trm_kind trm_kind_glu_dequant_matmul = {
+    TRM_FIELDS(PRODUCT_FIELDS(glu_dequant_matmul),
+               TRM_FIELD(ENUM, glu_dequant_matmul, activation, .always = true, .values = TRM_NAMES(TRM_ACTIVATIONS))),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_glu_dequant_matmul,
+    .sizes = sizes_of_product,
+    .weight = TRM_DEQUANT_MATMUL_WEIGHT,
 };

@@ -1,8 +1,10 @@
 /*
- * RMS and layer norm over the last axis, alone or with the residual addition before it. Bound by device memory: each
- * row is read once, kept in registers, written once (twice with the residual: the sum and its norm).
+ * RMS and layer norm over the last axis, alone or with the residual addition before it, and RMS norms that are
+ * quantized for a product. Bound by device memory: each row is read once, kept in registers, written once (twice with
+ * the residual: the sum and its norm).
  */
 #include "kernels/cuda/common.cuh"
+#include "kernels/dequant/cuda_quantize.cuh"
 #include "kernels/kernel_list.h"
 #include "kernels/norm/cuda.h"
 
@@ -119,8 +121,8 @@ static __device__ __forceinline__ float squares_of(const norm_args &a, int first
 }
 
 template <typename T>
-static __device__ __forceinline__ void store_run(const norm_args &a, int64_t row, int run, float mean, float scale,
-                                                 float (&v)[vec16<T>::n], uint4 weight, uint4 bias)
+static __device__ __forceinline__ void normalize_run(const norm_args &a, float mean, float scale,
+                                                     float (&v)[vec16<T>::n], uint4 weight, uint4 bias)
 {
     const int width = vec16<T>::n;
     float w[width], b[width];
@@ -132,7 +134,14 @@ static __device__ __forceinline__ void store_run(const norm_args &a, int64_t row
         y = a.weight != NULL ? y * (w[j] + a.weight_offset) : y;
         v[j] = a.bias != NULL ? y + b[j] : y;
     }
-    store16((T *)a.to + row * a.n + run * width, v);
+}
+
+template <typename T>
+static __device__ __forceinline__ void store_run(const norm_args &a, int64_t row, int run, float mean, float scale,
+                                                 float (&v)[vec16<T>::n], uint4 weight, uint4 bias)
+{
+    normalize_run<T>(a, mean, scale, v, weight, bias);
+    store16((T *)a.to + row * a.n + run * vec16<T>::n, v);
 }
 
 static __device__ __forceinline__ uint4 load_run(const void *from, int run)
@@ -213,6 +222,37 @@ static __global__ void __launch_bounds__(1024) norm_by_blocks(norm_args a)
                          load_run(a.bias, run));
         }
     }
+}
+
+/* RMS norms of rows in the same way, rounded to T and quantized: 2 bytes of an element are read, 4 with a residual,
+ * and 1 is written, 3 with a sum. */
+template <typename T, int VECTORS, bool GROUPS>
+static __global__ void __launch_bounds__(1024) norm_quantized(norm_args a, trm_quantized_rows q)
+{
+    __shared__ float scratch[32];
+    const int runs = (int)(a.n / 8), first = (int)threadIdx.x, step = (int)blockDim.x;
+    const int64_t row = (int64_t)blockIdx.x;
+    start_next();
+    prefetch_weights<T>(a, first, step);
+    wait_for_previous();
+    float v[VECTORS][8];
+    uint4 weight[VECTORS];
+    float total = load_row<T, VECTORS, false>(a, row, first, step, v);
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) {
+        weight[i] = load_run(first + i * step < runs ? a.weight : NULL, first + i * step);
+    }
+    total = block_sum(total, scratch);
+    const float scale = 1.0f / sqrtf(total / (float)a.n + a.eps);
+#pragma unroll
+    for (int i = 0; i < VECTORS; i++) { /* zeros behind the row's end stay */
+        normalize_run<T>(a, 0.0f, scale, v[i], weight[i], make_uint4(0, 0, 0, 0));
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            v[i][j] = to_float(from_float<T>(v[i][j]));
+        }
+    }
+    quantize_row<VECTORS, GROUPS>(q, row, v, scratch);
 }
 
 /* Element `i` of a row as it is normalized: with a residual the rounded sum. */
@@ -379,14 +419,11 @@ bool trm_cuda_norm_accepts(const trm_kernel_call *call)
            call->outputs[0].dtype == dtype;
 }
 
-trm_status trm_cuda_norm_run(const trm_kernel_call *call)
+/* Of a call with elements. */
+static norm_args args_of(const trm_kernel_call *call)
 {
     const trm_norm_params *norm = &call->layer->norm;
     const trm_view *x = &call->inputs[0];
-    int64_t count = trm_dims_count(&x->dims);
-    if (count == 0) {
-        return TRM_OK;
-    }
     int32_t weight = norm->residual ? 2 : 1;
     bool layer = norm->op == TRM_NORM_LAYER;
     norm_args a = {};
@@ -399,10 +436,20 @@ trm_status trm_cuda_norm_run(const trm_kernel_call *call)
     const bool unread = norm->residual && (call->unread >> 1 & 1) != 0 && x->dtype != TRM_F64;
     a.sum = norm->residual && !unread ? call->outputs[1].data : NULL;
     a.n = x->dims.d[x->dims.n - 1];
-    a.rows = count / a.n;
+    a.rows = trm_dims_count(&x->dims) / a.n;
     a.eps = norm->eps;
     a.weight_offset = norm->weight_offset;
     a.layer = layer;
+    return a;
+}
+
+trm_status trm_cuda_norm_run(const trm_kernel_call *call)
+{
+    const trm_view *x = &call->inputs[0];
+    if (trm_dims_count(&x->dims) == 0) {
+        return TRM_OK;
+    }
+    norm_args a = args_of(call);
     cudaStream_t stream = trm_cuda_stream(call->stream);
     if (x->dtype == TRM_F64) {
         launch_overlapped(norm_rows_f64, (unsigned)(a.rows < 65536 ? a.rows : 65536), 256, 0, stream, a);
@@ -442,4 +489,49 @@ trm_status trm_cuda_norm_of_parts(const trm_norm_of_parts *n, const trm_norm_par
         DISPATCH_FLOAT(n->dtype, (launch_vectors<T, true>(&a, (cudaStream_t)cuda_stream)));
     }
     return trm_cuda_launched("cuda.norm of parts");
+}
+
+bool trm_cuda_norm_quantized_accepts(const trm_kernel_call *call)
+{
+    const trm_dtype dtype = call->inputs[0].dtype;
+    if ((dtype != TRM_F16 && dtype != TRM_BF16) || trm_dims_count(&call->inputs[0].dims) == 0) {
+        return false;
+    }
+    const norm_args a = args_of(call);
+    return !a.layer && has_vectors<__half>(&a);
+}
+
+template <typename T, int VECTORS>
+static void launch_quantized(const norm_args *a, const trm_quantized_rows *q, cudaStream_t stream)
+{
+    const int64_t runs = a->n / 8;
+    const unsigned threads = runs > 1024 ? 1024 : (unsigned)((runs + 31) / 32 * 32);
+    if (q->group < q->k) {
+        launch_overlapped(norm_quantized<T, VECTORS, true>, (unsigned)a->rows, threads, 0, stream, *a, *q);
+    } else {
+        launch_overlapped(norm_quantized<T, VECTORS, false>, (unsigned)a->rows, threads, 0, stream, *a, *q);
+    }
+}
+
+template <typename T>
+static void launch_quantized_for(const norm_args *a, const trm_quantized_rows *q, cudaStream_t stream)
+{
+    if (a->n <= 1024 * 8) {
+        launch_quantized<T, 1>(a, q, stream);
+    } else if (a->n <= 2048 * 8) {
+        launch_quantized<T, 2>(a, q, stream);
+    } else {
+        launch_quantized<T, 4>(a, q, stream);
+    }
+}
+
+trm_status trm_cuda_norm_quantized(const trm_kernel_call *call, const trm_quantized_rows *to, void *cuda_stream)
+{
+    const norm_args a = args_of(call);
+    if (call->inputs[0].dtype == TRM_F16) {
+        launch_quantized_for<__half>(&a, to, (cudaStream_t)cuda_stream);
+    } else {
+        launch_quantized_for<__nv_bfloat16>(&a, to, (cudaStream_t)cuda_stream);
+    }
+    return trm_cuda_launched("cuda.norm quantized");
 }

@@ -1,8 +1,8 @@
-/* cuda.cu beyond the layer: the norm of what several ranks have summands of. */
+/* cuda.cu beyond the layer: the norm of what several ranks have summands of, and one that is quantized. */
 #ifndef TRM_KERNELS_NORM_CUDA_H
 #define TRM_KERNELS_NORM_CUDA_H
 
-#include "kernels/kernel.h"
+#include "kernels/dequant/cuda.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -21,6 +21,11 @@ typedef struct trm_norm_of_parts {
     void *to, *sum;
 } trm_norm_of_parts;
 trm_status trm_cuda_norm_of_parts(const trm_norm_of_parts *n, const trm_norm_params *norm, void *cuda_stream);
+
+/* An RMS norm of 16-bit floats, rounded to their type, as numbers and scales instead of its first output; `accepts`
+ * looks at addresses, too. */
+bool trm_cuda_norm_quantized_accepts(const trm_kernel_call *norm);
+trm_status trm_cuda_norm_quantized(const trm_kernel_call *norm, const trm_quantized_rows *to, void *cuda_stream);
 
 #ifdef __cplusplus
 }

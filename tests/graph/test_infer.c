@@ -599,6 +599,37 @@ static void experts_are_stored_in_many_ways(void **state)
     RUN_CASES(cases);
 }
 
+static void fused_dequant_matmuls_follow_their_parts(void **state)
+{
+    (void)state;
+#define NORMED(...)                                                                                                    \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_NORM_DEQUANT_MATMUL, .norm_dequant_matmul = {.product = {.block_n = 1}, __VA_ARGS__ }        \
+    }
+#define GATED(...)                                                                                                     \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_GLU_DEQUANT_MATMUL, .glu_dequant_matmul = {.product = {.block_n = 1, __VA_ARGS__} }          \
+    }
+    static const rule_case cases[] = {
+        {NORMED(false), {"bf16[?,2,8]", "f8e4m3[12,8]", "f32[12,1]"}, "bf16[?,2,12]"},
+        {NORMED(false), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]", "bf16[12]", "-", "bf16[8]"}, "bf16[?,12]"},
+        {NORMED(.residual = true),
+         {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]", "-", "-", "bf16[8]", "bf16[4,8]"},
+         "bf16[4,12] bf16[4,8]"},
+        {NORMED(.residual = true), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]"}, "!residual is not given"},
+        {NORMED(false),
+         {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]", "-", "-", "-", "bf16[4,8]"},
+         "!residual is given, expected none"},
+        {NORMED(.eps = -1), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]"}, "!eps is -1"},
+        {NORMED(false), {"bf16[?,8]", "f8e4m3[12,7]", "f32[12,1]"}, "!x has dims [?, 8], expected [..., 7]"},
+        {GATED(.block_k = 4), {"bf16[?,16]", "f8e4m3[12,8]", "f32[12,2]"}, "bf16[?,12]"},
+        {GATED(.out = TRM_F32), {"bf16[?,16]", "f8e4m3[12,8]", "f32[12,1]", "bf16[12]"}, "f32[?,12]"},
+        {GATED(.out = TRM_F32), {"bf16[?,15]", "f8e4m3[12,8]", "f32[12,1]"}, "!expected an even last dimension"},
+        {GATED(.out = TRM_F32), {"bf16[?,8]", "f8e4m3[12,8]", "f32[12,1]"}, "!x has dims [?, 4], expected [..., 8]"},
+    };
+    RUN_CASES(cases);
+}
+
 static void norm_matmuls_follow_their_parts(void **state)
 {
     (void)state;
@@ -769,6 +800,7 @@ int main(void)
         cmocka_unit_test(matmul_glu_halves_the_columns),
         cmocka_unit_test(quantized_products_have_scales_by_blocks),
         cmocka_unit_test(experts_are_stored_in_many_ways),
+        cmocka_unit_test(fused_dequant_matmuls_follow_their_parts),
         cmocka_unit_test(norm_matmuls_follow_their_parts),
         cmocka_unit_test(attention_takes_a_joined_product),
         cmocka_unit_test(regions),

@@ -305,6 +305,47 @@ static void norms_with_a_residual_join_products(void **state)
                "output y:1\n");
 }
 
+/* y = norm(x + r) @ w^T, z = glu(y) @ v^T, both with quantized weights. */
+static trm_network *quantized_products(trm_x_quantization quantization)
+{
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *r = net_input(network, "r", TRM_F32, DIMS(-1, 4));
+    const trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.residual = true, .eps = 0.5f}};
+    const trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {TRM_ACTIVATION_SILU}};
+    const trm_layer_desc product = {.kind = TRM_LAYER_DEQUANT_MATMUL,
+                                    .dequant_matmul = {.block_n = 1, .x_quantization = quantization}};
+    trm_tensor *inputs[] = {x, r, net_values(network, "g", DIMS(4))}, *sum[2],
+               *scale = net_values(network, "s", DIMS(4, 1));
+    trm_tensor *w = net_input(network, "w", TRM_F8E4M3, DIMS(4, 4)),
+               *v = net_input(network, "v", TRM_F8E4M3, DIMS(4, 2));
+    assert_ok(trm_network_add_layer(network, "n", &norm, inputs, 3, sum));
+    trm_tensor *y = net_layer(network, "y", product, sum[0], w, scale, NULL);
+    net_output(network,
+               net_layer(network, "z", product, net_layer(network, "h", glu, y, NULL, NULL, NULL), v, scale, NULL));
+    net_output(network, sum[1]);
+    return network;
+}
+
+/* Where x is quantized: there the norm and the GLU do that. */
+static void quantized_products_take_norms_and_glus(void **state)
+{
+    (void)state;
+    check_pass(quantized_products(TRM_X_DYNAMIC), trm_pass_fuse_norm_products,
+               "y: f32 [?, 4], n:1: f32 [?, 4] = norm_dequant_matmul(x, w, s, -, -, g, r) product.block_n=1 "
+               "product.x_quantization=dynamic residual eps=0.5\n"
+               "z: f32 [?, 4] = glu_dequant_matmul(y, v, s) product.block_n=1 product.x_quantization=dynamic "
+               "activation=silu\n"
+               "output z\n"
+               "output n:1\n");
+    check_pass(quantized_products(TRM_X_AS_IS), trm_pass_fuse_norm_products,
+               "n: f32 [?, 4], n:1: f32 [?, 4] = norm(x, r, g) op=rms residual eps=0.5\n"
+               "y: f32 [?, 4] = dequant_matmul(n, w, s) block_n=1\n"
+               "h: f32 [?, 2] = glu(y) activation=silu\n"
+               "z: f32 [?, 4] = dequant_matmul(h, v, s) block_n=1\n"
+               "output z\n"
+               "output n:1\n");
+}
+
 static void norms_that_others_need_stay(void **state)
 {
     (void)state;
@@ -334,6 +375,7 @@ int main(void)
         cmocka_unit_test(dead_code_goes),
         cmocka_unit_test(norms_join_products),
         cmocka_unit_test(norms_with_a_residual_join_products),
+        cmocka_unit_test(quantized_products_take_norms_and_glus),
         cmocka_unit_test(norms_that_others_need_stay),
         cmocka_unit_test(layers_with_effects_stay),
         cmocka_unit_test(small_layers_of_constants_are_run),

@@ -114,7 +114,9 @@ static double largest_products(const trm_plan *plan, const double *least, const 
         const trm_dims *out = &plan->max_dims[layer->outputs[0]->index];
         for (int32_t k = 0; is_product && out->n > 0 && k < layer->n_inputs; k++) {
             const trm_tensor *weight = layer->inputs[k];
-            const bool is_quantized = layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL;
+            const bool is_quantized = layer->desc.kind == TRM_LAYER_DEQUANT_MATMUL ||
+                                      layer->desc.kind == TRM_LAYER_NORM_DEQUANT_MATMUL ||
+                                      layer->desc.kind == TRM_LAYER_GLU_DEQUANT_MATMUL;
             if (weight == NULL || weight->role != TRM_TENSOR_CONSTANT || weight->dims.n < 2 ||
                 (is_quantized && k != TRM_DEQUANT_MATMUL_WEIGHT)) {
                 continue;

@@ -1,6 +1,6 @@
 /*
  * Norms into the products that read them: a step of one token is a chain of kernels that take microseconds each, whose
- * time goes by their number.
+ * time goes by their number. Norms and GLUs into products that quantize what they make.
  */
 #include "graph/network.h"
 
@@ -15,6 +15,36 @@ static bool is_linear(const trm_layer *layer)
            (layer->n_inputs < 3 || layer->inputs[2] == NULL || layer->inputs[2]->dims.n == 1);
 }
 
+/* The RMS norm that alone makes input 0 of a product for it, or NULL. */
+static trm_layer *find_norm(const trm_analysis *analysis, const trm_layer *product)
+{
+    trm_layer *norm = trm_analysis_private_producer(analysis, product->inputs[0], TRM_LAYER_NORM);
+    return norm != NULL && norm->desc.norm.op == TRM_NORM_RMS && norm->inputs[0]->dims.n >= 2 &&
+                   product->inputs[0] == norm->outputs[0]
+               ? norm
+               : NULL;
+}
+
+static void set_inputs(trm_layer *product, trm_tensor *const *inputs, int32_t n)
+{
+    product->n_inputs = 0;
+    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
+        product->inputs[i] = i < n ? inputs[i] : NULL;
+        product->n_inputs = product->inputs[i] != NULL ? i + 1 : product->n_inputs;
+    }
+}
+
+/* A norm's sum becomes the product's. */
+static void take_sum(trm_layer *product, trm_layer *norm)
+{
+    if (norm->desc.norm.residual) {
+        product->outputs[1] = norm->outputs[1];
+        product->outputs[1]->producer = product;
+        product->n_outputs = 2;
+        norm->n_outputs = 1; /* for dead code */
+    }
+}
+
 /* norm(x) @ w^T, with a GLU or without -> one layer, which also makes the norm's sum. */
 static bool fuse(const trm_analysis *analysis, trm_layer *product)
 {
@@ -22,9 +52,8 @@ static bool fuse(const trm_analysis *analysis, trm_layer *product)
     if (!gated && !is_linear(product)) {
         return false;
     }
-    trm_layer *norm = trm_analysis_private_producer(analysis, product->inputs[0], TRM_LAYER_NORM);
-    if (norm == NULL || norm->desc.norm.op != TRM_NORM_RMS || norm->inputs[0]->dims.n < 2 ||
-        product->inputs[0] != norm->outputs[0]) {
+    trm_layer *norm = find_norm(analysis, product);
+    if (norm == NULL) {
         return false;
     }
     const bool residual = norm->desc.norm.residual;
@@ -41,17 +70,44 @@ static bool fuse(const trm_analysis *analysis, trm_layer *product)
         .out = gated ? TRM_DTYPE_NONE : product->desc.matmul.out,
     };
     product->desc = (trm_layer_desc){.kind = TRM_LAYER_NORM_MATMUL, .norm_matmul = params};
-    product->n_inputs = 0;
-    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
-        product->inputs[i] = i < TRM_NORM_MATMUL_INPUT_COUNT ? inputs[i] : NULL;
-        product->n_inputs = product->inputs[i] != NULL ? i + 1 : product->n_inputs;
+    set_inputs(product, inputs, TRM_NORM_MATMUL_INPUT_COUNT);
+    take_sum(product, norm);
+    return true;
+}
+
+/* A norm or a GLU and the quantized product of it -> one layer. */
+static bool fuse_quantized(const trm_analysis *analysis, trm_layer *product)
+{
+    const trm_dequant_matmul_params params = product->desc.dequant_matmul;
+    if (product->desc.kind != TRM_LAYER_DEQUANT_MATMUL || params.x_quantization == TRM_X_AS_IS) {
+        return false;
     }
-    if (residual) {
-        product->outputs[1] = norm->outputs[1];
-        product->outputs[1]->producer = product;
-        product->n_outputs = 2;
-        norm->n_outputs = 1; /* for dead code */
+    trm_tensor *inputs[TRM_NORM_DEQUANT_MATMUL_INPUT_COUNT] = {NULL};
+    for (int32_t i = 0; i < product->n_inputs; i++) {
+        inputs[i] = product->inputs[i];
     }
+    trm_layer *norm = find_norm(analysis, product);
+    if (norm != NULL) {
+        const bool residual = norm->desc.norm.residual;
+        const int32_t weight = residual ? 2 : 1;
+        inputs[TRM_DEQUANT_MATMUL_X] = norm->inputs[0];
+        inputs[TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT] = norm->n_inputs > weight ? norm->inputs[weight] : NULL;
+        inputs[TRM_NORM_DEQUANT_MATMUL_RESIDUAL] = residual ? norm->inputs[1] : NULL;
+        product->desc = (trm_layer_desc){
+            .kind = TRM_LAYER_NORM_DEQUANT_MATMUL,
+            .norm_dequant_matmul = {params, residual, norm->desc.norm.eps, norm->desc.norm.weight_offset}};
+        set_inputs(product, inputs, TRM_NORM_DEQUANT_MATMUL_INPUT_COUNT);
+        take_sum(product, norm);
+        return true;
+    }
+    const trm_layer *glu = trm_analysis_private_producer(analysis, product->inputs[0], TRM_LAYER_GLU);
+    if (glu == NULL || glu->n_inputs != 1 || glu->inputs[0]->dims.n < 2) {
+        return false;
+    }
+    inputs[TRM_DEQUANT_MATMUL_X] = glu->inputs[0];
+    product->desc = (trm_layer_desc){.kind = TRM_LAYER_GLU_DEQUANT_MATMUL,
+                                     .glu_dequant_matmul = {params, glu->desc.glu.activation}};
+    set_inputs(product, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT);
     return true;
 }
 
@@ -61,7 +117,8 @@ trm_status trm_pass_fuse_norm_products(trm_network *network, int32_t *changes)
     TRM_TRY(trm_analysis_init(network, &analysis));
     int32_t n_fused = 0;
     for (int32_t i = 0; i < network->n_layers; i++) {
-        n_fused += fuse(&analysis, network->layers[i]) ? 1 : 0;
+        trm_layer *layer = network->layers[i];
+        n_fused += fuse(&analysis, layer) || fuse_quantized(&analysis, layer) ? 1 : 0;
     }
     trm_analysis_fini(&analysis);
     if (changes != NULL) {

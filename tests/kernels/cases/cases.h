@@ -15,6 +15,7 @@
     X(matmul_glu) \
     X(norm_matmul) \
     X(dequant_matmul) \
+    X(fused_dequant_matmul) /* norm_dequant_matmul, glu_dequant_matmul */ \
     X(moe) /* router, experts */ \
     X(convolution) \
     X(pool) \

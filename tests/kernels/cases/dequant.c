@@ -1,4 +1,7 @@
-/* Cases of DEQUANT_MATMUL: every type of weight, scales by row, by group and by block, rows and sizes of all kinds. */
+/*
+ * Cases of DEQUANT_MATMUL: every type of weight, scales by row, by group and by block, rows and sizes of all kinds, and
+ * of what passes make of it with a norm or a GLU.
+ */
 #include <stdlib.h>
 
 #include "kernels/cases/support.h"
@@ -70,6 +73,48 @@ static void meaning_dequant_matmul(const kernel_case *test, double *const *input
 {
     const trm_dims *x = &test->inputs[TRM_DEQUANT_MATMUL_X].dims;
     multiply(test, &test->layer.dequant_matmul, inputs[TRM_DEQUANT_MATMUL_X], x->d[x->n - 1], inputs, outputs[0]);
+}
+
+static void meaning_norm_dequant_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_norm_dequant_matmul_params *p = &test->layer.norm_dequant_matmul;
+    const trm_dims *dims = &test->inputs[TRM_DEQUANT_MATMUL_X].dims;
+    const trm_dtype dtype = test->inputs[TRM_DEQUANT_MATMUL_X].dtype;
+    const int64_t count = trm_dims_count(dims), k = dims->d[dims->n - 1];
+    const double *norm = inputs[TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT];
+    const double *residual = inputs[TRM_NORM_DEQUANT_MATMUL_RESIDUAL];
+    double *rows = malloc((size_t)(count + 1) * sizeof(*rows)), square = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        const double *x = &inputs[TRM_DEQUANT_MATMUL_X][i];
+        rows[i] = residual != NULL ? kernel_case_round(dtype, *x + residual[i]) : *x;
+        if (residual != NULL) {
+            outputs[1][i] = rows[i];
+        }
+    }
+    for (int64_t i = 0; i < count; i++) {
+        for (int64_t j = 0; i % k == 0 && j < k; j++) {
+            square = (j > 0 ? square : 0.0) + rows[i + j] * rows[i + j];
+        }
+        const double factor = norm != NULL ? norm[i % k] + (double)p->weight_offset : 1.0;
+        rows[i] = kernel_case_round(dtype, rows[i] / sqrt(square / (double)k + (double)p->eps) * factor);
+    }
+    multiply(test, &p->product, rows, k, inputs, outputs[0]);
+    free(rows);
+}
+
+static void meaning_glu_dequant_matmul(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_glu_dequant_matmul_params *p = &test->layer.glu_dequant_matmul;
+    const trm_dims *dims = &test->inputs[TRM_DEQUANT_MATMUL_X].dims;
+    const trm_dtype dtype = test->inputs[TRM_DEQUANT_MATMUL_X].dtype;
+    const int64_t count = trm_dims_count(dims) / 2, k = dims->d[dims->n - 1] / 2;
+    double *rows = malloc((size_t)(count + 1) * sizeof(*rows));
+    for (int64_t i = 0; i < count; i++) {
+        const double *gate = inputs[TRM_DEQUANT_MATMUL_X] + i / k * 2 * k + i % k;
+        rows[i] = kernel_case_round(dtype, meaning_activation(p->activation, gate[0]) * gate[k]);
+    }
+    multiply(test, &p->product, rows, k, inputs, outputs[0]);
+    free(rows);
 }
 
 /* What a quantized x is made of. */
@@ -265,6 +310,75 @@ void kernel_cases_dequant_quantized(kernel_case_bench *bench)
                 }
             }
         }
+    }
+}
+
+/* ---- with a norm or a GLU before the product ---------------------------------------------------- */
+
+/* Inputs of the product behind x. */
+static void add_weights(kernel_case *test, const trm_dequant_matmul_params *p, trm_dtype type, int64_t n, int64_t k,
+                        bool bias)
+{
+    add_input(test, TRM_F8E4M3, DIMS(n, k), -448.0, 448.0);
+    add_input(test, TRM_F32, DIMS(blocks(n, p->block_n), blocks(k, p->block_k)), 0.25 / 448.0, 1.0 / 448.0);
+    add_input(test, bias ? type : TRM_DTYPE_NONE, DIMS(n), -2.0, 2.0);
+}
+
+static void fused_case(kernel_case_bench *bench, trm_layer_kind kind, const form *f, trm_dims x, int64_t n,
+                       bool residual)
+{
+    const trm_dequant_matmul_params *p = &f->params;
+    const bool norm = kind == TRM_LAYER_NORM_DEQUANT_MATMUL;
+    const int64_t k = x.d[x.n - 1] / (norm ? 1 : 2);
+    const trm_dtype to = p->out == TRM_DTYPE_NONE ? f->x : p->out;
+    kernel_case test =
+        new_case(kind, "%s to %s rows %lld n %lld k %lld blocks %d %d%s%s%s", trm_dtype_name(f->x), trm_dtype_name(to),
+                 (long long)x.d[0], (long long)n, (long long)k, (int)p->block_n, (int)p->block_k,
+                 f->bias ? " bias" : "", x_names[p->x_quantization], residual ? " residual" : "");
+    trm_dims out = x;
+    out.d[out.n - 1] = n;
+    test.tolerance = to == TRM_F32 && f->x != TRM_F32 ? 4000.0 : 3.0;
+    test.spread = spread_of(f, p, k, norm ? 1.4 : 0.8);
+    add_input(&test, f->x, x, -2.0, 2.0);
+    add_weights(&test, p, f->x, n, k, f->bias);
+    if (norm) {
+        test.layer.norm_dequant_matmul = (trm_norm_dequant_matmul_params){*p, residual, 1e-5f, 0.0f};
+        add_input(&test, TRM_DTYPE_NONE, SCALAR, 0.0, 0.0);
+        add_input(&test, f->x, DIMS(k), 0.5, 1.5);
+        if (residual) {
+            add_input(&test, f->x, x, -2.0, 2.0);
+        }
+    } else {
+        test.layer.glu_dequant_matmul = (trm_glu_dequant_matmul_params){*p, TRM_ACTIVATION_SILU};
+    }
+    add_output(&test, to, out);
+    if (residual) {
+        add_output(&test, f->x, x);
+    }
+    kernel_case_run(bench, &test, norm ? meaning_norm_dequant_matmul : meaning_glu_dequant_matmul);
+}
+
+/* Rows that are quantized with the norm or the GLU, and rows for which that is not done. */
+void kernel_cases_fused_dequant_matmul(kernel_case_bench *bench)
+{
+    static const int64_t rows[] = {1, 7, 17, 19, 20, 66};
+    static const int64_t sizes[][2] = {{48, 9216}, {80, 16640}, {48, 64}, {272, 384}, {160, 2064}, {21, 100}};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        for (int32_t i = 0; i < COUNT(quantized_forms); i++) {
+            for (int32_t s = on_host(bench) ? 2 : 0; s < COUNT(sizes) && i != 3; s++) {
+                for (int32_t r = (t + i + s) % 2; r < COUNT(rows); r += 2) {
+                    const form f = {floats[t],        TRM_F8E4M3, TRM_F32, quantized_forms[i],
+                                    (s + r) % 3 == 0, false,      0.0,     ANY};
+                    fused_case(bench, TRM_LAYER_NORM_DEQUANT_MATMUL, &f, DIMS(rows[r], sizes[s][1]), sizes[s][0],
+                               (i + s) % 2 == 0);
+                    fused_case(bench, TRM_LAYER_GLU_DEQUANT_MATMUL, &f, DIMS(rows[r], 2 * sizes[s][1]), sizes[s][0],
+                               false);
+                }
+            }
+        }
+        const form f = {floats[t], TRM_F8E4M3, TRM_F32, quantized_forms[0], true, false, 0.0, ANY};
+        fused_case(bench, TRM_LAYER_NORM_DEQUANT_MATMUL, &f, DIMS(0, 64), 48, true);
+        fused_case(bench, TRM_LAYER_GLU_DEQUANT_MATMUL, &f, DIMS(2, 9, 128), 48, false);
     }
 }
 
