@@ -251,12 +251,14 @@ def quantized(x, group=None, scale=None, most=None):
     return ((parts / scale).clamp(-448.0, 448.0).to(F8).float() * scale).flatten(-2).to(x.dtype)
 
 
-# name: what a quantized layer makes of its input.
+# name: what a quantized layer makes of its input. Experts leave it as it is.
 ACTIVATIONS = {
     "quant-fp8": lambda x: quantized(x, 16),
     "quant-fp8-rest": lambda x: quantized(x, 32),
     "quant-fp8-phi3": lambda x: quantized(x, 16),
     "quant-fp8-glm4": lambda x: quantized(x, 16),
+    "quant-moe-fp8": lambda x: quantized(x, 128),
+    "quant-moe-stacked": lambda x: quantized(x, 128),
     "quant-fp8-tensor": lambda x: quantized(x, scale=INPUT_SCALE),
     "quant-modelopt": lambda x: quantized(x, scale=INPUT_SCALE),
     "quant-fbgemm": lambda x: quantized(x, most=MOST_ACTIVATION / 448.0),
