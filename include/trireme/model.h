@@ -24,8 +24,9 @@ TRM_API trm_status trm_model_open(const char *path, trm_model **model);
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
 /* The same with the weights of linear layers quantized as in checkpoints: "fp8" (one scale per row) and "fp8-block"
  * (one per 128 x 128), both with activations quantized alike, "fp8-weights" and "fp8-block-weights" without, "int8",
- * "int4" (one per row), "int4-128" (one per 128 elements of a row); NULL or "bf16": not quantized. Errors:
- * INVALID_ARGUMENT (no such shape or kind of weights, layers < 0), UNSUPPORTED (GPT-2). */
+ * "int4" (one per row), "int4-128" (one per 128 elements of a row); "bf16": not quantized; NULL: the same, or MXFP4
+ * experts where the model is published so. Errors: INVALID_ARGUMENT (no such shape or kind of weights, layers < 0),
+ * UNSUPPORTED (GPT-2). */
 TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
                                                    trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */

@@ -407,6 +407,20 @@ static void presets_can_be_quantized(void **state)
         assert_true(10 * info.weight_bytes < info.parameters * (i < 2 ? 21 : i < 7 ? 11 : 6));
         trm_model_close(model);
     }
+    static const struct {
+        const char *name, *weights;
+        int64_t parameters, bytes;
+    } mixtures[] = {{"gpt-oss-20b", NULL, 20914757184, 13761264768},
+                    {"gpt-oss-20b", "bf16", 20914757184, 2 * INT64_C(20914757184)},
+                    {"gpt-oss-120b", NULL, 116829156672, 65248815744}};
+    for (size_t i = 0; i < sizeof(mixtures) / sizeof(mixtures[0]); i++) {
+        trm_model_info info;
+        assert_ok(trm_model_open_preset_quantized(mixtures[i].name, mixtures[i].weights, 0, 1, &model));
+        trm_model_get_info(model, &info);
+        assert_int_equal(info.parameters, mixtures[i].parameters);
+        assert_int_equal(info.weight_bytes, mixtures[i].bytes);
+        trm_model_close(model);
+    }
     assert_fails(trm_model_open_preset_quantized("llama-3-8b", "int3", 0, 1, &model), TRM_ERROR_INVALID_ARGUMENT,
                  "no random weights int3, expected bf16, fp8");
     assert_fails(trm_model_open_preset_quantized("gpt2", "int4", 0, 1, &model), TRM_ERROR_UNSUPPORTED,

@@ -161,8 +161,9 @@ static void quantizations_are_named(void **state)
 {
     (void)state;
     const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
-    assert_fails(open_with("llama", "quantization_config", "{\"quant_method\": \"bitsandbytes\"}"), unsupported,
-                 "quant_method is bitsandbytes, expected fp8, fbgemm_fp8, compressed-tensors, modelopt, gptq or awq");
+    assert_fails(
+        open_with("llama", "quantization_config", "{\"quant_method\": \"bitsandbytes\"}"), unsupported,
+        "quant_method is bitsandbytes, expected fp8, fbgemm_fp8, compressed-tensors, modelopt, gptq, awq or mxfp4");
     assert_fails(open_with("gemma3-images", "text_config.quantization_config", "{}"), unsupported,
                  "quant_method is not given");
     assert_fails(open_with("gpt2", "quantization_config", "{\"quant_method\": \"fp8\"}"), unsupported,
@@ -298,6 +299,14 @@ static void quantized_weights_are_checked(void **state)
                  "weight model.layers.1.mlp.experts.11.down_proj.weight_scale is missing");
     assert_fails(renamed("quant-moe-stacked", "experts.down_proj_scale_inv", "experts.down_proj_scale_out"), invalid,
                  "weight model.layers.1.mlp.experts.down_proj_scale is missing");
+    assert_fails(renamed("quant-mxfp4", "_proj_scales", "_proj_states"), invalid, "gate_up_proj_scales is missing");
+    assert_fails(renamed("quant-mxfp4", "_proj_blocks", "_proj_bricks"), invalid, "gate_up_proj_blocks is missing");
+    assert_fails(open_with("quant-mxfp4", "intermediate_size", "64"), invalid,
+                 "gate_up_proj_blocks has shape [4, 192, 1, 16], expected [4, 128, 1, 16]");
+    assert_fails(open_with("quant-mxfp4", "intermediate_size", "48"), invalid, "gate_up_proj_blocks has shape");
+    assert_fails(open_with("quant-mxfp4", "quantization_config", NULL), invalid, "gate_up_proj is missing");
+    assert_fails(open_with("llama", "quantization_config", "{\"quant_method\": \"mxfp4\"}"), unsupported,
+                 "weights of LlamaForCausalLM in MXFP4 are not supported");
     assert_fails(renamed("quant-fp8", "\"F8_E4M3\"", "\"F8_E5M2\""), unsupported, "is F8_E5M2, expected f8e4m3");
 }
 

@@ -174,6 +174,10 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     inputs[TRM_ATTENTION_SEQUENCE_STARTS] = d->starts;
     inputs[TRM_ATTENTION_SEQUENCE_LENGTHS] = d->lengths;
     inputs[TRM_ATTENTION_BLOCK_TABLE] = d->block_table;
+    if (names->sinks != NULL) {
+        TRM_TRY(trm_hf_add_exact(d, names->sinks, "", TRM_HF_BIAS, trm_dims1(c->heads), TRM_F32,
+                                 &inputs[TRM_ATTENTION_SINKS]));
+    }
     TRM_TRY(add_cache(d, layer, "key", &inputs[TRM_ATTENTION_KEY_CACHE]));
     TRM_TRY(add_cache(d, layer, "value", &inputs[TRM_ATTENTION_VALUE_CACHE]));
     double scale = c->scale_by_layer ? c->attention_scale / (double)(layer + 1) : c->attention_scale;
@@ -187,6 +191,6 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     TRM_TRY(find_cache_scale(d, KEY, &desc.attention.k_scale));
     TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
     trm_tensor *x1;
-    TRM_TRY(trm_hf_add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_VALUE_CACHE + 1, &x1));
+    TRM_TRY(trm_hf_add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &x1));
     return trm_hf_add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * c->head_dim), output);
 }

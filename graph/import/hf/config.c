@@ -423,6 +423,11 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
     if (found.quantization.format != TRM_HF_QUANT_NONE && found.family->names.transposed) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: quantized weights of %s are not supported", architecture);
     }
+    if (found.quantization.format == TRM_HF_QUANT_MXFP4 &&
+        (found.moe.experts == 0 || found.family->names.experts_gate_up == NULL)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: weights of %s in MXFP4 are not supported, stacked experts are",
+                 architecture);
+    }
     TRM_TRY(read_tokens("config.json", reader.object, &found));
     TRM_TRY(read_tokens("config.json", root, &found));
     *config = found;

@@ -54,6 +54,7 @@ typedef struct trm_hf_names {
     const char *q, *k, *v; /* SEPARATE; after "<root><layers>.<n>.", as the rest up to `down` */
     const char *qkv;       /* STACKED, PER_HEAD */
     const char *q_norm, *k_norm;
+    const char *sinks; /* of attention, a whole name */
     const char *o;
     const char *gate_up;   /* fused, gate first; then gate and up are NULL */
     const char *gate, *up; /* without a gate only `up` */
@@ -62,7 +63,8 @@ typedef struct trm_hf_names {
     const char *router, *correction; /* of a mixture of experts; the latter a whole name */
     const char *experts;             /* followed by ".<e>.", or by the two below */
     const char *expert_gate, *expert_up, *expert_down; /* of one expert */
-    const char *experts_gate_up, *experts_down;        /* of all experts, whole names: [E, 2I, H] and [E, H, I] */
+    const char *experts_gate_up, *experts_down;        /* of all experts, whole names: [E, 2I, H] and [E, H, I]; with
+                                                          "_bias", "_blocks", "_scales" where they have such */
     const char *shared_gate_up;                        /* experts that every token has; fused as gate_up is */
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_router;                        /* their weight: sigmoid of one logit */
@@ -85,6 +87,8 @@ typedef struct trm_hf_moe {
     bool router_bias, correction;
     trm_expert_activation activation;
     bool expert_bias;
+    bool interleaved;    /* stacked rows are gate, up, gate, up, ... */
+    bool turned;         /* stacked weights are [E, H, 2I] and [E, I, H] */
     double limit, alpha; /* trm_experts_params */
     bool weighted_input;
 } trm_hf_moe;

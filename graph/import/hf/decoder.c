@@ -26,13 +26,19 @@ const char *trm_hf_name(trm_hf_decoder *d, const char *part, const char *suffix)
 }
 
 /* Takes a whole weight into the network. */
-trm_status trm_hf_add_weight(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
-                             trm_dims dims, trm_tensor **tensor)
+trm_status trm_hf_add_exact(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
+                            trm_dims dims, trm_dtype dtype, trm_tensor **tensor)
 {
     const char *full = trm_hf_name(d, part, suffix);
     trm_weight *weight;
     TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, use, &dims, &weight));
-    return trm_network_add_weight(d->network, full, weight, d->dtype, tensor);
+    return trm_network_add_weight(d->network, full, weight, dtype, tensor);
+}
+
+trm_status trm_hf_add_weight(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
+                             trm_dims dims, trm_tensor **tensor)
+{
+    return trm_hf_add_exact(d, part, suffix, use, dims, d->dtype, tensor);
 }
 
 /* The layer <prefix><part><suffix> with one output. */

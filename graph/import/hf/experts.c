@@ -20,7 +20,8 @@ typedef struct stack {
     int32_t n_names;
     int64_t rows, columns; /* of a matrix */
     trm_dims dims;
-    int32_t input; /* of the layer; its scale and zero point lie as those of gate_up */
+    int32_t rows_axis; /* of dims */
+    int32_t input;     /* of the layer; its scale and zero point lie as those of gate_up */
 } stack;
 
 /* The tensors of matrices one below the other; `n` of each. scale and zero_point: of quantized ones. */
@@ -144,6 +145,27 @@ static trm_status take_stacked_scales(trm_hf_decoder *d, const stack *s, pile *p
     return TRM_OK;
 }
 
+/* All experts as one weight that is stored [experts, columns, n_names * rows]. */
+static trm_status take_turned(trm_hf_decoder *d, const stack *s, pile *p)
+{
+    const trm_dims stored = trm_dims3(d->config->moe.experts, s->columns, s->n_names * s->rows);
+    trm_weight *turned;
+    TRM_TRY(take_plain(d, s->whole, "", &stored, p));
+    TRM_TRY(trm_weight_transpose(p->weight[0], (const int32_t[]){0, 2, 1}, &turned));
+    trm_weight_destroy(p->weight[0]);
+    p->weight[0] = turned;
+    return TRM_OK;
+}
+
+static trm_status take_mxfp4(trm_hf_decoder *d, const stack *s, pile *p)
+{
+    TRM_TRY(trm_hf_mxfp4_take(d->checkpoint, trm_hf_name(d, s->whole, ""), d->config->moe.experts, s->n_names * s->rows,
+                              s->columns, &p->weight[0], &p->scale[0]));
+    p->n = p->n_scales = p->block_n = 1;
+    p->block_k = 32;
+    return TRM_OK;
+}
+
 /* All experts as one weight, [experts, n_names * rows, columns]. */
 static trm_status take_whole(trm_hf_decoder *d, const stack *s, pile *p)
 {
@@ -151,8 +173,14 @@ static trm_status take_whole(trm_hf_decoder *d, const stack *s, pile *p)
     const trm_dims stored = trm_dims3(d->config->moe.experts, s->n_names * s->rows, s->columns);
     trm_dtype dtype;
     trm_dims found;
+    if (q->format == TRM_HF_QUANT_MXFP4) {
+        return take_mxfp4(d, s, p);
+    }
     if (d->checkpoint->stored == NULL && q->format != TRM_HF_QUANT_NONE) { /* random */
         return take_quantized(d, s->whole, stored.d[0] * stored.d[1], s->columns, p);
+    }
+    if (d->config->moe.turned) {
+        return take_turned(d, s, p);
     }
     const char *full = trm_hf_name(d, s->whole, "");
     if (!trm_hf_checkpoint_describe(d->checkpoint, full, &dtype, &found) || dtype != TRM_F8E4M3 ||
@@ -197,7 +225,7 @@ static trm_status check_pile(trm_hf_decoder *d, const stack *s, const pile *p)
     return TRM_OK;
 }
 
-/* Joins `n` matrices one below the other and sees them as `dims`, whose last two are made those of one matrix. */
+/* Joins `n` matrices one below the other and sees them as `dims`, with rows and columns as these matrices have. */
 static trm_status add_joined(trm_hf_decoder *d, const stack *s, trm_weight **parts, int32_t n, int32_t block_n,
                              const char *suffix, trm_dtype dtype, trm_tensor **tensor)
 {
@@ -205,7 +233,7 @@ static trm_status add_joined(trm_hf_decoder *d, const stack *s, trm_weight **par
     trm_weight *joined = NULL, *seen = NULL;
     const trm_dims part = trm_weight_dims(parts[0]);
     trm_dims dims = s->dims;
-    dims.d[dims.n - 2] = (s->rows + block_n - 1) / block_n;
+    dims.d[s->rows_axis] = (s->rows + block_n - 1) / block_n;
     dims.d[dims.n - 1] = part.d[part.n - 1];
     TRM_TRY(trm_weight_concat((const trm_weight *const *)parts, n, 0, &joined));
     trm_status status = trm_weight_reshape(joined, &dims, &seen);
@@ -253,11 +281,28 @@ static trm_status add_stack(trm_hf_decoder *d, const stack *s, trm_tensor **inpu
     return status;
 }
 
+/* Biases of all experts as one, beside the weights. */
+static trm_status add_bias(trm_hf_decoder *d, const stack *s, trm_tensor **inputs)
+{
+    enum { BIAS = TRM_EXPERTS_GATE_UP_BIAS - TRM_EXPERTS_GATE_UP };
+    const trm_dims stored = trm_dims2(d->config->moe.experts, s->n_names * s->rows);
+    const char *full = trm_hf_name(d, s->whole, "_bias");
+    trm_dims dims = s->dims;
+    trm_weight *whole, *seen;
+    dims.n--;
+    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, TRM_HF_BIAS, &stored, &whole));
+    trm_status status = trm_weight_reshape(whole, &dims, &seen);
+    trm_weight_destroy(whole);
+    TRM_TRY(status);
+    return trm_network_add_weight(d->network, full, seen, d->dtype, &inputs[s->input + BIAS]);
+}
+
 trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs)
 {
     const trm_hf_names *names = d->names;
-    const int64_t experts = d->config->moe.experts, width = d->config->moe.width, hidden = d->config->hidden;
-    const int32_t halves = d->config->moe.activation == TRM_EXPERT_RELU2 ? 1 : 2;
+    const trm_hf_moe *moe = &d->config->moe;
+    const int64_t experts = moe->experts, width = moe->width, hidden = d->config->hidden;
+    const int32_t halves = moe->activation == TRM_EXPERT_RELU2 ? 1 : 2;
     const char *const up[] = {names->expert_gate, names->expert_up};
     const stack gate_up = {.part = "gate_up",
                            .whole = names->experts_gate_up,
@@ -265,7 +310,9 @@ trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs)
                            .n_names = halves,
                            .rows = width,
                            .columns = hidden,
-                           .dims = {4, {experts, halves, width, hidden}},
+                           .dims = moe->interleaved ? (trm_dims){4, {experts, width, halves, hidden}}
+                                                    : (trm_dims){4, {experts, halves, width, hidden}},
+                           .rows_axis = moe->interleaved ? 1 : 2,
                            .input = TRM_EXPERTS_GATE_UP};
     const stack down = {.part = "down",
                         .whole = names->experts_down,
@@ -274,7 +321,13 @@ trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs)
                         .rows = hidden,
                         .columns = width,
                         .dims = trm_dims3(experts, hidden, width),
+                        .rows_axis = 1,
                         .input = TRM_EXPERTS_DOWN};
     TRM_TRY(add_stack(d, &gate_up, inputs));
-    return add_stack(d, &down, inputs);
+    TRM_TRY(add_stack(d, &down, inputs));
+    if (!moe->expert_bias) {
+        return TRM_OK;
+    }
+    TRM_TRY(add_bias(d, &gate_up, inputs));
+    return add_bias(d, &down, inputs);
 }

@@ -46,7 +46,8 @@
     X(hunyuan_v1_moe)                                                                                                  \
     X(minimax_m2)                                                                                                      \
     X(glm4_moe)                                                                                                        \
-    X(dots1)
+    X(dots1)                                                                                                           \
+    X(gpt_oss)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

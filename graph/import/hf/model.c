@@ -265,7 +265,9 @@ static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, con
     model->path = preset->name;
     TRM_TRY(trm_json_parse("config.json", preset->config, strlen(preset->config), &model->document));
     TRM_TRY(trm_hf_config_read(model->document, &model->arena, layers, &model->config));
-    if (weights != NULL && strcmp(weights, "bf16") != 0) {
+    if (weights != NULL && strcmp(weights, "bf16") == 0) {
+        model->config.quantization = (trm_hf_quantization){0};
+    } else if (weights != NULL) {
         TRM_TRY(trm_hf_quantization_named(weights, &model->config.quantization));
         if (model->config.family->names.transposed) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED, "quantized weights of %s are not supported", model->config.architecture);

@@ -3,16 +3,6 @@
 
 #include "base/error.h"
 
-/* Takes a whole weight of the router, which is small and exact. */
-static trm_status add_exact(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
-                            trm_dims dims, trm_dtype dtype, trm_tensor **tensor)
-{
-    const char *full = trm_hf_name(d, part, suffix);
-    trm_weight *weight;
-    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, use, &dims, &weight));
-    return trm_network_add_weight(d->network, full, weight, dtype, tensor);
-}
-
 /* Stored as [experts], or as [1, experts]. */
 static trm_status add_correction(trm_hf_decoder *d, trm_dims experts, trm_tensor **tensor)
 {
@@ -21,7 +11,7 @@ static trm_status add_correction(trm_hf_decoder *d, trm_dims experts, trm_tensor
     trm_dims dims;
     trm_weight *stored, *weight;
     if (!trm_hf_checkpoint_describe(d->checkpoint, full, &dtype, &dims) || dims.n != 2 || dims.d[0] != 1) {
-        return add_exact(d, d->names->correction, "", TRM_HF_BIAS, experts, TRM_F32, tensor);
+        return trm_hf_add_exact(d, d->names->correction, "", TRM_HF_BIAS, experts, TRM_F32, tensor);
     }
     dims.d[1] = experts.d[0];
     TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, TRM_HF_BIAS, &dims, &stored));
@@ -37,10 +27,10 @@ static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chose
     const trm_hf_names *names = d->names;
     const trm_dims experts = trm_dims1(moe->experts);
     trm_tensor *inputs[TRM_ROUTER_INPUT_COUNT] = {x};
-    TRM_TRY(add_exact(d, names->router, ".weight", TRM_HF_MATRIX, trm_dims2(moe->experts, d->config->hidden),
-                      moe->router_f32 ? TRM_F32 : d->dtype, &inputs[TRM_ROUTER_WEIGHT]));
+    TRM_TRY(trm_hf_add_exact(d, names->router, ".weight", TRM_HF_MATRIX, trm_dims2(moe->experts, d->config->hidden),
+                             moe->router_f32 ? TRM_F32 : d->dtype, &inputs[TRM_ROUTER_WEIGHT]));
     if (moe->router_bias) {
-        TRM_TRY(add_exact(d, names->router, ".bias", TRM_HF_BIAS, experts, TRM_F32, &inputs[TRM_ROUTER_BIAS]));
+        TRM_TRY(trm_hf_add_exact(d, names->router, ".bias", TRM_HF_BIAS, experts, TRM_F32, &inputs[TRM_ROUTER_BIAS]));
     }
     if (moe->correction) {
         TRM_TRY(add_correction(d, experts, &inputs[TRM_ROUTER_CORRECTION]));
@@ -60,6 +50,7 @@ static trm_status add_experts(trm_hf_decoder *d, trm_tensor *x, trm_tensor *cons
     TRM_TRY(trm_hf_add_expert_weights(d, inputs));
     const trm_layer_desc desc = {.kind = TRM_LAYER_EXPERTS,
                                  .experts = {.activation = moe->activation,
+                                             .interleaved = moe->interleaved,
                                              .weighted_input = moe->weighted_input,
                                              .limit = (float)moe->limit,
                                              .alpha = (float)moe->alpha}};

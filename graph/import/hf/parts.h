@@ -34,6 +34,9 @@ const char *trm_hf_name(trm_hf_decoder *d, const char *part, const char *suffix)
 /* Takes the whole weight <prefix><part><suffix> into the network. */
 trm_status trm_hf_add_weight(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
                              trm_dims dims, trm_tensor **tensor);
+/* The same in a type of its own, for what is small and exact. */
+trm_status trm_hf_add_exact(trm_hf_decoder *d, const char *part, const char *suffix, trm_hf_weight_use use,
+                            trm_dims dims, trm_dtype dtype, trm_tensor **tensor);
 /* The layer <prefix><part><suffix> with one output. */
 trm_status trm_hf_add_layer(trm_hf_decoder *d, const char *part, const char *suffix, const trm_layer_desc *desc,
                             trm_tensor *const *inputs, int32_t n_inputs, trm_tensor **output);

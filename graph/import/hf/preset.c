@@ -33,6 +33,15 @@
     ",\"num_experts_per_tok\":8,\"moe_intermediate_size\":" width ",\"norm_topk_prob\":true,"                          \
     "\"vocab_size\":151936,\"max_position_embeddings\":40960,\"rope_theta\":1000000.0,"                                \
     "\"rms_norm_eps\":1e-06,\"use_sliding_window\":false,\"tie_word_embeddings\":false}"
+#define GPT_OSS(layers, experts)                                                                                       \
+    "{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_act\":\"silu\",\"head_dim\":64,"   \
+    "\"hidden_size\":2880,\"intermediate_size\":2880,\"num_hidden_layers\":" layers                                    \
+    ",\"num_attention_heads\":64,\"num_key_value_heads\":8,\"num_local_experts\":" experts                             \
+    ",\"num_experts_per_tok\":4,\"vocab_size\":201088,\"max_position_embeddings\":131072,\"rope_theta\":150000,"       \
+    "\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,\"beta_fast\":32.0,\"beta_slow\":1.0,"                   \
+    "\"truncate\":false,\"original_max_position_embeddings\":4096},\"rms_norm_eps\":1e-05,"                            \
+    "\"sliding_window\":128,\"swiglu_limit\":7.0,\"attention_bias\":true,\"tie_word_embeddings\":false,"               \
+    "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}"
 #define GEMMA3(hidden, intermediate, layers, heads, kv_heads, vocab, context, window, rest)                            \
     "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\",\"head_dim\":256,"                      \
     "\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":" hidden ",\"intermediate_size\":" intermediate       \
@@ -79,6 +88,8 @@ static const trm_hf_preset presets[] = {
                 "\"norm_topk_prob\":true,\"routed_scaling_factor\":2.5,\"vocab_size\":151552,"
                 "\"max_position_embeddings\":131072,\"rope_theta\":1000000.0,\"partial_rotary_factor\":0.5,"
                 "\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false}"},
+    {"gpt-oss-20b", GPT_OSS("24", "32")},
+    {"gpt-oss-120b", GPT_OSS("36", "128")},
     {"gemma-2-2b",
      "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"hidden_activation\":"
      "\"gelu_pytorch_tanh\",\"hidden_size\":2304,\"intermediate_size\":9216,\"num_hidden_layers\":26,"

@@ -108,6 +108,15 @@ static trm_status read_modelopt(const reader *r)
     return TRM_OK;
 }
 
+/* Experts alone; what is not converted has plain weights. */
+static trm_status read_mxfp4(const reader *r)
+{
+    r->to->format = TRM_HF_QUANT_MXFP4;
+    r->to->bits = 4;
+    r->to->type = TRM_U8;
+    return TRM_OK;
+}
+
 static trm_status expect_bits(const reader *r, int32_t bits, bool eight)
 {
     char found[32];
@@ -282,6 +291,7 @@ trm_status trm_hf_quantization_read(const trm_json_document *document, const trm
         {"modelopt", read_modelopt},
         {"gptq", read_gptq},
         {"awq", read_awq},
+        {"mxfp4", read_mxfp4},
     };
     const trm_json *config = trm_json_get(object, "quantization_config");
     if (config == NULL) {
@@ -297,7 +307,8 @@ trm_status trm_hf_quantization_read(const trm_json_document *document, const trm
         }
     }
     TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-             CONFIG ": quant_method is %s, expected fp8, fbgemm_fp8, compressed-tensors, modelopt, gptq or awq",
+             CONFIG ": quant_method is %s, expected fp8, fbgemm_fp8, compressed-tensors, modelopt, gptq, awq or "
+                    "mxfp4",
              found.method != NULL ? found.method : "not given");
 }
 

@@ -16,7 +16,8 @@ typedef enum trm_hf_quant_format {
     TRM_HF_QUANT_BYTES,  /* weight [out, in] f8e4m3 or i8, weight_scale or weight_scale_inv */
     TRM_HF_QUANT_PACKED, /* weight_packed i32 [out, in * bits / 32], weight_scale, weight_zero_point */
     TRM_HF_QUANT_GPTQ,   /* qweight i32 [in * bits / 32, out], qzeros, scales, g_idx */
-    TRM_HF_QUANT_AWQ     /* qweight i32 [in, out / 8], qzeros, scales */
+    TRM_HF_QUANT_AWQ,    /* qweight i32 [in, out / 8], qzeros, scales */
+    TRM_HF_QUANT_MXFP4   /* stacked experts alone: see trm_hf_mxfp4_take() */
 } trm_hf_quant_format;
 
 typedef struct trm_hf_quantization {
@@ -60,5 +61,10 @@ bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quant
 /* The tensors of linear layer `part` [out, in], checked; the caller's. */
 trm_status trm_hf_quantized_take(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
                                  const char *part, int64_t out, int64_t in, trm_hf_quantized *quantized);
+
+/* The weight `part` [experts, out, in] of MXFP4, in a multiple of 32: numbers u8 [experts, out, in / 2], stored as
+ * <part>_blocks [experts, out, in / 32, 16], and scales u8 [experts, out, in / 32], <part>_scales; the caller's. */
+trm_status trm_hf_mxfp4_take(trm_hf_checkpoint *checkpoint, const char *part, int64_t experts, int64_t out, int64_t in,
+                             trm_weight **numbers, trm_weight **scales);
 
 #endif

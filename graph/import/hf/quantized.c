@@ -46,7 +46,7 @@ bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quant
     char text[320];
     trm_dtype dtype;
     trm_dims dims;
-    if (quantization->format == TRM_HF_QUANT_NONE) {
+    if (quantization->format == TRM_HF_QUANT_NONE || quantization->format == TRM_HF_QUANT_MXFP4) {
         return false;
     }
     snprintf(text, sizeof(text), "%s.weight", part);
@@ -378,4 +378,49 @@ trm_status trm_hf_quantized_take(trm_hf_checkpoint *checkpoint, const trm_hf_qua
     }
     *quantized = taken;
     return TRM_OK;
+}
+
+/* ---- MXFP4 -------------------------------------------------------------------------------------------------- */
+
+/* Numbers of all that the type has, and scales by which the product keeps about the variance of its input: the mean of
+ * squares is 8.6 of the numbers, and 1.6 of powers of two that are rounded from -1 to 1. */
+static trm_status make_random_mxfp4(const trm_hf_checkpoint *checkpoint, const char *part, int64_t in,
+                                    const trm_dims *dims, const trm_dims *scale_dims, trm_weight **numbers,
+                                    trm_weight **scales)
+{
+    const uint64_t seed = trm_hf_checkpoint_seed(checkpoint, part);
+    const double exponent = round(-0.5 * log2((double)in * 8.6 * 1.6));
+    TRM_TRY(trm_weight_random(TRM_U8, dims, seed, 127.5f, 127.5f, numbers));
+    return trm_weight_random(TRM_U8, scale_dims, seed + 1, (float)(127.0 + exponent), 1.0f, scales);
+}
+
+trm_status trm_hf_mxfp4_take(trm_hf_checkpoint *checkpoint, const char *part, int64_t experts, int64_t out, int64_t in,
+                             trm_weight **numbers, trm_weight **scales)
+{
+    const trm_dims dims = trm_dims3(experts, out, in / 2), scale_dims = trm_dims3(experts, out, in / 32);
+    const trm_dims stored = trm_dims4(experts, out, in / 32, 16);
+    char text[320];
+    trm_weight *blocks = NULL;
+    trm_status status;
+    *numbers = *scales = NULL;
+    if (in % 32 != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s of MXFP4 has %lld columns, expected a multiple of 32", part,
+                 (long long)in);
+    }
+    if (checkpoint->stored == NULL) {
+        TRM_TRY_GOTO(status, make_random_mxfp4(checkpoint, part, in, &dims, &scale_dims, numbers, scales), failed);
+        return TRM_OK;
+    }
+    snprintf(text, sizeof(text), "%s_blocks", part);
+    TRM_TRY(trm_hf_checkpoint_take_as(checkpoint, text, TRM_U8, &stored, &blocks));
+    status = trm_weight_reshape(blocks, &dims, numbers);
+    trm_weight_destroy(blocks);
+    TRM_TRY(status);
+    snprintf(text, sizeof(text), "%s_scales", part);
+    TRM_TRY_GOTO(status, trm_hf_checkpoint_take_as(checkpoint, text, TRM_U8, &scale_dims, scales), failed);
+    return TRM_OK;
+failed:
+    trm_weight_destroy(*numbers);
+    *numbers = NULL;
+    return status;
 }

@@ -55,6 +55,20 @@ SIGMOID = {
     "n_shared_experts": 2,
     "routed_scaling_factor": 2.5,
 }
+GPT_OSS_YARN = dict(
+    rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, truncate=False, original_max_position_embeddings=16
+)
+GPT_OSS = {
+    **BASE,
+    "intermediate_size": 96,
+    "num_attention_heads": 8,
+    "head_dim": 16,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 2,
+    "sliding_window": 8,
+    "swiglu_limit": 1.5,
+    "rope_parameters": {"rope_theta": 1000.0, **GPT_OSS_YARN},
+}
 # Short, past every window below, past every original length below; not multiples of the KV block.
 LENGTHS = (5, 23, 41)
 
@@ -128,6 +142,8 @@ def randomise(model):
         for name, weight in model.named_parameters():
             if name.endswith("bias"):
                 weight.normal_(0.0, 0.2)
+            elif name.endswith("sinks"):
+                weight.normal_(0.0, 2.0)
             elif weight.dim() == 1:  # norms: stored near 1, or near 0 where the norm adds it
                 weight.add_(torch.randn_like(weight) * 0.2)
             elif "embed" in name or "wte" in name or "wpe" in name:
@@ -552,6 +568,15 @@ def goldens():
             t.Qwen2MoeForCausalLM,
             t.Qwen2MoeConfig,
             {**MIXTURE, "num_hidden_layers": 3, "shared_expert_intermediate_size": 40, "mlp_only_layers": [1]},
+        ),
+        Golden("gpt-oss", t.GptOssForCausalLM, t.GptOssConfig, GPT_OSS),
+        Golden(
+            "gpt-oss-v4",
+            t.GptOssForCausalLM,
+            t.GptOssConfig,
+            GPT_OSS,
+            share="gpt-oss",
+            spell4=dict(rope_theta=1000.0, rope_scaling=GPT_OSS_YARN, layer_types=ABSENT, swiglu_alpha=ABSENT),
         ),
         Golden("qwen3-moe", t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "norm_topk_prob": True}),
         Golden("olmoe", t.OlmoeForCausalLM, t.OlmoeConfig, {**MIXTURE, "intermediate_size": 24}),

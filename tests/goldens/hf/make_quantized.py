@@ -22,7 +22,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from make_goldens import BASE, HERE, MIXTURE, measure, randomise
+from make_goldens import BASE, GPT_OSS, HERE, MIXTURE, measure, randomise
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 F8 = torch.float8_e4m3fn
@@ -125,6 +125,19 @@ def awq(weight, of, group=16):
     }, meant
 
 
+def mxfp4(weight, of):
+    """Numbers e2m1 [..., columns], two in a byte, with a power of two for 32 of them."""
+    table = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    parts = weight.reshape(*weight.shape[:-1], -1, 32)
+    exponent = (parts.abs().amax(-1) / 6.0).log2().ceil()
+    scaled = parts / exponent.exp2()[..., None]
+    code = (scaled.abs()[..., None] - table).abs().argmin(-1)
+    meant = (table[code] * scaled.sign() * exponent.exp2()[..., None]).reshape(weight.shape)
+    code = code + 8 * (scaled < 0)
+    packed_codes = (code[..., 0::2] | code[..., 1::2] << 4).to(torch.uint8)
+    return {"blocks": packed_codes, "scales": (exponent + 127).to(torch.uint8)}, meant
+
+
 FP8_TOKEN = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 
 
@@ -150,6 +163,7 @@ QWEN3_MOE = (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16
 # Experts of a block, so many that two, three and four ranks can have some; and a layer without experts.
 WIDE_MIXTURE = {**MIXTURE, "head_dim": 16, "num_experts": 12, "moe_intermediate_size": 128, "mlp_only_layers": [0]}
 GLM4 = (t.Glm4ForCausalLM, t.Glm4Config, {**BASE, "head_dim": 16})
+GPT = (t.GptOssForCausalLM, t.GptOssConfig, GPT_OSS)
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 # name: model, type, quantize, its type of scales, quantization_config
 GOLDENS = {
@@ -232,6 +246,16 @@ GOLDENS = {
     "quant-moe-awq": (
         MIXTRAL, F32, lambda w, of: awq(w, of, 8), F16,
         dict(quant_method="awq", bits=4, group_size=8, version="gemm", zero_point=True),
+    ),
+    # Experts alone, as gpt-oss is published.
+    "quant-mxfp4": (
+        GPT, F32, mxfp4, F32,
+        dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router",
+                                                           "model.embed_tokens", "lm_head"]),
+    ),
+    # Tokens take all experts: in bf16 a last bit of a logit could choose another.
+    "quant-mxfp4-bf16": (
+        (*GPT[:2], {**GPT_OSS, "num_experts_per_tok": 4}), BF16, mxfp4, BF16, dict(quant_method="mxfp4"),
     ),
     "quant-awq": (
         QWEN2, F32, awq, F16, dict(quant_method="awq", bits=4, group_size=16, version="gemm", zero_point=True),
@@ -316,7 +340,14 @@ def write(name):
     model.save_pretrained(folder)
     tensors = load_file(os.path.join(folder, "model.safetensors"))
     for full, layer in model.named_modules():
-        if isinstance(layer, torch.nn.Linear) and (full.split(".")[-1] not in PLAIN or name in HEADS):
+        for part in ("gate_up_proj", "down_proj") if quantize is mxfp4 and full.endswith(".experts") else ():
+            turned = tensors.pop(f"{full}.{part}").float().transpose(1, 2).contiguous()
+            stored, meant = quantize(turned, of)
+            tensors.update({f"{full}.{part}_{suffix}": value.contiguous() for suffix, value in stored.items()})
+            with torch.no_grad():
+                getattr(layer, part).copy_(meant.transpose(1, 2).to(dtype))
+        is_linear = isinstance(layer, torch.nn.Linear) and quantize is not mxfp4
+        if is_linear and (full.split(".")[-1] not in PLAIN or name in HEADS):
             stored, meant = quantize(tensors.pop(full + ".weight").float(), of)
             tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
             with torch.no_grad():
@@ -344,6 +375,8 @@ def check(name):
     options = {}
     if name == "quant-fp8":  # blocks that are cut off it takes for smaller ones
         options["quantization_config"] = transformers.FineGrainedFP8Config(dequantize=True)
+    elif method["quant_method"] == "mxfp4":
+        options["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
     elif method["quant_method"] == "compressed-tensors":
         from transformers import CompressedTensorsConfig
 
