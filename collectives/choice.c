@@ -1,4 +1,4 @@
-/* Ways of exchanges by size, from times at some sizes. */
+/* Chooses ways of exchanges by size, from times at some sizes. */
 #include "collectives/choice.h"
 
 #include <math.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define KIB               ((size_t)1024)
-#define MOST_MICROSECONDS 1e9 /* of a line that somebody edited: no exchange takes a quarter of an hour */
+#define MOST_MICROSECONDS 1e9 /* for a hand-edited line: no exchange takes a quarter of an hour */
 
 /* Every size at which a way between 2, 4 or 8 ranks has its largest vector is among them. */
 static const size_t sum_sizes[TRM_CHOICE_SIZES] = {4 * KIB,    16 * KIB,   64 * KIB,   256 * KIB, 512 * KIB,
@@ -64,7 +64,7 @@ void trm_choice_read(const trm_timing *timing, trm_choice_times *times)
     }
 }
 
-/* As the tuner orders what is recorded. */
+/* The order in which the tuner records. */
 static bool comes_before(const trm_tactic *a, const trm_tactic *b)
 {
     return a->microseconds < b->microseconds || (a->microseconds == b->microseconds && strcmp(a->name, b->name) < 0);
@@ -84,7 +84,7 @@ void trm_choice_write(trm_choice_times *times, trm_tactic *tactics)
     trm_choice_read(&(trm_timing){.n_tactics = times->n, .tactics = tactics}, times);
 }
 
-/* The vector goes this way up to so many bytes; nothing if it goes another already. */
+/* Adds this way up to this many bytes, unless another way covers them. */
 static void add_range(trm_choice *choice, trm_peer_way way, size_t most)
 {
     if (choice->n > 0 && choice->ranges[choice->n - 1].most >= most) {
@@ -95,13 +95,13 @@ static void add_range(trm_choice *choice, trm_peer_way way, size_t most)
     choice->ranges[choice->n - 1].most = most;
 }
 
-/* Two neighbouring sizes with the ways that are known at both. */
+/* Two neighbouring sizes and the ways with times at both. */
 typedef struct interval {
     size_t from, to;
     const trm_choice_times *first, *last; /* at `from` and at `to` */
 } interval;
 
-/* Whether the first way of a size is the fastest; else somebody wants it so. */
+/* Whether the first way of a size is the fastest; if not, a user edited the order. */
 static bool is_measured(const trm_choice_times *times)
 {
     for (int32_t i = 1; i < times->n; i++) {
@@ -117,13 +117,13 @@ static bool is_known(const interval *v, trm_peer_way way)
     return find_way(v->first, way) >= 0 && find_way(v->last, way) >= 0;
 }
 
-/* How much longer one way takes than another at an end. */
+/* Difference between the times of two ways at an end. */
 static double ahead(const trm_choice_times *times, trm_peer_way way, trm_peer_way other)
 {
     return times->microseconds[find_way(times, other)] - times->microseconds[find_way(times, way)];
 }
 
-/* The first way that becomes faster than `way`, and where between the sizes, from `share` on; NO if none does. */
+/* The first way that becomes faster than `way` after `share`, and where between the sizes; NO: none. */
 static bool find_next(const interval *v, trm_peer_way way, double *share, trm_peer_way *next)
 {
     double nearest = 1;
@@ -160,7 +160,7 @@ static trm_peer_way fastest_known(const interval *v, trm_peer_way otherwise)
     return best;
 }
 
-/* The ranges that end between two sizes. The way of the larger one goes on. */
+/* Adds the ranges that end between two sizes. The way of the larger one continues. */
 static void add_interval(trm_choice *choice, const interval *v)
 {
     trm_peer_way way = v->first->ways[0], next;

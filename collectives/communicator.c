@@ -1,4 +1,4 @@
-/* Entry points of every communicator: argument checks, texts of errors, and the parts made for layers' groups. */
+/* Entry points of every communicator: argument checks, error texts, and sub-communicators for layers' groups. */
 #include "collectives/communicator.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 struct trm_communicator_part {
     struct trm_communicator_part *next;
-    trm_communicator *communicator; /* NULL where this rank is in no group */
+    trm_communicator *communicator; /* NULL if this rank is in no group */
     int32_t n_groups, group_size;
     int32_t groups[TRM_MAX_RANKS];
 };
@@ -100,7 +100,7 @@ static int32_t find_rank(const trm_communicator *communicator, int32_t world_ran
     return -1;
 }
 
-/* Fills the members of this rank's group, as ranks of `communicator`; *colour is -1 if no group names it. */
+/* Fills in the members of this rank's group, as ranks of `communicator`; *colour is -1 if no group has it. */
 static trm_status find_group(const trm_communicator *communicator, const int32_t *groups, int32_t n_groups,
                              int32_t group_size, int32_t *members, int32_t *colour)
 {

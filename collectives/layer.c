@@ -1,9 +1,8 @@
 /*
- * The kernels of layers that exchange: finds the group's communicator and makes the axis the outermost one.
+ * Kernels of collective layers: find the group's communicator and make the axis the outermost one.
  *
- * A communicator exchanges blocks that lie one after the other. Where the axis is the outermost, or all before it are
- * 1, the tensor already lies so and is exchanged in place of a copy; otherwise blocks are brought together in the
- * workspace first, or spread from it afterwards.
+ * A communicator exchanges blocks that lie one after the other. If the axis is the outermost, or all before it are 1,
+ * blocks are already contiguous; otherwise they are packed in the workspace first, or unpacked from it afterwards.
  */
 #include <string.h>
 
@@ -16,14 +15,14 @@
 #include "collectives/peer.h"
 #include "collectives/peer_lane.h"
 
-/* How a tensor's axis is cut into n slices: [outer, n, block] bytes. */
+/* A tensor's axis split into n slices: [outer, n, block] bytes. */
 typedef struct layout {
     int64_t outer;
     size_t block;
     size_t bytes; /* of the whole tensor */
 } layout;
 
-/* The side of an op that is cut: its input, its output, both or none. */
+/* The split side of an op: its input, its output, both or neither. */
 static bool cuts_input(trm_collective_op op)
 {
     return op == TRM_REDUCE_SCATTER || op == TRM_SCATTER || op == TRM_ALL_TO_ALL;
@@ -85,7 +84,7 @@ static bool dims_fit(const trm_kernel_call *call)
 static bool collective_accepts(const trm_kernel_call *call)
 {
     if (call->layer->collective.op == TRM_RECV && call->layer->collective.dtype != TRM_DTYPE_NONE) {
-        return call->n_outputs == 1; /* the inputs only lend their dims */
+        return call->n_outputs == 1; /* the inputs only give their dims */
     }
     return call->n_inputs == 1 && call->n_outputs == 1 && call->inputs[0].dtype == call->outputs[0].dtype &&
            (unsigned)call->layer->collective.op <= TRM_RECV && dims_fit(call);
@@ -104,7 +103,7 @@ static size_t collective_workspace(const trm_kernel_call *call)
     return op == TRM_ALL_TO_ALL ? 2 * trm_align_up(l.bytes, 256) : l.bytes;
 }
 
-/* The root as a rank of the part: layers name global ranks, or with several groups an index into each. */
+/* The root as a rank of the group: layers give a global rank, or with several groups an index into each. */
 static trm_status find_root(const trm_collective_params *p, const trm_communicator *part, int32_t *root)
 {
     *root = 0;
@@ -113,7 +112,7 @@ static trm_status find_root(const trm_collective_params *p, const trm_communicat
     }
     *root = p->root;
     if (p->n_groups > 1) {
-        return TRM_OK; /* checked by the exchange */
+        return TRM_OK; /* the exchange checks it */
     }
     for (int32_t r = 0; r < part->size; r++) {
         if (part->world_ranks[r] == p->root) {
@@ -161,7 +160,7 @@ static trm_status swap_blocks(const trm_kernel_call *call, const void *from, voi
     return TRM_OK;
 }
 
-/* Whether an exchange adds floats up in an order that may depend on how many there are. Two have one sum. */
+/* Whether an exchange may add floats in an order that depends on their number. Two ranks have only one order. */
 static bool has_free_order(const trm_kernel_call *call, const trm_communicator *part, const trm_exchange *x)
 {
     bool floats = x->dtype == TRM_F32 || x->dtype == TRM_F16 || x->dtype == TRM_BF16 || x->dtype == TRM_F64;
@@ -170,7 +169,7 @@ static bool has_free_order(const trm_kernel_call *call, const trm_communicator *
            x->reduce != TRM_REDUCE_MAX;
 }
 
-/* Batch invariant sums go over peer memory, whose kernels all add up in the order of the ranks. */
+/* Batch-invariant sums use peer memory, whose kernels all add in rank order. */
 static trm_status exchange(const trm_kernel_call *call, trm_communicator *part, const trm_exchange *x)
 {
     if (!call->batch_invariant || !has_free_order(call, part, x)) {
@@ -195,7 +194,7 @@ static trm_status exchange(const trm_kernel_call *call, trm_communicator *part, 
              trm_collective_op_name(x->op), trm_dtype_name(x->dtype), (int)part->size);
 }
 
-/* An exchange along an inner axis: pack, exchange, unpack, as the op needs. */
+/* Exchanges along an inner axis: packs, exchanges and unpacks as the op needs. */
 static trm_status run_packed(const trm_kernel_call *call, trm_communicator *part, trm_exchange *x)
 {
     layout l = layout_of(call);
@@ -250,7 +249,7 @@ static trm_status collective_run(const trm_kernel_call *call)
 
 /* ---- all-reduce and norm ------------------------------------------------------------------------ */
 
-/* The norm of an ALL_REDUCE_NORM by itself, of the sum in `reduced`: a call of a NORM, and its kernel or NULL. */
+/* The norm of an ALL_REDUCE_NORM, of the sum in `reduced`: a call of NORM, and its kernel or NULL. */
 static const trm_kernel *find_norm(const trm_kernel_call *call, trm_backend backend, void *reduced,
                                    trm_layer_desc *desc, trm_kernel_call *norm)
 {
@@ -275,13 +274,13 @@ static bool norm_accepts(const trm_kernel_call *call, trm_backend backend)
            find_norm(call, backend, NULL, &desc, &norm) != NULL;
 }
 
-/* For the sum, where it is not added up and normalized in one. */
+/* For the sum, if sum and norm are separate. */
 static size_t norm_workspace(const trm_kernel_call *call)
 {
     return (size_t)trm_dims_count(&call->inputs[0].dims) * trm_dtype_size(call->inputs[0].dtype);
 }
 
-/* What a launch of the layer needs: the norm is that of the sum in the workspace. */
+/* Arguments of a launch: the norm reads the sum in the workspace. */
 typedef struct norm_args {
     trm_kernel_call call;
     trm_layer_desc layer; /* of the norm */
@@ -361,7 +360,7 @@ static bool cuda_norm_accepts(const trm_kernel_call *call)
     return norm_accepts(call, TRM_BACKEND_CUDA);
 }
 
-/* What is few rows goes over peer memory, if the group has it, and is normalized as it arrives. */
+/* Few rows use peer memory, if the group has it, and are normalized as they arrive. */
 static trm_status run_cuda_norm(void *user, trm_stream *stream)
 {
     const norm_args *args = user;
@@ -370,7 +369,7 @@ static trm_status run_cuda_norm(void *user, trm_stream *stream)
     trm_communicator *part;
     TRM_TRY(find_part(&args->call, &p->collective, &part));
     const trm_peer_norm n = trm_all_reduce_norm_describe(&args->call);
-    if (!args->call.batch_invariant) { /* how a row is added up depends on the number of rows */
+    if (!args->call.batch_invariant) { /* the order of additions depends on the number of rows */
         TRM_TRY(trm_communicator_peer_norm(part, &n, &p->norm, stream, &done));
     }
     return done ? TRM_OK : run_norm(user, stream);

@@ -1,6 +1,6 @@
 /*
- * The transport between threads of one process: what a rank sends stands in a queue by sender and receiver until the
- * receiver has copied it straight from the sender's buffer.
+ * The transport between threads of one process: messages wait in a queue per sender and receiver until the receiver has
+ * copied them from the sender's buffer.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 typedef enum letter_state {
     LETTER_WAITING = 0,
-    LETTER_TAKEN, /* the receiver is copying from it */
+    LETTER_TAKEN, /* the receiver is copying it */
     LETTER_DONE
 } letter_state;
 
@@ -31,7 +31,7 @@ typedef struct queue {
 /* What the ranks share; freed by the last of them. */
 typedef struct office {
     pthread_mutex_t mutex;
-    pthread_cond_t changed[TRM_MAX_RANKS]; /* for each rank: a letter for it has come, or one of its own is done */
+    pthread_cond_t changed[TRM_MAX_RANKS]; /* for each rank: a message for it arrived, or one of its own is done */
     int32_t size, users;
     trm_notice notice;
     queue queues[]; /* [from, to] */
@@ -40,7 +40,7 @@ typedef struct office {
 typedef struct local {
     trm_transport base;
     office *office;
-    letter letters[TRM_MAX_RANKS]; /* what this rank has posted in the transfer under way */
+    letter letters[TRM_MAX_RANKS]; /* messages of this rank in the current transfer */
 } local;
 
 static queue *queue_of(office *o, int32_t from, int32_t to)
@@ -87,8 +87,7 @@ static letter *find_letter(queue *q, uint32_t channel)
     return l;
 }
 
-/* Copies every waiting letter for the receives not yet done. The mutex is held on entry and return, not while copying.
- */
+/* Copies waiting messages for open receives. The mutex is held on entry and return, not while copying. */
 static trm_status take_letters(local *t, uint32_t channel, const trm_message *receives, int32_t n_receives,
                                bool *received, int32_t *n_done)
 {
@@ -116,7 +115,7 @@ static trm_status take_letters(local *t, uint32_t channel, const trm_message *re
     return TRM_OK;
 }
 
-/* Takes back what nobody will read any more; waits for copies under way. */
+/* Removes messages that will not be read; waits for running copies. */
 static void recall_letters(local *t, const trm_message *sends, int32_t n_sends)
 {
     for (int32_t i = 0; i < n_sends; i++) {
@@ -140,7 +139,7 @@ static bool all_sent(const local *t, int32_t n_sends)
     return true;
 }
 
-/* The first peer that a transfer still waits for. */
+/* The first peer that a transfer is waiting for. */
 static int32_t missing_peer(const local *t, const trm_message *sends, const trm_message *receives, int32_t n_receives,
                             const bool *received)
 {
@@ -191,7 +190,7 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
             break;
         }
         if (n_done > n_before) {
-            continue; /* the mutex was given away for copying: letters may have come since they were looked for */
+            continue; /* the mutex was released for copying: messages may have arrived since */
         }
         if (pthread_cond_timedwait(&o->changed[transport->rank], &o->mutex, &end) != 0) {
             status = trm_transport_lost(transport, missing_peer(t, sends, receives, n_receives, received),
@@ -208,7 +207,7 @@ static trm_status local_transfer(trm_transport *transport, uint32_t channel, dou
 
 static void local_notify(trm_transport *transport, const trm_notice *notice, double seconds)
 {
-    (void)seconds; /* peers see it at their next look */
+    (void)seconds; /* peers see it when they check next */
     office *o = ((local *)transport)->office;
     pthread_mutex_lock(&o->mutex);
     if (o->notice.status == TRM_OK) {

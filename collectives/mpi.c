@@ -1,5 +1,5 @@
 /*
- * The transport over MPI: nonblocking messages, looked at until the deadline, and a communicator apart for notices.
+ * The transport over MPI: nonblocking messages, polled until the deadline, and a separate communicator for notices.
  */
 #include <mpi.h>
 
@@ -18,7 +18,7 @@ enum { TAG_NOTICE = 1, TAG_SEEN = 2 };
 typedef struct mpi_transport {
     trm_transport base;
     MPI_Comm data, control;
-    MPI_Request *requests; /* [capacity] of the transfer under way */
+    MPI_Request *requests; /* [capacity] of the current transfer */
     MPI_Status *states;    /* [capacity] */
     int32_t *peers;        /* [capacity] */
     int32_t n, n_sends, capacity;
@@ -88,7 +88,7 @@ static size_t count_pieces(const trm_message *messages, int32_t n)
     return pieces;
 }
 
-/* After a failure: takes back what is still posted. Sends cannot be taken back, so the transport stays broken. */
+/* After a failure: cancels pending receives. Sends cannot be cancelled, so the transport stays broken. */
 static void abandon(mpi_transport *t)
 {
     for (int32_t i = 0; i < t->n; i++) {
@@ -108,7 +108,7 @@ static void abandon(mpi_transport *t)
 static trm_status fail_missing(mpi_transport *t, double deadline_seconds)
 {
     int32_t missing = -1;
-    /* Receives stand behind sends, and tell more: a small send is done before its receiver came. */
+    /* Receives come after sends, and say more: a small send finishes before its receiver arrives. */
     for (int32_t i = t->n - 1; i >= 0 && missing < 0; i--) {
         int done = 1;
         if (MPI_Request_get_status(t->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) {
@@ -189,7 +189,7 @@ static trm_status mpi_transfer(trm_transport *transport, uint32_t channel, doubl
     }
     if (status != TRM_OK) {
         abandon(t);
-        if (transport->notice.status == TRM_OK) { /* MPI itself failed: half of the messages may be under way */
+        if (transport->notice.status == TRM_OK) { /* MPI itself failed: some messages may be in flight */
             trm_notice notice = {.rank = transport->rank, .status = (int32_t)status};
             snprintf(notice.cause, sizeof(notice.cause), "%s", trm_last_error());
             trm_transport_break(transport, &notice);
@@ -216,7 +216,7 @@ static void mpi_poll(trm_transport *transport)
         return;
     }
     trm_transport_break(transport, &t->incoming);
-    /* The sender waits for this, so that the job does not end before the cause is known everywhere. */
+    /* The sender waits for this, so that all ranks know the cause before the job ends. */
     MPI_Request request;
     if (MPI_Isend(NULL, 0, MPI_BYTE, state.MPI_SOURCE, TAG_SEEN, t->control, &request) == MPI_SUCCESS) {
         MPI_Request_free(&request);
@@ -322,7 +322,7 @@ trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **tra
         status = duplicate_world(&t->control, deadline_seconds);
     }
     if (status != TRM_OK) {
-        t->base.notice.status = status; /* communicators half made are left to MPI */
+        t->base.notice.status = status; /* half-made communicators are left to MPI */
         mpi_destroy(&t->base);
         return status;
     }

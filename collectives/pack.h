@@ -1,5 +1,5 @@
 /*
- * The copy around collectives along an axis that is not the outermost: blocks of a rank to one place and back.
+ * Block transpose for collectives along an inner axis: makes the blocks of a rank contiguous, and back.
  */
 #ifndef TRM_COLLECTIVES_PACK_H
 #define TRM_COLLECTIVES_PACK_H

@@ -2,8 +2,8 @@
  * The communicator over a transport: every exchange is one or two rounds of messages between all pairs.
  *
  * Ranks are few and memory is shared or the network switched, so direct exchanges beat rings: fewer rounds. A reduction
- * is done where all blocks lie, in rank order, and each element on one rank or by the same order on all: the result is
- * bit-identical on every rank, and does not depend on the size or the number of rounds.
+ * adds in rank order, each element on one rank or in the same order on all: the result is bit-identical on every rank,
+ * and does not depend on the size or the number of rounds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ typedef struct pairwise {
     trm_communicator base;
     trm_transport *transport;
     uint32_t channel;
-    unsigned char *scratch; /* [scratch_size] blocks of peers under reduction */
+    unsigned char *scratch; /* [scratch_size] blocks of peers being reduced */
     size_t scratch_size;
 } pairwise;
 
@@ -218,7 +218,7 @@ static trm_status all_to_all_in_place(pairwise *p, const trm_exchange *x, size_t
     return TRM_OK;
 }
 
-/* One round that only moves: every op that does not reduce. */
+/* One round without reduction: for all ops that only move data. */
 static trm_status move(pairwise *p, const trm_exchange *x, size_t size)
 {
     int32_t rank = p->base.rank;
@@ -272,7 +272,7 @@ static trm_status move(pairwise *p, const trm_exchange *x, size_t size)
     } else if (x->op == TRM_BROADCAST && rank == x->root) {
         copy_own(to, from, size);
     } else if (x->op == TRM_SCATTER && rank == x->root) {
-        TRM_TRY(run_round(p, &r)); /* in place, the root's own slice would fall on what is still to be sent */
+        TRM_TRY(run_round(p, &r)); /* in place, the root's own slice would overwrite unsent data */
         copy_own(to, from + own, size);
         return TRM_OK;
     }
@@ -320,8 +320,8 @@ static trm_status create(trm_transport *transport, const trm_communicator_ops *o
     return TRM_OK;
 }
 
-/* Members know each other, so nothing is exchanged; the channel is a hash of who they are. Traffic of two groups that
- * fell on one channel would still match, since two ranks make their common exchanges in the same order. */
+/* Members know each other, so nothing is exchanged; the channel is a hash of the members. Messages of two groups on the
+ * same channel would still match, since two ranks make their common exchanges in the same order. */
 static trm_status pairwise_split(trm_communicator *communicator, int32_t colour, const int32_t *members,
                                  int32_t n_members, trm_communicator **part)
 {

@@ -1,17 +1,17 @@
 /*
- * All-reduce and norm of many rows beside other work: what travels is copied by the GPUs' copy engines, which take no
- * multiprocessor from products that run at the time.
+ * All-reduce and norm of many rows beside other work: the GPUs' copy engines move the data and take no multiprocessors
+ * from products that run meanwhile.
  *
  * Each rank owns a part of the rows. It sends the others their parts of its summands, adds up its own part with the
  * residual, normalizes it, and sends the result to all: a reduce-scatter, a norm and an all-gather, so a norm is
- * computed once, not by every rank. The residual stream stays with the owners of its rows, unless somebody else reads
+ * computed once, not by every rank. Only the owners of its rows have the residual stream, unless another layer reads
  * it.
  *
- * A lane is the memory for one such exchange at a time: places for the summands of this rank's rows, one for each rank,
- * and for the gathered result, which all ranks have mapped. Behind its copies a rank writes the lane's epoch into a
- * word of every peer and waits for theirs: a kernel of one warp, whose wait is bounded as all are. No place is written
- * to before it was read: who sends summands has the last result of every rank, so those have added up what they had;
- * who sends a result has the summands of every rank, so those have read the last result.
+ * A lane is the memory for one such exchange at a time: buffers for the summands of this rank's rows, one per rank, and
+ * for the gathered result, mapped by all ranks. After its copies a rank writes the lane's epoch into a word of every
+ * peer and waits for theirs, in a kernel of one warp with a bounded wait. No buffer is overwritten before it was read:
+ * a rank that sends summands has the last result of every rank, so these have added their summands; a rank that sends a
+ * result has the summands of every rank, so these have read the last result.
  */
 #ifndef TRM_COLLECTIVES_PEER_LANE_H
 #define TRM_COLLECTIVES_PEER_LANE_H
@@ -25,14 +25,13 @@ extern "C" {
 
 typedef struct trm_peer_lane trm_peer_lane;
 
-/* A lane of a communicator, with room for tensors of so many bytes: one that came back, or a new one. The communicator
- * owns them all and keeps them, those that are too small for later ones too, until it goes. NULL in *lane: this is no
- * communicator over peer memory, or not every rank has the memory. Collective, with the same lanes taken and returned
- * before on all ranks. */
+/* Takes a lane of a communicator for tensors of this many bytes: a returned one, or a new one. The communicator owns
+ * all lanes until it is destroyed. *lane is NULL if the communicator does not use peer memory, or a rank lacks the
+ * memory. Collective, after the same lanes were taken and returned on all ranks. */
 trm_status trm_communicator_take_lane(trm_communicator *communicator, size_t bytes, trm_peer_lane **lane);
-/* When all that was enqueued for it has run. NULL is ignored. */
+/* Returns a lane; all its enqueued work must have run. Ignores NULL. */
 void trm_peer_lane_return(trm_peer_lane *lane);
-/* Of a lane's memory: summands of a rank's rows from one rank; all of it, with the gathered result and words. */
+/* Bytes of a lane: summands of a rank's rows from one rank; everything, with the gathered result and words. */
 static inline size_t trm_peer_lane_part_bytes(int32_t size, size_t bytes)
 {
     return trm_align_up((bytes + (size_t)size - 1) / (size_t)size, 256);
@@ -42,23 +41,23 @@ static inline size_t trm_peer_lane_bytes(int32_t size, size_t bytes)
     return (size_t)size * trm_peer_lane_part_bytes(size, bytes) + trm_align_up(bytes, 256) + 256;
 }
 
-/* Whether a lane does it: rows in whole runs of 16 bytes and aligned to them, and room. The same on every rank. */
+/* Whether a lane can do it: rows of whole, aligned 16 bytes, and enough room. The same on every rank. */
 bool trm_peer_lane_takes(const trm_peer_lane *lane, const trm_peer_norm *n);
-/* Where results are gathered; n->to may be it. */
+/* The buffer of gathered results; n->to may be it. */
 void *trm_peer_lane_gathered(const trm_peer_lane *lane);
-/* Enqueues it on the stream, always the same one of a lane or ordered with it; not capturable. Of n->sum only this
- * rank's part of the rows is written and of n->residual only they are read, but all of the sum is with `whole_sum`. */
+/* Enqueues it on the stream, the same one for a lane or one ordered with it; cannot be captured. Writes only this
+ * rank's rows of n->sum and reads only those of n->residual; with `whole_sum` writes all of the sum. */
 trm_status trm_peer_lane_norm(trm_peer_lane *lane, const trm_peer_norm *n, const trm_norm_params *norm, bool whole_sum,
                               trm_stream *stream);
 
-/* What an ALL_REDUCE_NORM is called with. collectives/layer.c */
+/* Arguments of an ALL_REDUCE_NORM. collectives/layer.c */
 trm_peer_norm trm_all_reduce_norm_describe(const trm_kernel_call *call);
 
-/* For the communicator, whose link they keep; `host` moves host bytes between the same ranks. Collective; NULL in *lane
- * if a rank has not the memory or cannot map that of another. */
+/* Creates a lane for the communicator, whose link it keeps; `host` moves host memory between the same ranks.
+ * Collective; *lane is NULL if a rank lacks the memory or cannot map another's. */
 trm_status trm_peer_lanes_take(trm_peer_lane **lanes, trm_device *device, trm_communicator *host,
                                const trm_peer_link *link, size_t bytes, trm_peer_lane **lane);
-/* Frees them, each after all ranks have closed it where `together`. */
+/* Frees all lanes; with `together`, each after all ranks have closed it. */
 void trm_peer_lanes_destroy(trm_peer_lane *lanes, bool together);
 
 /* peer_lane.cu: writes `epoch` into this rank's word of every peer, `theirs` [link->size], behind all that is before it

@@ -6,7 +6,7 @@
 
 #include <trireme/layers.h>
 
-/* Whether elements of `dtype` can be reduced with `op`: bool knows max and min only. */
+/* Whether elements of `dtype` can be reduced with `op`: bool only with max and min. */
 bool trm_reduce_supported(trm_dtype dtype, trm_reduce_op op);
 
 /* to[i] = blocks[0][i] op blocks[1][i] op ... for n >= 1 blocks of `count` elements, in this order. f16 and bf16

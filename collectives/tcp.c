@@ -1,7 +1,6 @@
 /*
- * The transport over TCP, for jobs that were started without MPI. Two ranks make their common exchanges in the same
- * order, so the next message of a peer is always the one waited for: nothing is read before it is asked for, and
- * nothing stored.
+ * The transport over TCP, for jobs started without MPI. Two ranks make their common exchanges in the same order, so the
+ * next message of a peer is always the expected one: messages are read only when needed, and never stored.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,11 +20,11 @@ typedef struct frame {
     uint64_t channel, size;
 } frame;
 
-/* What goes over control streams. */
+/* Messages of control streams. */
 typedef enum control_kind {
     CONTROL_NOTICE = 1, /* a rank failed */
-    CONTROL_SEEN,       /* a notice has come */
-    CONTROL_BYE         /* the rank leaves in order */
+    CONTROL_SEEN,       /* a notice has arrived */
+    CONTROL_BYE         /* the rank leaves normally */
 } control_kind;
 
 typedef struct control {
@@ -33,11 +32,11 @@ typedef struct control {
     trm_notice notice;
 } control;
 
-/* A message under way. */
+/* A message in flight. */
 typedef struct flow {
     const trm_message *message;
     frame head;
-    size_t at; /* bytes done, the head included */
+    size_t at; /* bytes done, including the head */
 } flow;
 
 typedef struct tcp_transport {
@@ -45,7 +44,7 @@ typedef struct tcp_transport {
     int streams[TRM_MAX_RANKS][TRM_TCP_STREAMS];
     control incoming[TRM_MAX_RANKS]; /* partly read */
     size_t incoming_size[TRM_MAX_RANKS];
-    bool left[TRM_MAX_RANKS]; /* said bye, or is gone */
+    bool left[TRM_MAX_RANKS]; /* said goodbye, or is gone */
     bool seen[TRM_MAX_RANKS]; /* knows of our notice */
     flow sends[TRM_MAX_RANKS], receives[TRM_MAX_RANKS];
 } tcp_transport;
@@ -79,8 +78,7 @@ static void take_control(tcp_transport *t, int32_t peer)
     }
 }
 
-/* Reads what control streams hold. A notice goes before the news that a peer is gone, which may have followed from it.
- */
+/* Reads the control streams. A notice precedes a closed connection, which may be its consequence. */
 static void tcp_poll(trm_transport *transport)
 {
     tcp_transport *t = (tcp_transport *)transport;
@@ -110,7 +108,7 @@ static void tcp_poll(trm_transport *transport)
     }
 }
 
-/* A peer's data stream has ended: its notice tells why, if it sent one. */
+/* A peer's data stream has ended: its notice says why, if it sent one. */
 static trm_status fail_closed(tcp_transport *t, int32_t peer)
 {
     TRM_TRY(trm_transport_check(&t->base));
@@ -162,7 +160,7 @@ static trm_status advance_receive(tcp_transport *t, flow *f, uint32_t channel)
     return TRM_OK;
 }
 
-/* Sleeps until a stream that is waited for, or a control stream, has something. */
+/* Sleeps until one of the awaited streams, or a control stream, is ready. */
 static void wait_for_streams(const tcp_transport *t, int32_t n_sends, int32_t n_receives, double seconds)
 {
     struct pollfd entries[3 * TRM_MAX_RANKS];
@@ -198,7 +196,7 @@ static trm_status tcp_transfer(trm_transport *transport, uint32_t channel, doubl
     }
     double end = trm_wait_now() + deadline_seconds;
     for (;;) {
-        int32_t missing = -1; /* a peer that a message waits for; receives tell more */
+        int32_t missing = -1; /* a peer that a message is waiting for; receives say more */
         for (int32_t i = 0; i < n_sends; i++) {
             TRM_TRY(advance_send(t, &t->sends[i]));
             missing = is_done(&t->sends[i]) ? missing : sends[i].peer;

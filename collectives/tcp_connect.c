@@ -1,4 +1,4 @@
-/* Connecting ranks: each first meets rank 0, which then tells everybody where the others listen. */
+/* Connects ranks: each first connects to rank 0, which then sends everyone the addresses of the others. */
 #include "collectives/tcp_connect.h"
 
 #include <errno.h>
@@ -20,9 +20,9 @@
 #include "collectives/wait.h"
 
 #define HELLO_MAGIC   0x54524d31u
-#define PORT_SECONDS  3.0 /* for who has a port to leave it: who stays is told of soon */
-#define MOST_GUESTS   64  /* connections at a time that have not said whose they are */
-#define GUEST_SECONDS 2.0 /* they may take, where others wait for a place */
+#define PORT_SECONDS  3.0 /* for another process to release the port; if it does not, report that soon */
+#define MOST_GUESTS   64  /* most connections that have not identified themselves */
+#define GUEST_SECONDS 2.0 /* time for that, if others are waiting */
 
 /* The first bytes of a connection. */
 typedef struct hello {
@@ -95,7 +95,7 @@ static void prepare(int fd)
     fcntl(fd, F_SETFD, FD_CLOEXEC);
 }
 
-/* Again and again while another has the port: one of before may just be leaving it. */
+/* Retries while another process has the port: an earlier one may be about to release it. */
 static bool listen_until(int fd, const struct sockaddr *address, socklen_t length, double end)
 {
     for (bool bound = false;;) {
@@ -135,7 +135,7 @@ static trm_status listen_at(meeting *m, uint16_t port)
         TRM_FAIL(TRM_ERROR_IO, "rank %d cannot listen at port %d: %s", (int)m->rank, (int)port, strerror(errno));
     }
     prepare(m->listener);
-    /* The port stands at the same place in both kinds of address. */
+    /* The port has the same offset in both kinds of address. */
     m->listens_at = ntohs(((struct sockaddr_in *)&bound)->sin_port);
     return TRM_OK;
 }
@@ -175,7 +175,7 @@ static int connect_once(const struct sockaddr *address, socklen_t length, double
     return fd;
 }
 
-/* Both streams to `peer`, introducing this rank. */
+/* Opens both streams to `peer` and introduces this rank. */
 static trm_status connect_streams(meeting *m, int32_t peer, const struct sockaddr *address, socklen_t length)
 {
     for (int stream = 0; stream < TRM_TCP_STREAMS; stream++) {
@@ -192,7 +192,7 @@ static trm_status connect_streams(meeting *m, int32_t peer, const struct sockadd
     return TRM_OK;
 }
 
-/* Rank 0 may start later than we do, so this tries again and again. */
+/* Rank 0 may start later than this rank, so this retries. */
 static trm_status connect_to_first(meeting *m, const char *host, uint16_t port)
 {
     char service[8];
@@ -207,7 +207,7 @@ static trm_status connect_to_first(meeting *m, const char *host, uint16_t port)
         for (struct addrinfo *at = found; at != NULL; at = at->ai_next) {
             int probe = connect_once(at->ai_addr, at->ai_addrlen, m->end);
             if (probe >= 0) {
-                close(probe); /* says nothing; rank 0 passes over it */
+                close(probe); /* sends nothing; rank 0 ignores it */
                 trm_status status = connect_streams(m, 0, at->ai_addr, at->ai_addrlen);
                 freeaddrinfo(found);
                 return status;
@@ -223,7 +223,7 @@ static trm_status connect_to_first(meeting *m, const char *host, uint16_t port)
     return fail_late(m, what);
 }
 
-/* Who has connected and not said yet who it is. */
+/* A connection that has not yet identified itself. */
 typedef struct guest {
     int fd;
     place from;
@@ -232,7 +232,7 @@ typedef struct guest {
     double since;
 } guest;
 
-/* Those that the listener has, the longest there first. */
+/* Connections of the listener, the oldest first. */
 typedef struct guests {
     guest at[MOST_GUESTS];
     int32_t n;
@@ -249,13 +249,13 @@ static void send_away(guests *all, int32_t i)
     strike(all, i);
 }
 
-/* Whether another is let in: for the one that is there longest, if it has stayed silent. */
+/* Whether another may connect: in place of the oldest, if it has stayed silent. */
 static bool has_place(const guests *all)
 {
     return all->n < MOST_GUESTS || trm_wait_now() - all->at[0].since > GUEST_SECONDS;
 }
 
-/* Whoever waits at the listener. */
+/* Accepts waiting connections. */
 static void let_in(meeting *m, guests *all)
 {
     guest one = {.from = {.length = sizeof(one.from.address)}, .since = trm_wait_now()};
@@ -270,7 +270,7 @@ static void let_in(meeting *m, guests *all)
     all->at[all->n++] = one;
 }
 
-/* A rank has said who it is: its connection is taken over. */
+/* Takes over the connection of a rank that has identified itself. */
 static trm_status seat(meeting *m, const guest *one, place *places)
 {
     const hello *said = &one->said;
@@ -290,7 +290,7 @@ static trm_status seat(meeting *m, const guest *one, place *places)
     return TRM_OK;
 }
 
-/* Hears what guest i has to say; it is one fewer where that is enough, or wrong. *seated: it is a rank. */
+/* Reads from connection i; removes it if it is complete or wrong. *seated says whether it is a rank. */
 static trm_status hear(meeting *m, guests *all, int32_t i, place *places, bool *seated)
 {
     guest *one = &all->at[i];
@@ -314,7 +314,7 @@ static trm_status hear(meeting *m, guests *all, int32_t i, place *places, bool *
     return TRM_OK;
 }
 
-/* Takes the connections of n_ranks ranks; strangers are sent away. places: where ranks listen; may be NULL. */
+/* Accepts the connections of n_ranks ranks and rejects others. places: addresses of ranks; may be NULL. */
 static trm_status accept_all(meeting *m, int32_t n_ranks, place *places)
 {
     guests all = {.n = 0};

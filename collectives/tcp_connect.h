@@ -1,5 +1,5 @@
 /*
- * How ranks that have only a host and a port in common come to be connected, every pair by two streams.
+ * Connects every pair of ranks by two streams, starting from a host and a port.
  */
 #ifndef TRM_COLLECTIVES_TCP_CONNECT_H
 #define TRM_COLLECTIVES_TCP_CONNECT_H
@@ -17,8 +17,8 @@ enum { TRM_TCP_DATA = 0, TRM_TCP_CONTROL, TRM_TCP_STREAMS };
 trm_status trm_tcp_connect_all(int32_t rank, int32_t size, const char *host, uint16_t port, double deadline_seconds,
                                int (*streams)[TRM_TCP_STREAMS]);
 
-/* Whether a socket is connected to itself. While nobody listens at a port that the system also gives out by itself, an
- * attempt to connect to it is given that very port now and then, and succeeds. */
+/* Whether a socket is connected to itself. If nobody listens at an ephemeral port, the system may give that very port
+ * to a connecting socket, and the connection succeeds. */
 bool trm_tcp_meets_itself(int fd);
 
 #endif

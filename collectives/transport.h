@@ -1,15 +1,15 @@
 /*
  * Transports: messages of host bytes between the ranks of a job, over MPI, TCP, or the memory of one process.
  *
- * A transport moves sets of messages, knows deadlines, and carries notices: the news that a rank has failed.
- * What is made of the messages stands above it (collectives/pairwise.c).
+ * A transport moves sets of messages, has deadlines, and carries notices that a rank has failed. collectives/pairwise.c
+ * builds exchanges on it.
  */
 #ifndef TRM_COLLECTIVES_TRANSPORT_H
 #define TRM_COLLECTIVES_TRANSPORT_H
 
 #include "collectives/communicator.h"
 
-/* Why a rank gave up. */
+/* Why a rank failed. */
 typedef struct trm_notice {
     int32_t rank;
     int32_t status; /* trm_status; TRM_OK: no notice */
@@ -26,14 +26,14 @@ typedef struct trm_transport trm_transport;
 
 typedef struct trm_transport_ops {
     const char *name;
-    /* Carries the messages, at most one to and one from each peer; returns when all have come and all sent bytes may be
+    /* Transfers messages, at most one to and one from each peer; returns when all have arrived and sent buffers may be
      * overwritten. Messages between two ranks on one channel match in the order they were given. On failure the
      * transport is broken for good. */
     trm_status (*transfer)(trm_transport *transport, uint32_t channel, double deadline_seconds,
                            const trm_message *sends, int32_t n_sends, const trm_message *receives, int32_t n_receives);
-    /* Tells every peer, and waits until they know, `seconds` at most. */
+    /* Sends a notice to every peer, and waits until they have it, at most `seconds`. */
     void (*notify)(trm_transport *transport, const trm_notice *notice, double seconds);
-    /* Takes in a notice that has come. */
+    /* Reads a notice that has arrived. */
     void (*poll)(trm_transport *transport);
     void (*destroy)(trm_transport *transport);
 } trm_transport_ops;
@@ -41,7 +41,7 @@ typedef struct trm_transport_ops {
 struct trm_transport {
     const trm_transport_ops *ops;
     int32_t rank, size;
-    int32_t users;     /* communicators, and the creator until trm_transport_release */
+    int32_t users;     /* references: communicators, and the creator until trm_transport_release */
     trm_notice notice; /* the first failure known; later transfers fail with it */
 };
 
@@ -53,12 +53,12 @@ trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **tra
 trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const char *host, uint16_t port,
                                     double deadline_seconds, trm_transport **transport);
 
-/* OK, or LOST_RANK with the notice that came. Never blocks. */
+/* OK, or LOST_RANK with the notice that arrived. Never blocks. */
 trm_status trm_transport_check(trm_transport *transport);
 /* Records the first notice and logs it; returns TRM_ERROR_LOST_RANK with its text, or for a notice of this rank's own
  * the status in it. */
 trm_status trm_transport_break(trm_transport *transport, const trm_notice *notice);
-/* Breaks the transport because `rank` was not heard of in time or is gone. */
+/* Breaks the transport because `rank` missed the deadline or is gone. */
 trm_status trm_transport_lost(trm_transport *transport, int32_t rank, const char *format, ...) TRM_PRINTF(3, 4);
 void trm_transport_retain(trm_transport *transport);
 void trm_transport_release(trm_transport *transport); /* NULL is ignored */
@@ -67,8 +67,8 @@ void trm_transport_release(trm_transport *transport); /* NULL is ignored */
 trm_status trm_communicator_pairwise_create(trm_transport *transport, double deadline_seconds,
                                             trm_communicator **communicator);
 
-/* Limits that tests make small. Bytes of scratch of a communicator for reductions; bytes up to which an all-reduce
- * sends everything to everybody; bytes of one MPI message. */
+/* Sizes at which messages are split; variables, so that small buffers can reach them. Scratch bytes of a communicator
+ * for reductions; bytes up to which an all-reduce sends everything to everyone; bytes of one MPI message. */
 extern size_t trm_pairwise_scratch_size;
 extern size_t trm_pairwise_small_size;
 extern size_t trm_mpi_message_size;

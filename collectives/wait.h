@@ -1,5 +1,5 @@
 /*
- * How ranks wait for each other: the clock, and the pause between two looks.
+ * How ranks wait for each other: the clock, and the pause between two polls.
  */
 #ifndef TRM_COLLECTIVES_WAIT_H
 #define TRM_COLLECTIVES_WAIT_H
@@ -7,7 +7,7 @@
 #include <sched.h>
 #include <time.h>
 
-/* Seconds of a clock that never goes back. */
+/* Seconds of a clock that never runs backward. */
 static inline double trm_wait_now(void)
 {
     struct timespec time;
@@ -15,8 +15,8 @@ static inline double trm_wait_now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Between two looks after `waited` seconds. Short waits give the core away, since ranks may be more than cores; long
- * ones sleep an eighth of the time waited, so that the sleep adds an eighth to the wait at most. */
+/* Pauses between two polls after `waited` seconds. Short waits yield the core, since there may be more ranks than
+ * cores; long ones sleep an eighth of the time waited, so that sleeping adds at most an eighth. */
 static inline void trm_wait_pause(double waited)
 {
     if (waited < 500e-6) {

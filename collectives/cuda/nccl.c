@@ -1,8 +1,8 @@
 /*
  * The communicator over NCCL, which is loaded at run time: device memory, exchanges in stream order, capturable.
  *
- * NCCL's communicators are nonblocking here: every call that may wait for peers is looked at until the deadline. What
- * waits on the device is watched by trm_communicator_check, and ended by abort.
+ * NCCL's communicators are nonblocking here: every call that may wait for peers is polled until the deadline.
+ * trm_communicator_check watches waits on the device, and abort ends them.
  */
 #if __has_include(<nccl.h>)
 
@@ -127,7 +127,7 @@ static void abandon(nccl_communicator *c)
     }
 }
 
-/* Waits until what was begun on `c` is set up: the host's part of a call, not the work on the device. */
+/* Waits for the host's part of a call on `c`, not for the work on the device. */
 static trm_status await(nccl_communicator *c, const char *what)
 {
     double start = trm_wait_now();

@@ -1,10 +1,10 @@
 /*
- * The communicator that sums vectors and gathers small ones over peer memory and leaves all else to another one, which
- * it owns: for ranks of one host whose GPUs reach each other's memory. The kernels and their protocol:
+ * The communicator over peer memory: sums vectors and gathers small ones itself, and uses another communicator, which
+ * it owns, for everything else. For ranks of one host whose GPUs have peer access. The kernels and their protocol:
  * collectives/peer.h.
  *
- * Mailboxes are shared by CUDA's handles for other processes, which travel with what each rank can or cannot do over
- * the communicator for host bytes; so all ranks decide the same.
+ * Mailboxes are shared by CUDA's IPC handles. The ranks exchange these and their capabilities in host memory, so that
+ * all decide the same.
  */
 #include "collectives/peer.h"
 
@@ -17,7 +17,7 @@
 #include "collectives/peer_lane.h"
 #include "kernels/cuda/cuda.h"
 
-/* A way that does not work is found out within this time, before anybody relies on it. */
+/* Time within which a test finds ways that do not work. */
 #define PROBE_SECONDS 5.0
 
 typedef struct peer_communicator {
@@ -34,7 +34,7 @@ typedef struct peer_communicator {
     trm_choice choices[TRM_CHOICE_OPS];
 } peer_communicator;
 
-/* What a rank tells the others of itself. */
+/* What a rank sends about itself. */
 typedef struct peer_card {
     char host[40]; /* of this start of its kernel, so that no two hosts have the same */
     cudaIpcMemHandle_t mailbox;
@@ -95,7 +95,7 @@ static trm_status allocate(peer_communicator *c, cudaIpcMemHandle_t *handle)
     return TRM_OK;
 }
 
-/* GPUs that do atomics in each other's memory are joined by NVLink; one that this process does not see is unknown. */
+/* GPUs with native peer atomics are connected by NVLink; a GPU that this process does not see is unknown. */
 static trm_peer_joint find_joint(const char *mine, const char *theirs)
 {
     int first, second, has_atomics;
@@ -134,7 +134,7 @@ static void open_mailboxes(peer_communicator *c, const peer_card *cards, peer_ca
     }
 }
 
-/* One all-reduce, to see that what is mapped works. */
+/* One all-reduce, to test the mapped memory. */
 static trm_status probe(peer_communicator *c, trm_stream *stream, float *data, bool *correct)
 {
     enum { COUNT = 1024 };
@@ -180,7 +180,7 @@ static void probe_mailboxes(peer_communicator *c, peer_card *mine)
     }
 }
 
-/* Frees what was made; before that, where `together`, waits until no rank has the mailbox of another mapped. */
+/* Frees everything; with `together`, first waits until no rank maps another's mailbox. */
 static void close_mailboxes(peer_communicator *c, bool together)
 {
     for (int32_t r = 0; r < c->base.size && r < TRM_PEER_RANKS; r++) {
@@ -251,7 +251,7 @@ static trm_status fail_if_dead(const peer_communicator *c)
     return TRM_OK;
 }
 
-/* What was measured, where it can be done; else what constants say. */
+/* The measured choice, if possible; else by constants. */
 static trm_peer_way choose_sum(const peer_communicator *c, size_t bytes)
 {
     const trm_choice *measured = &c->choices[TRM_CHOICE_ALL_REDUCE];

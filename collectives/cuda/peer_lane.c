@@ -1,4 +1,4 @@
-/* Lanes over peer memory: their memory, the copies and what orders them. See collectives/peer_lane.h. */
+/* Lanes over peer memory: memory, copies, and their order. See collectives/peer_lane.h. */
 #include "collectives/peer_lane.h"
 
 #include <stdlib.h>
@@ -67,7 +67,7 @@ bool trm_peer_lane_takes(const trm_peer_lane *lane, const trm_peer_norm *n)
            (size_t)part * row <= trm_peer_lane_part_bytes(lane->link->size, lane->bytes);
 }
 
-/* Who has seen a rank's epoch sees all that it has enqueued on the stream before. */
+/* Once a rank's epoch is visible, so is all that it enqueued before. */
 static trm_status meet(trm_peer_lane *lane, cudaStream_t stream)
 {
     lane->epoch++;
@@ -82,7 +82,7 @@ static trm_status copy(void *to, const void *from, size_t bytes, cudaStream_t st
     return TRM_OK;
 }
 
-/* To every peer its rows of `from`. */
+/* Sends every peer its rows of `from`. */
 static trm_status scatter(const trm_peer_lane *lane, const trm_peer_norm *n, size_t row, cudaStream_t stream)
 {
     const int32_t rank = lane->link->rank, size = lane->link->size;
@@ -116,7 +116,7 @@ static trm_status add_and_norm(const trm_peer_lane *lane, const trm_peer_norm *n
     return trm_cuda_norm_of_parts(&parts, norm, stream);
 }
 
-/* This rank's rows of the result to every peer. */
+/* Sends this rank's rows of the result to every peer. */
 static trm_status gather(const trm_peer_lane *lane, int64_t rows, size_t row, cudaStream_t stream)
 {
     const int32_t rank = lane->link->rank, size = lane->link->size;
@@ -129,8 +129,8 @@ static trm_status gather(const trm_peer_lane *lane, int64_t rows, size_t row, cu
     return TRM_OK;
 }
 
-/* The other rows of the sum, by way of the places of summands, which everyone has read once its result is there. The
- * last meeting keeps them until all have their rows. */
+/* Gathers the other rows of the sum through the summands' buffers, which every rank has read once its result arrived.
+ * The last meeting keeps them until all ranks have their rows. */
 static trm_status gather_sum(trm_peer_lane *lane, const trm_peer_norm *n, size_t row, cudaStream_t stream)
 {
     const int32_t rank = lane->link->rank, size = lane->link->size;
@@ -170,7 +170,7 @@ trm_status trm_peer_lane_norm(trm_peer_lane *lane, const trm_peer_norm *n, const
     return whole_sum && n->sum != NULL ? gather_sum(lane, n, row, handle) : TRM_OK;
 }
 
-/* What a rank tells the others of its mailbox. */
+/* What a rank sends about its mailbox. */
 typedef struct lane_card {
     cudaIpcMemHandle_t mailbox;
     bool failed;

@@ -1,5 +1,5 @@
 /*
- * Collectives, alone and with the norm of what they give: dist_collective, all_reduce_norm.
+ * Collectives, alone and with a following norm: dist_collective, all_reduce_norm.
  */
 #include "graph/kinds/kind.h"
 
@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "collectives/reduce.h"
 
-/* What an op does with the axis, and which of its params matter. */
+/* The effect of an op on the axis, and which of its params it uses. */
 typedef struct collective_rule {
     bool multiplies, divides; /* the axis becomes n * d, d / n */
     bool needs_divisible;     /* the axis is cut into n slices */
@@ -121,7 +121,7 @@ static int64_t broadcast_axes(const trm_infer_call *call, int64_t axes)
     return axes == 0 ? size : -2;
 }
 
-/* A RECV that says itself what comes. */
+/* A RECV with its own type and dims. */
 static trm_status infer_receive(const trm_infer_call *call)
 {
     const trm_collective_params *params = &call->desc->collective;

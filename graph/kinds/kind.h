@@ -1,9 +1,9 @@
 /*
- * One row per layer kind: what the graph, the partitioner and the planner know of it. Code outside of graph/kinds reads
- * rows and has no cases of its own for kinds.
+ * One row per layer kind, for the graph, the partitioner and the planner. Code outside graph/kinds reads rows and has
+ * no cases for kinds.
  *
- * The rows stand in <family>.c; kinds.c finds them by the list in <trireme/layers.h>. A row names what it has and
- * leaves out the rest: a kind without a rule for axes is whole on every rank.
+ * The rows are in <family>.c; kinds.c finds them by the list in <trireme/layers.h>. A row sets only the fields that it
+ * needs: a kind without a rule for axes is whole on every rank.
  */
 #ifndef TRM_GRAPH_KINDS_KIND_H
 #define TRM_GRAPH_KINDS_KIND_H
@@ -17,8 +17,8 @@ enum {
     TRM_KIND_PRODUCT = 1,     /* a product before passes fuse anything: worth moving a choice of rows before it */
     TRM_KIND_TAKES_TIME = 2,  /* worth a stream of its own */
     TRM_KIND_EVALUATED = 4,   /* shapes are computed with it, on the host */
-    TRM_KIND_LOOKS_UP = 8,    /* reads rows of its first input and no more of it */
-    TRM_KIND_LOOSE_SIZES = 16 /* inputs may be of other sizes than the output along an axis that follows theirs */
+    TRM_KIND_LOOKS_UP = 8,    /* reads only rows of its first input */
+    TRM_KIND_LOOSE_SIZES = 16 /* inputs may differ in size from the output along an axis that follows theirs */
 };
 
 typedef struct trm_kind {
@@ -36,12 +36,12 @@ typedef struct trm_kind {
     int32_t (*output_count)(const trm_layer_desc *desc); /* where parameters decide it */
     uint32_t value_inputs;                               /* bit i: input i is one (layers.h) */
     uint32_t (*value_inputs_of)(const trm_layer_desc *desc);
-    /* Where output dims depend on data: the most entries, and the outputs' dims with `count` of them. */
+    /* If output dims depend on data: the most entries, and the outputs' dims with `count` entries. */
     int64_t (*largest_count)(const trm_layer_desc *desc, const trm_dims *const *input_dims);
     void (*set_count)(const trm_layer_desc *desc, int64_t count, trm_dims *output_dims);
 
-    /* Axes (graph/axis_links.h): what axis k of the outputs follows in input i (NULL: nothing), and where unknown sizes
-     * of the outputs are those of inputs (NULL: nowhere). */
+    /* Axes (graph/axis_links.h): the axis of input i that axis k of the outputs follows (NULL: none), and which unknown
+     * sizes of the outputs equal those of inputs (NULL: none). */
     trm_axis_link link;
     void (*sizes)(trm_size_walk *walk, const trm_layer *layer);
 
@@ -54,15 +54,15 @@ typedef struct trm_kind {
         uint32_t values;
     } linear_if;
     bool (*is_linear)(const trm_layer *layer, uint32_t set);
-    uint32_t added; /* inputs that are added to a result of summands: where they are whole, the first alone has them */
-    /* Whether zeros behind the end of the inputs in `split` become zeros behind the end of the output (NULL: no). */
+    uint32_t added; /* inputs that are added to a sum of summands: if whole, only the first rank adds them */
+    /* Whether zeros at the end of the inputs in `split` become zeros at the end of the output (NULL: no). */
     bool (*keeps_zero)(const trm_layer *layer, uint32_t split);
-    /* Ways to run over `parts` ranks besides those that links and linear inputs give; where ranks share the batch. */
+    /* Additional ways to run over `parts` ranks, besides those from links and linear inputs; and if ranks split the
+     * batch. */
     trm_status (*shard)(const trm_layer *layer, int32_t parts, trm_way_taker *taker);
     trm_status (*shard_batch)(const trm_layer *layer, int32_t parts, trm_way_taker *taker);
     const int8_t *batch_inputs, *batch_outputs; /* axes of the batch, -1: none; NULL: as the links say */
-    /* What of the parameters depends on how the output lies, and on the first row that a rank has of input `rows_of`.
-     */
+    /* Adapts parameters to the output's sharding, and to a rank's first row of input `rows_of`. */
     int32_t rows_of;
     void (*localize)(const trm_layer *layer, const trm_sharding *out, int64_t first_row, trm_layer_desc *desc);
 
@@ -77,9 +77,9 @@ typedef struct trm_kind {
 #define TRM_KIND_DECLARE(kind, name) extern const trm_kind trm_kind_##name;
 TRM_ALL_LAYER_KINDS(TRM_KIND_DECLARE)
 
-/* The row of a kind; NULL of one that does not exist. */
+/* The row of a kind; NULL for an unknown kind. */
 const trm_kind *trm_kind_row(trm_layer_kind kind);
-/* The kind of a name; TRM_LAYER_KIND_COUNT, which is none, if there is no such. */
+/* The kind of a name; TRM_LAYER_KIND_COUNT if unknown. */
 trm_layer_kind trm_kind_named(const char *name);
 /* The row of a layer's kind, which exists. */
 static inline const trm_kind *trm_kind_of(const trm_layer *layer)

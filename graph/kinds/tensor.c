@@ -150,8 +150,8 @@ static trm_status infer_reshape(const trm_infer_call *call)
 /*
  * A reshape is a row of groups: the fewest input axes and output axes with the same number of elements. The first axes
  * of a group longer than 1 follow each other, as blocks of them are blocks of the group. An unknown axis is a group
- * with an unknown axis; that such a pairing is right shows in that all groups after it close. Of a shape that is an
- * input nothing follows: it is that of the whole.
+ * with an unknown axis; that such a pairing is right shows in that all groups after it close. Nothing follows from a
+ * shape that is an input: it is that of the whole tensor.
  */
 static int32_t link_groups(const trm_dims *in, const trm_dims *out, int32_t k)
 {
@@ -436,7 +436,7 @@ static int32_t link_embedding(const trm_layer *layer, int32_t k, int32_t i)
     return (k == 0) == (i == 1) ? k : TRM_LINK_WHOLE;
 }
 
-/* Rows that a rank does not have come out as zeros, so the ranks' results add up. */
+/* Rows that a rank lacks are zeros, so that the ranks' results add up. */
 static trm_status shard_rows(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
 {
     trm_way way = trm_way_whole();

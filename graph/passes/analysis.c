@@ -79,7 +79,7 @@ bool trm_layer_has_effects(const trm_layer *layer)
     if (trm_layer_collective(&layer->desc) != NULL) {
         return true;
     }
-    if (trm_kind_is_control(layer->desc.kind)) { /* the walk goes as they say */
+    if (trm_kind_is_control(layer->desc.kind)) { /* layers follow these links */
         return layer->desc.kind != TRM_LAYER_ENTER && layer->desc.kind != TRM_LAYER_MERGE &&
                layer->desc.kind != TRM_LAYER_LOOP_OUTPUT;
     }

@@ -1,5 +1,5 @@
 /*
- * Common subexpressions: a layer or constant that is the same as an earlier one is replaced by it.
+ * Common subexpressions: a layer or constant that equals an earlier one is replaced by it.
  */
 #include "graph/network.h"
 
@@ -30,7 +30,7 @@ static bool same_constant(const trm_tensor *a, const trm_tensor *b)
     return memcmp(a->value, b->value, trm_dims_bytes(&a->dims, a->dtype)) == 0;
 }
 
-/* Equal constants have equal hashes; weights, whose elements are not at hand, those of their dims. */
+/* Equal constants have equal hashes; weights, whose elements are not read, hash by their dims. */
 static uint64_t hash_constant(const trm_tensor *tensor)
 {
     uint64_t hash = trm_hash_bytes(TRM_HASH_START, &tensor->dtype, sizeof(tensor->dtype));
@@ -41,7 +41,7 @@ static uint64_t hash_constant(const trm_tensor *tensor)
     return hash ^ (hash >> 32);
 }
 
-/* Positions in chains by a key below the number of chains; the latest comes first. */
+/* Positions in chains by a key below the number of chains; the latest first. */
 typedef struct chains {
     int32_t *latest;   /* [n_chains], or -1 */
     int32_t *previous; /* [n_items], or -1 */
@@ -108,9 +108,9 @@ static trm_status merge_constants(trm_network *network, int32_t *changes)
 /* ---- layers ------------------------------------------------------------------------------------ */
 
 /*
- * Whether running the layer once is the same as running it twice. Exchanges between ranks are never merged: shards of
- * two constants may be equal on one rank and differ on the next, and every rank must make the same exchanges.
- * Layers of control flow are where they are for a reason, and two layers of constants may lie in different regions.
+ * Whether running the layer once equals running it twice. Exchanges between ranks are never merged: shards of two
+ * constants may be equal on one rank and differ on the next, and every rank must make the same exchanges. Layers of
+ * control flow are where they are for a reason, and two layers of constants may lie in different regions.
  */
 static bool may_be_merged(const trm_layer *layer, bool has_regions)
 {

@@ -1,5 +1,5 @@
 /*
- * Dead code: layers and tensors that no output of the network needs.
+ * Dead code: removes layers and tensors that no output of the network needs.
  */
 #include "graph/network.h"
 

@@ -1,9 +1,9 @@
 /*
  * Constant folding: a layer whose inputs are all constants becomes a constant.
  *
- * Where elements only move, the result is a view of the weight and nothing is read. Otherwise the layer is run
- * here, on the host's reference kernels, if what it reads and makes is small. Of weights that may change it becomes one
- * that is computed when it is read, if it is simple arithmetic.
+ * If elements only move, the result is a view of the weight and nothing is read. Otherwise the layer runs here, on the
+ * host's reference kernels, if its inputs and outputs are small. Simple arithmetic on refittable weights becomes a
+ * weight that is computed when read.
  */
 #include "graph/network.h"
 
@@ -19,7 +19,7 @@
 #define LARGEST_WEIGHT_READ ((size_t)64 << 10)
 #define LARGEST_RESULT      ((size_t)1 << 20)
 
-/* The output takes the place of a constant; the layer is left without outputs. */
+/* Makes the output a constant; the layer is left without outputs. */
 static void become_constant(trm_layer *layer, int32_t output, const void *value, trm_weight *weight)
 {
     trm_tensor *tensor = layer->outputs[output];
@@ -29,7 +29,7 @@ static void become_constant(trm_layer *layer, int32_t output, const void *value,
     tensor->weight = weight;
 }
 
-/* The dims that a SHAPE layer asks for are known, whatever its input is. */
+/* Whether the dims that a SHAPE layer reads are known. */
 static bool shape_is_known(const trm_layer *layer)
 {
     int64_t n = layer->inputs[0]->dims.n, start = layer->desc.shape.start;
@@ -67,7 +67,7 @@ static bool is_foldable(const trm_layer *layer)
 
 /* ---- views ------------------------------------------------------------------------------------- */
 
-/* Whether the layer has one output made of one weight that nothing else reads: a second copy of a large weight in
+/* Whether the layer's only output comes from one weight without other readers: a second copy of a large weight in
  * device memory costs more than the layer. */
 static bool may_view(const trm_analysis *analysis, const trm_layer *layer)
 {
@@ -106,7 +106,7 @@ static trm_status view_concat(const trm_layer *layer, trm_weight **view)
     return trm_weight_concat(parts, layer->n_inputs, layer->desc.concat.axis, view);
 }
 
-/* Makes the view that a layer stands for; leaves *view NULL where there is none. */
+/* Makes the view that equals a layer; *view stays NULL if there is none. */
 static trm_status make_view(const trm_layer *layer, trm_weight **view)
 {
     const trm_tensor *input = layer->inputs[0];
@@ -132,7 +132,7 @@ static trm_status make_view(const trm_layer *layer, trm_weight **view)
 
 /* ---- weights that may change -------------------------------------------------------------------- */
 
-/* Whether what is computed is small, or takes the place of what it is computed from. */
+/* Whether the result is small, or replaces its input. */
 static bool may_compute(const trm_analysis *analysis, const trm_layer *layer)
 {
     bool takes_place = true, small = true;
@@ -157,7 +157,7 @@ typedef struct folder {
     trm_evaluator evaluator;
 } folder;
 
-/* No large weight, and none that may change. */
+/* Not a large weight, nor a refittable one. */
 static bool reads_little(const trm_layer *layer)
 {
     for (int32_t i = 0; i < layer->n_inputs; i++) {
@@ -186,7 +186,7 @@ static trm_status load_input(const trm_tensor *input, void **data, void **copy)
     return trm_weight_read(input->weight, input->dtype, 0, (size_t)trm_dims_count(&input->dims), *copy);
 }
 
-/* One layer while it is folded: its call, and elements to free. */
+/* A layer being folded: its call, and elements to free. */
 typedef struct folding {
     trm_kernel_call call;
     trm_dtype dtypes[TRM_MAX_LAYER_OUTPUTS];
@@ -194,7 +194,7 @@ typedef struct folding {
     void *copies[TRM_MAX_LAYER_INPUTS], *results[TRM_MAX_LAYER_OUTPUTS];
 } folding;
 
-/* The views of inputs, with their elements, but of SHAPE, which does not look at them. */
+/* The views of inputs with their elements, except for SHAPE, which does not read them. */
 static trm_status load_inputs(folding *f, const trm_layer *layer)
 {
     for (int32_t i = 0; i < layer->n_inputs; i++) {
@@ -211,8 +211,8 @@ static trm_status load_inputs(folding *f, const trm_layer *layer)
     return TRM_OK;
 }
 
-/* Dims of the outputs as the inputs' elements decide them; of data-dependent layers, the largest. *known is false where
- * something in them stays open, or they are not small. */
+/* Dims of the outputs from the inputs' elements; the largest for data-dependent layers. *known is false if some are
+ * unknown, or not small. */
 static trm_status infer_outputs(folding *f, const trm_layer *layer, bool *known)
 {
     const trm_dims *input_dims[TRM_MAX_LAYER_INPUTS];
@@ -247,7 +247,7 @@ static trm_status allocate_outputs(folding *f, const trm_layer *layer)
     return TRM_OK;
 }
 
-/* The results move into the arena, with the dims that the data gave them. */
+/* Copies the results into the arena, with their actual dims. */
 static trm_status keep_outputs(folder *self, folding *f, trm_layer *layer)
 {
     const void *values[TRM_MAX_LAYER_OUTPUTS];
@@ -269,7 +269,7 @@ static trm_status keep_outputs(folder *self, folding *f, trm_layer *layer)
     return TRM_OK;
 }
 
-/* Runs a layer of constants. *folded stays false where no kernel takes it, or it makes much. */
+/* Runs a layer of constants. *folded stays false if no kernel accepts it, or its outputs are large. */
 static trm_status run_layer(folder *self, trm_layer *layer, bool *folded)
 {
     folding f = {.call = {.layer = &layer->desc, .n_inputs = layer->n_inputs, .n_outputs = layer->n_outputs}};

@@ -1,10 +1,10 @@
 /*
  * Products of one input with several weights, joined into one product.
  *
- * Weights that are stored transposed, as linear layers have them, stand one below the other. Gate and up of a GLU join
- * so at no cost: the GLU reads both halves. Others, such as q, k and v, need a SLICE each, which copies unless a step
- * has one token: then it is a view. Weights of the same dims that are stored as they multiply, as ONNX has them, become
- * a batch: what comes out is one product after the other, and each SLICE is a view whatever the number of rows.
+ * Weights stored transposed, as in linear layers, are concatenated by rows. Gate and up of a GLU join at no cost: the
+ * GLU reads both halves. Others, such as q, k and v, need a SLICE each, which copies unless a step has one token: then
+ * it is a view. Weights of equal dims that are stored untransposed, as in ONNX, become a batch: products come out one
+ * after the other, and each SLICE is a view for any number of rows.
  */
 #include "graph/network.h"
 

@@ -6,8 +6,8 @@
  * Products whose activation is no epilogue of cuBLASLt get their weight transposed, as cuDNN takes it, which has
  * kernels with any activation in them.
  *
- * Each such layer is put between transposes of what it reads and makes; between two of them transposes meet and vanish
- * (simplify.c), those of constants are done when weights are read, and at the borders of a chain one is left.
+ * Each such layer gets transposes of its inputs and outputs; between two such layers they cancel (simplify.c), those of
+ * constants are done when weights are read, and one is left at each end of a chain.
  */
 #include "graph/network.h"
 

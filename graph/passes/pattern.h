@@ -1,8 +1,8 @@
 /*
- * What the passes that look for patterns share: constants of one element, products and sums written in any order, and
- * the rewriting of a pattern's last layer.
+ * Helpers for pattern passes: constants of one element, products and sums in any order, and rewriting a pattern's last
+ * layer.
  *
- * A tensor inside of a pattern may vanish: one layer reads it, it is no output of the network and not pinned.
+ * A tensor inside a pattern may vanish: it has one reader, is not an output of the network and not pinned.
  */
 #ifndef TRM_GRAPH_PASSES_PATTERN_H
 #define TRM_GRAPH_PASSES_PATTERN_H
@@ -11,7 +11,7 @@
 
 /* The one value of a constant of one element, in *value. */
 bool trm_pattern_scalar(const trm_tensor *tensor, double *value);
-/* Whether a number is the one a pattern has, as far as the type of the network's constant can tell. */
+/* Whether a number equals the pattern's, within the precision of the constant's type. */
 bool trm_pattern_near(double value, double expected, trm_dtype dtype);
 
 bool trm_pattern_is_elementwise(const trm_layer *layer, trm_elementwise_op op);
@@ -37,7 +37,7 @@ void trm_pattern_product_of_layer(const trm_analysis *analysis, const trm_layer 
 /* Whether the product is that of n times x and a factor like this. */
 bool trm_pattern_is_power(const trm_pattern_product *product, const trm_tensor *x, int32_t n, double factor);
 
-/* Gives the last layer of a pattern another meaning. */
+/* Rewrites the last layer of a pattern. */
 void trm_pattern_rewrite(trm_analysis *analysis, trm_layer *layer, const trm_layer_desc *desc, int32_t n_inputs,
                          trm_tensor *const *inputs);
 

@@ -1,14 +1,13 @@
 /*
- * Rows that nobody reads are not computed: where a GATHER or SLICE takes some entries of an axis, such as the first
- * token of a classifier, and layers before it make each entry from the same entry alone, it moves before them. Where
- * several take entries of one tensor, what moves is a choice of all that they take together, and each takes its own of
- * those that are left.
+ * Removes computation of unused rows: if a GATHER or SLICE takes some entries of an axis, such as the first token of a
+ * classifier, and layers before it compute each entry from the same entry, it moves before them. If several take
+ * entries of one tensor, their union moves, and each takes its own entries from it.
  *
- * From the choices of a tensor a walk goes back over layers, the one that stands last first, and keeps the tensors that
- * it has to choose from, with the axis that is chosen from in each. A layer is walked over if each entry of its outputs
- * follows one of its inputs (graph/axis_links.h) and nobody else reads what it makes. Where one tensor is left, or two,
- * such as a residual stream and what attention made, the choice may be made of these. It moves as far as it brings
- * another product behind it, and no further: patterns of other passes stay whole, and the rest would gain little.
+ * A walk goes back from the tensor over layers, the last first, and keeps the tensors to select from, with the axis in
+ * each. It passes a layer if each entry of its outputs follows one of its inputs (graph/axis_links.h) and its outputs
+ * have no other readers. Where one or two tensors are left, such as a residual stream and the output of attention, the
+ * selection can be placed there. It moves only as far as it skips another product: patterns of other passes stay whole,
+ * and the rest would gain little.
  */
 #include "graph/network.h"
 

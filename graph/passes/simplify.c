@@ -1,7 +1,7 @@
 /*
- * Algebraic clean-up: layers that change nothing go, pairs that undo each other or make one layer are joined, shapes
- * that follow from the structure of the network become numbers, and transposes and reshapes move behind what takes
- * elements one by one, to meet another.
+ * Algebraic simplification: removes layers without effect, joins pairs that undo each other or equal one layer,
+ * replaces shapes that follow from the structure of the network by numbers, and moves transposes and reshapes past
+ * elementwise layers so that they meet.
  */
 #include "graph/network.h"
 
@@ -22,7 +22,7 @@ typedef struct simplifier {
     trm_analysis analysis;
     bool *remove; /* [n_layers] */
     int32_t changes;
-    bool unsorted; /* a layer may read what stands behind it */
+    bool unsorted; /* a layer may read a later one */
 } simplifier;
 
 static bool may_vanish(const trm_tensor *tensor)
@@ -125,8 +125,7 @@ static bool same_size(const simplifier *self, const trm_tensor *a, int32_t i, co
                : b->dims.d[k] < 0 && self->analysis.dim_class[a->index][i] == self->analysis.dim_class[b->index][k];
 }
 
-/* RESHAPE by a tensor: sizes that are known, or those of its input in the same place, and at most one other, need no
- * tensor. */
+/* RESHAPE by a tensor: needs no tensor if all sizes but one are known or equal its input's at the same position. */
 static void take_reshape_sizes(simplifier *self, trm_layer *layer)
 {
     trm_shape_element elements[TRM_MAX_SHAPE_ELEMENTS];
@@ -205,7 +204,7 @@ static void take_slice_values(simplifier *self, trm_layer *layer)
 
 /* ---- layers that change nothing ---------------------------------------------------------------- */
 
-/* x + 0, x - 0, x * 1, x / 1 and so on: the input that the result is, or -1. */
+/* x + 0, x - 0, x * 1, x / 1 and so on: the input that equals the result, or -1. */
 static int32_t neutral_input(const trm_layer *layer)
 {
     double value;
@@ -258,7 +257,7 @@ static bool takes_all(const trm_layer *layer)
            (slice->end == INT64_MAX || (size >= 0 && slice->end >= size));
 }
 
-/* The input that a layer hands on as it is, or -1. */
+/* The input that a layer returns unchanged, or -1. */
 static int32_t same_as_input(const simplifier *self, const trm_layer *layer)
 {
     const trm_tensor *x = layer->inputs[0], *y = layer->outputs[0];
@@ -274,7 +273,7 @@ static int32_t same_as_input(const simplifier *self, const trm_layer *layer)
         }
         break;
     case TRM_LAYER_SLICE:
-        return takes_all(layer) ? 0 : -1; /* the same dims, whatever they are */
+        return takes_all(layer) ? 0 : -1; /* the same dims, even if unknown */
     case TRM_LAYER_CONCAT:
         input = layer->n_inputs == 1 ? 0 : -1;
         break;
@@ -299,7 +298,7 @@ static int32_t same_as_input(const simplifier *self, const trm_layer *layer)
 
 /* ---- pairs ------------------------------------------------------------------------------------- */
 
-/* The layer of a kind that makes `tensor` and has not been changed; others may read it too. */
+/* The unchanged layer of a kind that writes `tensor`, which may have other readers. */
 static trm_layer *producer_of(const simplifier *self, const trm_tensor *tensor, trm_layer_kind kind)
 {
     trm_layer *producer = tensor == NULL ? NULL : tensor->producer;
@@ -308,7 +307,7 @@ static trm_layer *producer_of(const simplifier *self, const trm_tensor *tensor, 
     return fits ? producer : NULL;
 }
 
-/* What a layer makes of another that it undoes; NULL: it undoes none. */
+/* The tensor that a layer restores by undoing another; NULL: none. */
 static trm_tensor *undone(const simplifier *self, const trm_layer *layer)
 {
     const trm_unary_op op = layer->desc.unary.op;
@@ -422,7 +421,7 @@ static void join_casts(simplifier *self, trm_layer *layer)
     if (first == NULL || !holds(first->desc.cast.to, first->inputs[0]->dtype)) {
         return;
     }
-    /* Rounding once is rounding twice only where the middle is exact, which it is. */
+    /* Rounding once equals rounding twice if the intermediate is exact, which it is. */
     layer->inputs[0] = first->inputs[0];
     touch(self, layer);
 }
@@ -474,7 +473,7 @@ static trm_status join_factors(simplifier *self, trm_layer *layer)
     return TRM_OK;
 }
 
-/* The input that a layer takes element by element, the same dims out, or -1. */
+/* The input of an elementwise layer with the same dims, or -1. */
 static int32_t pointwise_input(const trm_layer *layer)
 {
     double value;
@@ -523,8 +522,7 @@ static trm_layer *layer_behind(const simplifier *self, const trm_layer *layer, t
     return NULL;
 }
 
-/* The tensor holds other elements than the one of its name did, or in another order, so it is a part of that no more.
- */
+/* The tensor's elements or their order have changed, so it is no longer a part of the named tensor. */
 static void forget_part(trm_tensor *tensor)
 {
     tensor->part = (trm_tensor_part){0};
@@ -645,8 +643,7 @@ static const trm_layer *own_transpose(const simplifier *self, const trm_layer *l
     return fits ? transpose : NULL;
 }
 
-/* Products take the rows and columns of their inputs the other way round, too. But for what a softmax made: with its
- * values as they are it may be attention. */
+/* Products also accept transposed inputs. Except outputs of softmax, so that attention can still be recognized. */
 static void turn_product(simplifier *self, trm_layer *layer)
 {
     bool *turned[] = {&layer->desc.matmul.transpose_a, &layer->desc.matmul.transpose_b};

@@ -1,6 +1,6 @@
 /*
- * Constants that are computed from weights which may change: as weights that are computed whenever they are read
- * (weight_stream/weight.h), where a network that is not refittable has numbers.
+ * Constants computed from refittable weights: they become weights that are computed when read (weight_stream/weight.h),
+ * where other networks have numbers.
  */
 #ifndef TRM_GRAPH_PASSES_WEIGHT_MATH_H
 #define TRM_GRAPH_PASSES_WEIGHT_MATH_H
@@ -16,7 +16,7 @@ trm_status trm_weight_math_operand(const trm_tensor *constant, const trm_dims *d
 trm_status trm_weight_math_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *a, const trm_weight *b,
                                    trm_weight **computed);
 
-/* What a layer of constants computes, one of them a weight; *computed stays NULL where it is no such arithmetic. */
+/* The result of a layer of constants, one of them a weight; *computed stays NULL if it is not such arithmetic. */
 trm_status trm_weight_math_of_layer(const trm_layer *layer, trm_weight **computed);
 
 #endif

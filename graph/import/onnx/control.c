@@ -1,6 +1,6 @@
 /*
- * What operators of control flow share: lists of what passes made, and results that are chosen where it is not known
- * whether a pass or a branch runs.
+ * Helpers for control flow operators: lists of results of passes, and selection of results if it is unknown whether a
+ * pass or a branch runs.
  */
 #include "graph/import/onnx/control.h"
 
@@ -77,7 +77,7 @@ void trm_onnx_set_stacked(trm_onnx_node *node, int32_t output, const trm_onnx_li
     if (trm_onnx_failed(node) || !trm_onnx_wants(node, output)) {
         return;
     }
-    if (list->n == 0) { /* nothing ran: the dims can only be those the body declares */
+    if (list->n == 0) { /* nothing ran: only the body's declared dims are known */
         const Onnx__TypeProto__Tensor *type = declared->type == NULL ? NULL : declared->type->tensor_type;
         trm_dtype dtype = type == NULL ? TRM_DTYPE_NONE : trm_onnx_dtype(type->elem_type);
         trm_dims dims = {.n = 1};

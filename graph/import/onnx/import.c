@@ -1,8 +1,8 @@
 /*
- * The walk: from a model's main graph to a network.
+ * Imports a model's main graph to a network.
  *
- * Nodes are imported in the order of the file, which must be one that can be run. A node that cannot be imported is
- * recorded; what it would have made counts as failed, and nodes that need it are passed over without a word.
+ * Nodes are imported in an executable order. A node that cannot be imported is recorded as an issue; its outputs count
+ * as failed, and nodes that need them are skipped silently.
  */
 #include "graph/import/onnx/import.h"
 #include "graph/import/onnx/region.h"
@@ -33,7 +33,7 @@ static const char *issue_text(trm_onnx *model, const trm_onnx_issue *issue)
                             own ? "" : ".", issue->op, (long long)issue->opset, issue->cause);
 }
 
-/* Records what the error record says; only a lack of memory comes back. */
+/* Records the error as an issue; returns only OUT_OF_MEMORY. */
 static trm_status record_issue(trm_onnx_import *import, trm_status status, trm_onnx_issue issue)
 {
     trm_onnx *model = import->model;
@@ -229,7 +229,7 @@ trm_status trm_onnx_load(trm_onnx_import *import, trm_onnx_value *value, const c
 
 /* ---- nodes --------------------------------------------------------------------------------------------- */
 
-/* Looks the inputs of a node up. *ready is false where one of them failed before. */
+/* Looks up the inputs of a node. *ready is false if one of them failed. */
 static trm_status find_inputs(trm_onnx_node *node, bool *ready)
 {
     *ready = true;
@@ -413,7 +413,7 @@ trm_status trm_onnx_import_nodes(trm_onnx_import *import, trm_onnx_scope *scope,
 
 /* ---- bodies and functions ------------------------------------------------------------------------------ */
 
-/* A scope inside of a node's. */
+/* A scope inside a node's. */
 static bool open_scope(trm_onnx_node *node, const char *part, trm_onnx_scope *scope)
 {
     trm_onnx_import *import = node->import;
@@ -424,7 +424,7 @@ static bool open_scope(trm_onnx_node *node, const char *part, trm_onnx_scope *sc
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED, "functions and bodies are nested more than %d deep", DEEPEST_CALL);
         return false;
     }
-    bool deep = strlen(around->place) > 200; /* the innermost tell the most */
+    bool deep = strlen(around->place) > 200; /* the innermost says most */
     scope->place =
         trm_arena_printf(&import->arena, "%s%s%s of \"%s\"", deep ? "..." : around->place, gap, part, node->label);
     int32_t number = ++node->n_bodies;

@@ -1,9 +1,9 @@
 /*
  * One import: values, scopes, and the walk over a graph's nodes.
  *
- * A scope is what names mean in one graph: the main graph, a body of a control-flow node (which sees the names around
- * it), or a local function (which does not). A name means a value: a tensor of the network, or a list of values, known
- * while the network is built, for sequences and optionals.
+ * A scope maps the names of one graph: the main graph, a body of a control-flow node (which sees the names around it),
+ * or a local function (which does not). A name stands for a value: a tensor of the network, or a list of values known
+ * at build time, for sequences and optionals.
  */
 #ifndef TRM_GRAPH_IMPORT_ONNX_IMPORT_H
 #define TRM_GRAPH_IMPORT_ONNX_IMPORT_H
@@ -17,7 +17,7 @@ typedef enum trm_onnx_value_kind {
     TRM_ONNX_VALUE_SEQUENCE, /* items [n_items] */
     TRM_ONNX_VALUE_NONE,     /* an optional that holds nothing */
     TRM_ONNX_VALUE_ABSENT,   /* input of a function that its caller leaves out */
-    TRM_ONNX_VALUE_STORED,   /* an initializer that nothing read yet */
+    TRM_ONNX_VALUE_STORED,   /* an initializer that was not read yet */
     TRM_ONNX_VALUE_FAILED    /* output of a node that could not be imported, or an input that could not be made */
 } trm_onnx_value_kind;
 
@@ -69,7 +69,7 @@ typedef struct trm_onnx_import {
 /* Names of a scope. The scope is the caller's; its memory is the import's. */
 void trm_onnx_scope_fini(trm_onnx_scope *scope);
 trm_status trm_onnx_define(trm_onnx_import *import, trm_onnx_scope *scope, const char *name, trm_onnx_value *value);
-/* What a name means, here or around; NULL if nothing. */
+/* The value of a name, in this or an outer scope; NULL if unknown. */
 trm_onnx_value *trm_onnx_find(const trm_onnx_scope *scope, const char *name);
 
 /* A value in the import's memory; NULL when out of memory. */
@@ -77,7 +77,7 @@ trm_onnx_value *trm_onnx_import_value(trm_onnx_import *import, trm_onnx_value_ki
 /* Keeps the last error as an issue of a graph, not of a node. */
 trm_status trm_onnx_record_graph_issue(trm_onnx_import *import, const trm_onnx_scope *scope, trm_status status);
 
-/* Imports the nodes in order. What fails becomes an issue; only failures of the import itself (memory) come back. */
+/* Imports the nodes in order. Failed nodes become issues; returns only failures of the import itself (memory). */
 trm_status trm_onnx_import_nodes(trm_onnx_import *import, trm_onnx_scope *scope, Onnx__NodeProto *const *nodes,
                                  size_t n);
 /* Makes the initializers of a graph known in the scope. */
@@ -91,12 +91,12 @@ trm_status trm_onnx_add_stored(trm_onnx_import *import, Onnx__TensorProto *const
                                trm_tensor **tensor);
 /* Layers from `first` on are to be removed when the import ends: nothing else reads what they make. */
 void trm_onnx_discard(trm_onnx_import *import, int32_t first);
-/* Counts steps of the import; the node fails when there are too many for any honest model. False then. */
+/* Counts steps of the import; fails the node and returns false if there are too many for a real model. */
 bool trm_onnx_spend(trm_onnx_node *node, int64_t steps);
 
 /* ---- ports.c --------------------------------------------------------------------------------------------------- */
 
-/* Whether the model has what the caller gives types to. */
+/* Checks that the model has the ports that the caller sets types for. */
 trm_status trm_onnx_check_types(const trm_onnx_import *import);
 /* Adds the inputs of the network; marks its outputs, under their names. What fails becomes an issue. */
 trm_status trm_onnx_define_inputs(trm_onnx_import *import, trm_onnx_scope *scope);
@@ -110,8 +110,8 @@ trm_onnx_value *trm_onnx_value_sequence(trm_onnx_node *node, trm_onnx_value *con
 trm_onnx_value *trm_onnx_value_none(trm_onnx_node *node);
 void trm_onnx_set_value(trm_onnx_node *node, int32_t index, trm_onnx_value *value);
 
-/* Whether a body takes so many inputs and makes at least so many outputs; the node fails if not. trm_onnx_run_body asks
- * for itself; so does who reads what a body declares though it may never run. */
+/* Checks that a body has this many inputs and at least this many outputs; fails the node if not. trm_onnx_run_body
+ * checks itself; callers that read a body's declarations without running it call this. */
 bool trm_onnx_body_fits(trm_onnx_node *node, const Onnx__GraphProto *graph, const char *part, int32_t n_inputs,
                         int32_t n_outputs);
 /* Runs a body with values for its inputs, seeing the names around the node; outputs [capacity] receive its outputs.
@@ -121,8 +121,7 @@ void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const
 
 /* ---- node.c ---------------------------------------------------------------------------------------------------- */
 
-/* The attribute of a name: the node's own, what the caller of a function gave for it, or the function's default. NULL
- * where there is none. */
+/* The attribute of a name: the node's own, that of the function's caller, or the function's default; NULL if absent. */
 const Onnx__AttributeProto *trm_onnx_attribute(trm_onnx_node *node, const char *name);
 const Onnx__GraphProto *trm_onnx_graph(trm_onnx_node *node, const char *name); /* fails where it is not there */
 

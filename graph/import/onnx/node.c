@@ -1,4 +1,4 @@
-/* What import functions ask of a node: attributes, known inputs, failures and outputs. */
+/* Attributes, known inputs, failures and outputs of a node, for import functions. */
 #include "graph/import/onnx/import.h"
 
 #include <math.h>

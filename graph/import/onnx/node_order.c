@@ -1,6 +1,6 @@
 /*
- * Nodes in an order in which each comes behind those that make what it reads. ONNX asks files for that, but some
- * writers (onnxruntime's float16 converter among them) do not keep to it, and onnxruntime takes what they write.
+ * Sorts nodes so that each follows those that it reads. ONNX requires that of files, but some writers (such as
+ * onnxruntime's float16 converter) do not do it, and onnxruntime accepts their files.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * The pass over a file's bytes before protobuf-c unpacks them.
  *
  * protobuf-c copies every field, refuses more than 2 GiB and recurses as deep as the file says. This pass checks the
- * nesting and every length, drops what the importer does not read, and leaves elements of tensors where they are: the
- * compact message it makes holds their place in the file instead.
+ * nesting and every length, drops what the importer does not read, and leaves elements of tensors in the file: its
+ * compact message holds their offset instead.
  */
 #ifndef TRM_GRAPH_IMPORT_ONNX_PROTOBUF_SCAN_H
 #define TRM_GRAPH_IMPORT_ONNX_PROTOBUF_SCAN_H
@@ -54,7 +54,7 @@ typedef enum trm_onnx_message {
 trm_status trm_onnx_compact(const char *file, trm_onnx_message message, const uint8_t *bytes, size_t size,
                             uint8_t **compact, size_t *compact_size);
 
-/* Reads a varint at *at; false where it is cut off or too long. */
+/* Reads a varint at *at; false if it is cut off or too long. */
 bool trm_onnx_read_varint(const uint8_t *bytes, size_t size, size_t *at, uint64_t *value);
 
 #endif

@@ -1,12 +1,12 @@
 /*
- * Regions (graph/regions.h) while a model is imported: branches and loops whose conditions are known in a run only.
+ * Regions (graph/regions.h) during import: branches and loops whose conditions are known only in a run.
  */
 #ifndef TRM_GRAPH_IMPORT_ONNX_REGION_H
 #define TRM_GRAPH_IMPORT_ONNX_REGION_H
 
 #include "graph/import/onnx/import.h"
 
-/* A region that is open: layers that are added lie in it. */
+/* An open region: new layers are added to it. */
 typedef struct trm_onnx_region {
     struct trm_onnx_region *around;
     trm_layer *first;                /* its first layer, or the first that stands before it for it */
@@ -14,7 +14,7 @@ typedef struct trm_onnx_region {
     int32_t n_entered, capacity;
 } trm_onnx_region;
 
-/* What a value of `from`, the region of the scope where it was found, is in the innermost open region. */
+/* The value in the innermost open region for a value of region `from`. */
 trm_onnx_value *trm_onnx_enter_value(trm_onnx_node *node, const trm_onnx_region *from, trm_onnx_value *value);
 /* The same for a tensor of the region around the innermost one. */
 trm_tensor *trm_onnx_enter(trm_onnx_node *node, trm_tensor *tensor);
@@ -38,7 +38,7 @@ typedef struct trm_onnx_loop {
     void *user;
 } trm_onnx_loop;
 
-/* Where the node fails, no layers of the loop stay. */
+/* If the node fails, no layers of the loop stay. */
 void trm_onnx_add_loop(trm_onnx_node *node, trm_onnx_loop *loop);
 
 /* What there was before a loop that is being unrolled, and before its last pass. */
@@ -48,11 +48,10 @@ typedef struct trm_onnx_passes {
 } trm_onnx_passes;
 
 void trm_onnx_begin_pass(const trm_onnx_node *node, trm_onnx_passes *passes);
-/* Whether the rest of a loop had better be a region: `rest` more passes like the last would take thousands of layers,
- * or (*must) more steps than an import may take. */
+/* Whether the rest of a loop should be a region: `rest` more passes like the last would take thousands of layers, or
+ * (*must) more steps than an import may take. */
 bool trm_onnx_wants_region(const trm_onnx_node *node, const trm_onnx_passes *passes, int64_t rest, bool *must);
-/* What a node that failed has recorded since there were n_issues is forgotten, and it goes on; false where the import
- * must end. */
+/* Drops issues of a failed node since there were n_issues, and continues; false if the import must end. */
 bool trm_onnx_forget_failure(trm_onnx_node *node, int32_t n_issues);
 
 #endif

@@ -2,7 +2,7 @@
  * Tensors of a file as constants of a network.
  *
  * Elements lie in the mapped file, in a file named as external data, or (few of them) in the message. Large ones become
- * weights that view the file; where a file does not hold them as they are in memory, they are copied.
+ * weights that view the file; if the file's format differs from memory, they are copied.
  */
 #include "graph/import/onnx/model.h"
 
@@ -101,7 +101,7 @@ static trm_status resolve(const trm_onnx *model, const char *what, const char *l
     return TRM_OK;
 }
 
-/* Whatever it is called, a file is opened once. */
+/* A file is opened only once, under any name. */
 static trm_status open_external(trm_onnx *model, const char *what, const char *location, int32_t *file)
 {
     uint32_t index;

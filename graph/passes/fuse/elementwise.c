@@ -1,10 +1,10 @@
 /*
- * Chains of layers that take elements one by one, as one layer: every tensor between them is then neither written nor
- * read. A group grows from its last layer to what it reads: layers of which the group alone reads the result, and a few
- * may be of smaller dims, computed again wherever they repeat; or layers of the same dims that stand so that what else
- * reads them comes after the group, which become further outputs.
+ * Fuses chains of elementwise layers into one, so that tensors between them are neither written nor read. A group grows
+ * from its last layer backwards: over layers whose result only the group reads, of which a few may have smaller dims
+ * and are recomputed where they repeat; and over layers of the same dims whose other readers come after the group,
+ * which become additional outputs.
  *
- * Values that dims are computed from stay as they are, where the host computes them (graph/inference.h).
+ * Values that decide dims are left alone: the host computes them (graph/inference.h).
  */
 #include "graph/network.h"
 
@@ -22,7 +22,7 @@
 typedef struct fuser {
     trm_network *network;
     trm_analysis analysis;
-    bool *of_values; /* [n_tensors] something's dims are computed from it */
+    bool *of_values; /* [n_tensors] dims are computed from it */
     bool *remove;    /* [n_layers] */
     int32_t *group;  /* [n_layers] number of the group that the layer was last looked at for */
     int32_t groups;
@@ -57,7 +57,7 @@ static void mark_values(fuser *self)
     }
 }
 
-/* Whether a layer does what steps can do. */
+/* Whether steps can express a layer. */
 static bool can_be_step(const fuser *self, const trm_layer *layer)
 {
     if (layer->n_outputs != 1 || self->of_values[layer->outputs[0]->index] ||
@@ -307,7 +307,7 @@ static int32_t fuse_groups(fuser *self)
     return fused;
 }
 
-/* Who reads what; the lists are those of the network as it is now. */
+/* Builds the lists of readers for the current network. */
 static void find_readers(fuser *self)
 {
     const trm_network *network = self->network;

@@ -1,6 +1,6 @@
 /*
- * All-reduces and the norms that read what they give, as one layer: what is under way between ranks is normalized as it
- * arrives. For networks of which all ranks have the same layers.
+ * Fuses all-reduces and the norms that read them, so that data is normalized as it arrives. For networks with the same
+ * layers on all ranks.
  */
 #include "graph/network.h"
 

@@ -1,8 +1,8 @@
 /*
  * Fusion: patterns of layers that one layer does with less memory traffic.
  *
- * The last layer of a pattern is rewritten in place, so the tensor it makes keeps its name; what only it read is left
- * to dead code. A tensor that vanishes has no other reader, is no output of the network and is not pinned.
+ * The last layer of a pattern is rewritten in place, so its output keeps its name; dead code removes what only it read.
+ * A tensor may vanish if it has no other reader, is not an output of the network and is not pinned.
  */
 #include "graph/network.h"
 
@@ -69,7 +69,7 @@ static bool fuse_residual(trm_analysis *analysis, trm_layer *layer)
         !is_absent_or_constant(layer, 2)) {
         return false;
     }
-    /* The operand made last is the branch that comes back to the residual stream. */
+    /* The operand computed last is the branch that rejoins the residual stream. */
     const trm_layer *first = add->inputs[0]->producer, *second = add->inputs[1]->producer;
     bool first_is_later = first != NULL && (second == NULL || first->index > second->index);
     trm_tensor *sum = add->outputs[0];

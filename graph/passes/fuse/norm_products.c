@@ -1,6 +1,6 @@
 /*
- * Norms into the products that read them: a step of one token is a chain of kernels that take microseconds each, whose
- * time goes by their number. Norms and GLUs into products that quantize what they make.
+ * Fuses norms into the products that read them: a step of one token is a chain of kernels of a few microseconds, so its
+ * time depends on their number. Fuses norms and GLUs into products that quantize them.
  */
 #include "graph/network.h"
 

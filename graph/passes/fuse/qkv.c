@@ -1,6 +1,6 @@
 /*
- * What stands between the joined product of q, k and v and the output of attention over a cache, as one layer: slices,
- * norms of heads, rotary embeddings, attention. After partitioning and after products were joined.
+ * Fuses everything between the joined product of q, k and v and the output of attention over a cache: slices, norms of
+ * heads, rotary embeddings, attention. After partitioning and after joining products.
  */
 #include "graph/network.h"
 

@@ -1,4 +1,4 @@
-/* Parts that the operators of several families are made of. */
+/* Helpers that operators of several families share. */
 #ifndef TRM_GRAPH_IMPORT_ONNX_OPS_COMMON_H
 #define TRM_GRAPH_IMPORT_ONNX_OPS_COMMON_H
 

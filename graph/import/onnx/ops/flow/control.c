@@ -1,8 +1,8 @@
 /*
- * Control flow. What is known when the network is built decides which branch is taken and how often a body is repeated.
- * Where a condition is not known, branches and loops become regions (region.h). Branches of which each is no more than
- * a few layers both run, and the result is chosen element by element. With max_trips a body is repeated so often,
- * passes after the last one leaving everything as it is: then there is nothing that a run has to wait for.
+ * Control flow. Known conditions decide at build time which branch is taken and how often a body repeats. With unknown
+ * conditions branches and loops become regions (region.h). Branches of a few layers both run, and the result is
+ * selected per element. With max_trips a body repeats that often, and passes after the last one change nothing, so that
+ * a run waits for nothing.
  */
 #include "graph/import/onnx/control.h"
 

@@ -1,10 +1,10 @@
-/* What the attention operators of all domains are made of. */
+/* Attention for the operators of all domains. */
 #ifndef TRM_GRAPH_IMPORT_ONNX_OPS_NN_ATTENTION_PARTS_H
 #define TRM_GRAPH_IMPORT_ONNX_OPS_NN_ATTENTION_PARTS_H
 
 #include "graph/import/onnx/ops/common.h"
 
-/* What scores are as an output; the first four as ONNX's Attention counts them. */
+/* Which scores to output; the first four as in ONNX's Attention. */
 enum {
     TRM_ONNX_SCORES_PRODUCT,
     TRM_ONNX_SCORES_CAPPED,
