@@ -541,7 +541,7 @@ static trm_status choose(planner *p, trm_arena *arena, bool *resident)
     return TRM_OK;
 }
 
-/* ---- what processors compute ------------------------------------------------------------------- */
+/* ---- CPU offload ------------------------------------------------------------------- */
 
 /* An offloadable layer, and the bytes that it saves the link. */
 typedef struct candidate {

@@ -47,7 +47,7 @@ static trm_status plan_keeping(const trm_residency_problem *problem, int32_t wei
     return TRM_OK;
 }
 
-/* The largest weight that can stay and is fetched if it does not; -1: there is none. */
+/* The largest weight that can stay and is fetched if it does not; -1: none. */
 static int32_t largest_weight(const trm_residency_problem *problem)
 {
     int32_t largest = -1;

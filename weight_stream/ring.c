@@ -39,7 +39,7 @@ struct trm_ring {
     size_t stage_bytes;
     trm_stream *unpacks, *pieces_on[PIECE_STREAMS];
     trm_event *copied, *drained, *staged[STAGES], *emptied[STAGES];
-    size_t n_pieces;     /* of the step under way */
+    size_t n_pieces;     /* of the current step */
     size_t copied_bytes; /* enqueued since the step began */
     int32_t next;        /* number of enqueued fetches of the current step */
     int32_t awaited;     /* fetch that the next waiting layer needs first */

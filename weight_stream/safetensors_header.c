@@ -149,7 +149,7 @@ static int by_place(const void *left, const void *right)
     return strcmp(a->name, b->name);
 }
 
-/* The tensors must fill the file, one behind the other. */
+/* The tensors must fill the file, one after the other. */
 static trm_status check_places(const char *file, const trm_safetensors_entry *entries, size_t count, size_t data,
                                size_t size)
 {

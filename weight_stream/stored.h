@@ -18,7 +18,7 @@
 #define TRM_PIECE_WHOLE     10
 
 typedef struct trm_stored_weight {
-    unsigned char *memory; /* NULL: there is none */
+    unsigned char *memory; /* NULL: none */
     size_t bytes;          /* bytes copied to the device; 0: not yet filled */
     size_t *pieces;        /* [n_pieces + 1] offsets of packed pieces and the end; NULL: the device form itself */
     int32_t n_pieces;

@@ -1,7 +1,7 @@
 /*
- * Tiles of two cache lines' elements of up to so many lines are turned in registers into a buffer that stays in the
- * first cache, and leave it as runs: lines are read, and rows written, by whole cache lines, whatever their pitch. So
- * many streams no processor foresees: what the next tile reads is asked for while this one is turned.
+ * Tiles of two cache lines of up to TILE_LINES lines are transposed in registers into a buffer that stays in the L1
+ * cache, and written as rows: lines are read and rows written in whole cache lines, for any pitch. No CPU prefetches
+ * that many streams, so the reads of the next tile are prefetched while this one is transposed.
  */
 #include "weight_stream/transpose.h"
 

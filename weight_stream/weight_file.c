@@ -101,8 +101,8 @@ trm_status trm_weight_file_read_direct(const trm_weight_file *file, size_t begin
 
 /* Lines with gaps up to this size are read at once. */
 #define EXPECTED_GAP ((size_t)64 << 10)
-/* Of what it is told at once, the system reads no more than it reads ahead or asks of the device at a time: at least so
- * much by default. */
+/* Of one request the system reads no more than its read-ahead or its largest request to the device: at least this much
+ * by default. */
 #define EXPECTED_STRETCH ((size_t)128 << 10)
 
 void trm_weight_file_expect(const trm_weight_file *file, size_t begin, size_t stride, size_t lines, size_t width)

@@ -151,8 +151,8 @@ static size_t lines_at_once(const reader *read, size_t stride, size_t width)
     return width > room ? 0 : lie_close(stride, width) ? (room - width) / stride + 1 : room / width;
 }
 
-/* Lines one behind the other, through the system's cache, which is told of all of them first, so that they come
- * together, and which has what lies beside them for others: ranks of this machine, the next columns. */
+/* Reads lines one after the other through the system's cache. All are announced first, so that they are read together,
+ * and the cache then has their neighbours for others: ranks of this machine, the next columns. */
 static void read_lines_apart(const reader *read, size_t start, size_t stride, size_t lines, size_t width,
                              unsigned char *to)
 {
@@ -164,7 +164,7 @@ static void read_lines_apart(const reader *read, size_t start, size_t stride, si
     }
 }
 
-/* So many lines in the window, and how far apart they are in it, in bytes; NULL after a failure. */
+/* Reads this many lines into the window and returns their distance in bytes; NULL after a failure. */
 static const unsigned char *fetch_lines(const reader *read, size_t start, size_t stride, size_t lines, size_t width,
                                         size_t *pitch)
 {

@@ -78,9 +78,9 @@ typedef struct long_wait {
     uint64_t end, next_look; /* 0: not begun */
 } long_wait;
 
-/* The slow part of a wait: whether to give up. Host memory is looked at rarely: thousands of threads that read it over
- * PCIe whenever ranks are a little apart make them be apart (seen: a millisecond per exchange). The first thread that
- * gives up tells the host which rank it waited for. */
+/* The slow part of a wait: whether to give up. Host memory is read rarely: if thousands of threads read it over PCIe
+ * whenever ranks are slightly apart, they drift apart further (measured: a millisecond per exchange). The first thread
+ * that gives up tells the host which rank it waited for. */
 static __device__ __noinline__ bool give_up(const trm_peer_link &link, int sender, long_wait *wait)
 {
     volatile trm_peer_state *state = link.state;
@@ -127,7 +127,7 @@ static __device__ __forceinline__ void send_to_all(const trm_peer_link &link, co
     }
 }
 
-/* What `sender` sent as item `item`; after a wait in vain, anything. `seen` is a first look at its place. */
+/* Item `item` from `sender`; undefined after a failed wait. `seen` is a first read of its place. */
 static __device__ __forceinline__ uint2 await_item(const trm_peer_link &link, channel *c, int sender, int phase,
                                                    int item, bool seen, uint2 data)
 {

@@ -12,7 +12,7 @@
 #include "collectives/cuda/peer.cuh"
 
 #define BLOCK_THREADS 512
-#define AT_ONCE       4 /* loads of a thread under way */
+#define AT_ONCE       4 /* loads in flight per thread */
 
 typedef struct bulk_args {
     const void *from;

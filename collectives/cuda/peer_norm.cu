@@ -95,7 +95,7 @@ static __device__ __forceinline__ float row_total(float x, row_parts *row, int t
 
 /*
  * A row by a cluster of 1 to 8 blocks, a thread per item of 8 bytes, 2 KiB of shared memory. Sends its item to every
- * peer; residual, weight and bias are read while the peers' items are under way. The sum of all ranks is rounded to T,
+ * peer; residual, weight and bias are read while the peers' items are in flight. The sum of all ranks is rounded to T,
  * and so is its sum with the residual, as if they were kernels of their own.
  */
 template <typename T, int N>

@@ -13,7 +13,7 @@
 #define TRM_ASYNC_STEP_TURNS 3
 
 typedef struct trm_async_step {
-    trm_graph_bucket *step; /* bucket of the async step; NULL: there is none */
+    trm_graph_bucket *step; /* bucket of the async step; NULL: none */
     trm_sample_mode mode;
     int32_t n;         /* sequences */
     int64_t *n_cached; /* [max_sequences] of the async step */

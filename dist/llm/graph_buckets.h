@@ -47,7 +47,7 @@ void trm_graph_buckets_drop(trm_graph_buckets *steps);
 
 /* The smallest decode bucket of at least n sequences, which must exist. */
 trm_graph_bucket *trm_graph_bucket_decode(trm_graph_buckets *steps, int32_t n);
-/* The same for a step of n tokens that verifies drafts of one sequence; NULL: there is none. */
+/* The same for a step of n tokens that verifies drafts of one sequence; NULL: none. */
 trm_graph_bucket *trm_graph_bucket_draft(trm_graph_buckets *steps, int32_t n);
 /* The bucket for any other mix of prompts, drafts and decoding sequences, within `most`; NULL: too many tokens for a
  * capture to pay off. A new one replaces the least recently used. */

@@ -25,14 +25,14 @@ typedef struct trm_kind {
     /* Parameters, in the order in which they are dumped. */
     const trm_field *fields;
     int32_t n_fields;
-    size_t axis;         /* offset in trm_layer_desc of an axis that may be negative; 0: there is none */
+    size_t axis;         /* offset in trm_layer_desc of an axis that may be negative; 0: none */
     bool axis_of_output; /* counted in the output, which has one axis more */
     uint32_t traits;     /* TRM_KIND_ */
 
     /* Shapes and types. */
     trm_infer_rule infer;
-    int32_t n_outputs;    /* 0: one */
-    size_t second_output; /* offset of a bool that gives a second output; 0: there is none */
+    int32_t n_outputs;                                   /* 0: one */
+    size_t second_output;                                /* offset of a bool that gives a second output; 0: none */
     int32_t (*output_count)(const trm_layer_desc *desc); /* where parameters decide it */
     uint32_t value_inputs;                               /* bit i: input i is one (layers.h) */
     uint32_t (*value_inputs_of)(const trm_layer_desc *desc);
@@ -98,7 +98,7 @@ static inline bool trm_kind_is(const trm_layer *layer, uint32_t trait)
     return (trm_kind_of(layer)->traits & trait) != 0;
 }
 
-/* The input that is the weight of a layer's product; -1 where there is none. */
+/* The input that is the weight of a layer's product; -1 if there is none. */
 int32_t trm_layer_weight_input(const trm_layer *layer);
 
 /* ---- for rows ---------------------------------------------------------------------------------- */

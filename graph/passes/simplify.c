@@ -370,7 +370,7 @@ static void join_transposes(simplifier *self, trm_layer *layer)
     touch(self, layer);
 }
 
-/* The dims of the second reshape must be told without those between. */
+/* The dims of the second reshape must not depend on those between. */
 static void join_reshapes(simplifier *self, trm_layer *layer)
 {
     const trm_layer *first = producer_of(self, layer->inputs[0], TRM_LAYER_RESHAPE);
@@ -633,7 +633,7 @@ static void join_twins(simplifier *self, trm_layer *layer)
 
 /* ---- transposes before what can do without ------------------------------------------------------ */
 
-/* A transpose that `layer` alone reads, of what is not constant: that becomes a view. NULL: there is none. */
+/* A transpose that `layer` alone reads, of what is not constant: that becomes a view. NULL: none. */
 static const trm_layer *own_transpose(const simplifier *self, const trm_layer *layer, int32_t input)
 {
     const trm_layer *transpose =

@@ -92,7 +92,7 @@ static void test_arguments(void **state)
     REFUSED(from, NULL, "no buffer");
     int32_t groups[3] = {0, 2, 0};
     trm_communicator *part;
-    assert_fails(trm_communicator_part(both[0], groups, 1, 2, &part), TRM_ERROR_INVALID_ARGUMENT, "names rank 2");
+    assert_fails(trm_communicator_part(both[0], groups, 1, 2, &part), TRM_ERROR_INVALID_ARGUMENT, "has rank 2");
     groups[1] = 0;
     assert_fails(trm_communicator_part(both[0], groups, 1, 2, &part), TRM_ERROR_INVALID_ARGUMENT, "rank 0 twice");
     assert_fails(trm_communicator_part(both[0], groups, 2, 40, &part), TRM_ERROR_INVALID_ARGUMENT, "2 groups of 40");

@@ -57,7 +57,7 @@ case_broken_models() {
     copy long-header && { le64 200000000 && cat "$tiny/model.safetensors"; } >"$work/long-header/model.safetensors"
     refused 3 "the header has 200000000 bytes, more than the limit of 100000000" run "$work/long-header" "${prompt[@]}"
     edit_header unknown-dtype '0,/"F32"/s//"Q32"/'
-    refused 3 "tensor lm_head.weight has dtype Q32" run "$work/unknown-dtype" "${prompt[@]}"
+    refused 3 "tensor lm_head.weight has unknown dtype Q32" run "$work/unknown-dtype" "${prompt[@]}"
     edit_header integer-weight '0,/"F32"/s//"I32"/'
     refused 3 "weight lm_head.weight is i32, expected f32, f16 or bf16" run "$work/integer-weight" "${prompt[@]}"
     edit_header shape 's/\[96,32\]/[32,96]/'

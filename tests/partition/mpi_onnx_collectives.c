@@ -509,7 +509,7 @@ static void what_is_wrong_is_refused(void **state)
          .listed = 3,
          .cause = "3 ranks in groups of 2"},
         {.operation = "all_gather", .root = 100, .group_size = -2, .cause = "0 ranks in groups of -2"},
-        {.operation = "all_reduce", .root = 100, .groups = {0, 0}, .listed = 2, .cause = "rank 0 stands twice"},
+        {.operation = "all_reduce", .root = 100, .groups = {0, 0}, .listed = 2, .cause = "rank 0 is twice"},
         {.operation = "all_reduce", .root = 100, .groups = {0, -5}, .listed = 2, .cause = "found rank -1 in a group"},
         {.operation = "broadcast", .root = 2, .groups = {0, 1}, .listed = 2, .cause = "expected a rank of the group"},
         {.operation = "all_to_all", .root = 100, .axis = 7, .cause = "axis 7"},

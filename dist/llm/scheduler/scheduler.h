@@ -74,7 +74,7 @@ struct trm_scheduler {
     int32_t *table;  /* [max_sequences, blocks_per_sequence] */
     int32_t *n_sent; /* [max_sequences] blocks of a slot that the other ranks know */
 
-    /* the step under way */
+    /* the current step */
     trm_step_sequence *sequences; /* [max_sequences] */
     trm_sampling_row *choices;    /* [max_rows] */
     uint32_t *masks;              /* [max_rows, mask_words] */

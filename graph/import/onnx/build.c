@@ -421,7 +421,8 @@ trm_tensor *trm_onnx_reshape_to(trm_onnx_node *node, trm_tensor *x, const trm_on
         empty = empty || values[i] == 0;
     }
     trm_layer_desc desc = {.kind = TRM_LAYER_RESHAPE, .reshape = {.zero_is_zero = true}};
-    if (unknown > 1 || (unknown == 1 && empty)) { /* one unknown dimension follows from the others, but for 0 of them */
+    if (unknown > 1 ||
+        (unknown == 1 && empty)) { /* one unknown dimension follows from the others, unless they contain 0 */
         desc.reshape.dims.n = n;
         memcpy(desc.reshape.dims.d, values, (size_t)n * sizeof(values[0]));
         return trm_onnx_add(node, &desc, x, trm_onnx_shape(node, dims, n), NULL, NULL);

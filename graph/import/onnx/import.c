@@ -172,7 +172,7 @@ void trm_onnx_discard(trm_onnx_import *import, int32_t first)
     if (n > import->discarded_capacity) {
         trm_layer **grown = trm_arena_array(&import->arena, (size_t)n * 2, sizeof(trm_layer *));
         if (grown == NULL) {
-            return; /* they stay, and are run in vain */
+            return; /* they stay, and run without effect */
         }
         if (import->n_discarded > 0) {
             memcpy(grown, import->discarded, (size_t)import->n_discarded * sizeof(trm_layer *));

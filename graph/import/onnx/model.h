@@ -92,7 +92,7 @@ typedef struct trm_onnx_elements {
 /* Checks type and dims of a tensor. `what` names it in errors. */
 trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *what, trm_onnx_elements *elements);
 /* Whether the elements can be there at all, before memory is allocated for them: each takes a byte of the file at
- * least. Elements of external data are looked at when they are read. */
+ * least. Elements of external data are checked when they are read. */
 bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_elements *elements);
 /* Tells the first two tensors read since the last call whose external data overlaps without being the same (tied
  * weights have the same bytes). The tensors' names must live until then. */
@@ -101,7 +101,7 @@ trm_status trm_onnx_check_ranges(trm_onnx *model);
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor);
 /* The tensor that the import names so, as a weight: an initializer of the main graph, or "<output>/value" of a Constant
- * node there. *weight is NULL where there is none. */
+ * node there. *weight is NULL if there is none. */
 trm_status trm_onnx_find_weight(trm_onnx *model, const char *name, trm_weight **weight);
 /* The same for a sparse tensor, which becomes a dense copy. */
 trm_status trm_onnx_sparse_tensor_add(trm_onnx *model, const Onnx__SparseTensorProto *proto, const char *name,

@@ -60,7 +60,7 @@ static trm_status find_reads(node_reads *self, Onnx__NodeProto *const *nodes, si
     for (size_t i = 0; i < n; i++) {
         for (size_t k = 0; k < nodes[i]->n_output; k++) {
             const char *name = trm_onnx_text(nodes[i]->output[k]);
-            if (name[0] != '\0') { /* a name that is there twice is told when the network is built */
+            if (name[0] != '\0') { /* the build reports a name that occurs twice */
                 TRM_TRY(trm_map_add(&self->makers, name, strlen(name), (uint32_t)i, &existing));
             }
         }

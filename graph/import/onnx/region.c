@@ -182,7 +182,7 @@ typedef struct attempt {
     trm_tensor **states;    /* [n_states] what is carried on, */
     trm_tensor **stacks;    /* [n_stacked] entries, by dims or flat, */
     trm_tensor **shapes;    /* [n_stacked] and then the dims of one, else NULL */
-    trm_tensor **before;    /* [n_stacked] the dims of entries made before the loop, NULL: there are none */
+    trm_tensor **before;    /* [n_stacked] the dims of entries made before the loop, NULL: none */
     trm_tensor **next;      /* [n_states] */
     trm_tensor **entries;   /* [n_stacked] */
 } attempt;

@@ -13,7 +13,7 @@
 #include "graph/passes/analysis.h"
 #include "graph/passes/weight_math.h"
 
-#define LARGEST_WEIGHT ((size_t)256 << 20) /* bytes of f32 that a pass computes anew */
+#define LARGEST_WEIGHT ((size_t)256 << 20) /* most bytes of f32 that a pass computes */
 
 /* Tries to end a pattern at `layer`; *done tells whether it did. */
 typedef trm_status (*fusion)(trm_analysis *analysis, trm_layer *layer, bool *done);

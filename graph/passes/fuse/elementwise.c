@@ -243,7 +243,7 @@ static int32_t next_read(const group *g, int32_t before)
 }
 
 /* Adds the layers that the group reads, nearest first, as long as they fit: the latest of them in the network's order,
- * so that a layer is looked at when all that may read it has been. */
+ * so that all readers of a layer are considered before it. */
 static void grow(fuser *self, group *g)
 {
     const trm_tensor *last = g->layers[0]->outputs[0];

@@ -74,7 +74,7 @@ static bool same_norm(const trm_layer *a, const trm_layer *b)
                                                         a->desc.norm.weight_offset == b->desc.norm.weight_offset));
 }
 
-/* Whether q, k and v are all of one tensor, one behind the other. */
+/* Whether q, k and v together are all of one tensor, one after the other. */
 static bool joined(const branch *parts, const trm_dims *const *heads)
 {
     const trm_tensor *whole = parts[0].slice->inputs[0];

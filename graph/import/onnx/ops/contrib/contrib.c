@@ -327,7 +327,7 @@ static trm_tensor *scores_of(trm_onnx_node *node, trm_tensor *scores, trm_onnx_d
     return scores->dims.d[3] == total.value ? scores : trm_onnx_slice(node, scores, 3, 0, total.value, 1);
 }
 
-/* Each head's sink, or one of all of them; NULL: there is none. */
+/* Each head's sink, or one of all of them; NULL: none. */
 static trm_tensor *grouped_sink(trm_onnx_node *node, int64_t heads, trm_dtype dtype)
 {
     trm_tensor *sink = node->inputs[11];

@@ -103,7 +103,7 @@ static void import_if(trm_onnx_node *node)
     }
 }
 
-/* A trip count of so many or more is there in name only: the condition is to end the loop. */
+/* A trip count of at least this is nominal: the condition ends the loop. */
 #define NO_TRIP_COUNT INT32_MAX
 
 /* ---- Loop ---------------------------------------------------------------------------------------------- */

@@ -175,7 +175,7 @@ static trm_tensor *along_channels(trm_onnx_node *node, trm_tensor *x, const trm_
     return trm_onnx_unsqueeze(node, x, axes, n);
 }
 
-/* Of two sums of products of 8 bits by at most 16 so many are whole numbers of f32, in any order: 2^24 / (255 * 16). */
+/* Most products of 8 bits by at most 16 whose two sums are exact in f32, in any order: 2^24 / (255 * 16). */
 #define MOST_EXACT_PRODUCTS 4112
 
 /* Products of one output; -1: not known. */

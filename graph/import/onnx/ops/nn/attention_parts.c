@@ -272,7 +272,7 @@ static trm_tensor *attend_by_parts(trm_onnx_node *node, const trm_onnx_attention
     return trm_onnx_grouped_product(node, p, at->v, false);
 }
 
-/* Whether positions within a rank's rows are all that is looked at besides the layer's own: those would be wrong. */
+/* Whether something other than the layer itself uses positions within a rank's rows, which would be wrong. */
 static bool needs_whole_rows(const trm_onnx_attention *at)
 {
     const bool window = at->causal ? at->left >= INT32_MAX : at->left >= 0 || at->right >= 0;
