@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/element.h"
+#include "base/error.h"
 #include "kernels/kernel.h"
 
 bool trm_pattern_scalar(const trm_tensor *tensor, double *value)
@@ -177,4 +178,36 @@ void trm_pattern_rewrite(trm_analysis *analysis, trm_layer *layer, const trm_lay
     }
     layer->n_inputs = n_inputs;
     analysis->touched[layer->index] = true;
+}
+
+/* One walk over the network; stale layers wait for the next. */
+static trm_status sweep(trm_network *network, trm_fusion fuse, int32_t *n_fused)
+{
+    trm_analysis analysis;
+    TRM_TRY(trm_analysis_init(network, &analysis));
+    *n_fused = 0;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        trm_layer *layer = network->layers[i];
+        if (!analysis.touched[layer->index] && fuse(&analysis, layer)) {
+            (*n_fused)++;
+        }
+    }
+    trm_analysis_fini(&analysis);
+    if (*n_fused > 0) {
+        TRM_TRY(trm_network_sort(network)); /* readers of a norm's sum may precede the layer that now makes it */
+        TRM_TRY(trm_pass_dead_code(network, NULL));
+    }
+    return TRM_OK;
+}
+
+trm_status trm_pattern_apply(trm_network *network, trm_fusion fuse, int32_t *changes)
+{
+    int32_t n_fused;
+    do {
+        TRM_TRY(sweep(network, fuse, &n_fused));
+        if (changes != NULL) {
+            *changes += n_fused;
+        }
+    } while (n_fused > 0);
+    return TRM_OK;
 }

@@ -41,7 +41,11 @@ bool trm_pattern_is_power(const trm_pattern_product *product, const trm_tensor *
 void trm_pattern_rewrite(trm_analysis *analysis, trm_layer *layer, const trm_layer_desc *desc, int32_t n_inputs,
                          trm_tensor *const *inputs);
 
-/* Patterns: each tries to end at `layer`, and tells whether it did. */
+/* Tries to end a pattern at `layer`; returns whether it did. */
+typedef bool (*trm_fusion)(trm_analysis *analysis, trm_layer *layer);
+/* Tries a pattern at every layer until none is left; then sorts the layers and removes dead code. */
+trm_status trm_pattern_apply(trm_network *network, trm_fusion fuse, int32_t *changes);
+
 bool trm_fuse_decomposed_activation(trm_analysis *analysis, trm_layer *layer); /* fuse/activations.c */
 bool trm_fuse_decomposed_norm(trm_analysis *analysis, trm_layer *layer);       /* fuse/norms.c */
 bool trm_fuse_norm_constants(trm_analysis *analysis, trm_layer *layer);

@@ -11,9 +11,6 @@
 #include "base/error.h"
 #include "graph/passes/pattern.h"
 
-/* Tries to end a pattern at `layer`; tells whether it did. */
-typedef bool (*fusion)(trm_analysis *analysis, trm_layer *layer);
-
 static void mark_touched(trm_analysis *analysis, const trm_layer *layer)
 {
     analysis->touched[layer->index] = true;
@@ -176,30 +173,10 @@ static bool fuse_gated_product(trm_analysis *analysis, trm_layer *layer)
     return true;
 }
 
-/* One walk over the network; stale layers wait for the next. */
-static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
-{
-    trm_analysis analysis;
-    TRM_TRY(trm_analysis_init(network, &analysis));
-    *n_fused = 0;
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        trm_layer *layer = network->layers[i];
-        if (!analysis.touched[layer->index] && fuse(&analysis, layer)) {
-            (*n_fused)++;
-        }
-    }
-    trm_analysis_fini(&analysis);
-    if (*n_fused > 0) {
-        TRM_TRY(trm_network_sort(network)); /* readers of a sum may stand before the norm that now makes it */
-        TRM_TRY(trm_pass_dead_code(network, NULL));
-    }
-    return TRM_OK;
-}
-
 trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *changes)
 {
     /* GLU before epilogues: the activation of a gate belongs to it. */
-    static const fusion fusions[] = {
+    static const trm_fusion fusions[] = {
         trm_fuse_decomposed_activation,
         trm_fuse_decomposed_norm,
         trm_fuse_norm_constants,
@@ -215,13 +192,7 @@ trm_status trm_pass_fuse(trm_network *network, trm_pass_stage stage, int32_t *ch
     };
     int32_t n = (int32_t)(sizeof(fusions) / sizeof(fusions[0])) - (stage == TRM_PASSES_BEFORE_PARTITION ? 3 : 0);
     for (int32_t i = 0; i < n; i++) {
-        int32_t n_fused;
-        do {
-            TRM_TRY(sweep(network, fusions[i], &n_fused));
-            if (changes != NULL) {
-                *changes += n_fused;
-            }
-        } while (n_fused > 0);
+        TRM_TRY(trm_pattern_apply(network, fusions[i], changes));
     }
     return TRM_OK;
 }

@@ -4,8 +4,7 @@
  */
 #include "graph/network.h"
 
-#include "base/error.h"
-#include "graph/passes/analysis.h"
+#include "graph/passes/pattern.h"
 
 /* Whether a layer is x times a weight [N, K] transposed. */
 static bool is_linear(const trm_layer *layer)
@@ -111,22 +110,12 @@ static bool fuse_quantized(const trm_analysis *analysis, trm_layer *product)
     return true;
 }
 
+static bool fuse_any(trm_analysis *analysis, trm_layer *layer)
+{
+    return fuse(analysis, layer) || fuse_quantized(analysis, layer);
+}
+
 trm_status trm_pass_fuse_norm_products(trm_network *network, int32_t *changes)
 {
-    trm_analysis analysis;
-    TRM_TRY(trm_analysis_init(network, &analysis));
-    int32_t n_fused = 0;
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        trm_layer *layer = network->layers[i];
-        n_fused += fuse(&analysis, layer) || fuse_quantized(&analysis, layer) ? 1 : 0;
-    }
-    trm_analysis_fini(&analysis);
-    if (changes != NULL) {
-        *changes += n_fused;
-    }
-    if (n_fused > 0) {
-        TRM_TRY(trm_network_sort(network)); /* readers of a sum may stand before the product that now makes it */
-        return trm_pass_dead_code(network, NULL);
-    }
-    return TRM_OK;
+    return trm_pattern_apply(network, fuse_any, changes);
 }

@@ -6,9 +6,8 @@
 
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "graph/params.h"
-#include "graph/passes/analysis.h"
+#include "graph/passes/pattern.h"
 
 /* One of q, k, v on its way from the joined product: a slice, then heads, and of q and k a norm and a rotation. */
 typedef struct branch {
@@ -91,7 +90,7 @@ static bool joined(const branch *parts, const trm_dims *const *heads)
     return whole->dims.n == 2 && whole->dims.d[1] == start;
 }
 
-static bool fuse(const trm_analysis *analysis, trm_layer *layer)
+static bool fuse(trm_analysis *analysis, trm_layer *layer)
 {
     branch parts[3];
     const trm_dims *heads[3];
@@ -135,26 +134,11 @@ static bool fuse(const trm_analysis *analysis, trm_layer *layer)
         inputs[TRM_QKV_ATTENTION_SINKS] = layer->inputs[TRM_ATTENTION_SINKS];
         n = TRM_QKV_ATTENTION_SINKS + 1;
     }
-    layer->desc = desc;
-    for (int32_t i = 0; i < TRM_MAX_LAYER_INPUTS; i++) {
-        layer->inputs[i] = i < n ? inputs[i] : NULL;
-    }
-    layer->n_inputs = n;
-    analysis->touched[layer->index] = true;
+    trm_pattern_rewrite(analysis, layer, &desc, n, inputs);
     return true;
 }
 
 trm_status trm_pass_fuse_qkv(trm_network *network, int32_t *changes)
 {
-    trm_analysis analysis;
-    TRM_TRY(trm_analysis_init(network, &analysis));
-    int32_t n_fused = 0;
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        n_fused += fuse(&analysis, network->layers[i]) ? 1 : 0;
-    }
-    trm_analysis_fini(&analysis);
-    if (changes != NULL) {
-        *changes += n_fused;
-    }
-    return n_fused > 0 ? trm_pass_dead_code(network, NULL) : TRM_OK;
+    return trm_pattern_apply(network, fuse, changes);
 }
