@@ -69,8 +69,8 @@ static trm_status infer_resize(const trm_infer_call *call)
         if (!trm_resize_sizes(p, x, from == 2 ? values : NULL, from == 3 ? values : NULL, out, scale)) {
             char text[TRM_DIMS_TEXT_SIZE];
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "cannot resize x of dims %s: a dimension of 0 grows, or %s is out of range",
-                     trm_dims_format(x, text), from == 2 ? "scales" : "sizes");
+                     "cannot resize x of dims %s: a dimension of 0 grows, or %s out of range", trm_dims_format(x, text),
+                     from == 2 ? "scales" : "sizes");
         }
         return TRM_OK;
     }

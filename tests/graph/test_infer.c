@@ -781,7 +781,7 @@ static void networks_are_inferred_with_concrete_dims(void **state)
     assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "input x is given dims [?, 3]");
     dims[x->index] = (trm_dims){2, {6, 3}};
     dims[cache->index] = (trm_dims){2, {7, 1}};
-    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "state cache is given dims [7, 1]");
+    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "state cache has dims [7, 1]");
     trm_network_destroy(network);
 }
 

@@ -271,7 +271,7 @@ static void what_does_not_fit_is_refused(void **state)
     assert_fails(trm_plan_refit(f.plan, 0, f.folder, &other), TRM_ERROR_IO, f.folder);
     assert_fails(trm_plan_refit(f.plan, 0, NULL, &other), TRM_ERROR_INVALID_ARGUMENT, "NULL");
     assert_fails(trm_plan_save((const trm_plan *const[]){NULL}, 1, (trm_plan_weights)3, path),
-                 TRM_ERROR_INVALID_ARGUMENT, "in way 3");
+                 TRM_ERROR_INVALID_ARGUMENT, "invalid kind 3");
 }
 
 /* ---- engines ------------------------------------------------------------------------------------------- */
