@@ -171,6 +171,7 @@ static void find_ranges(task *t)
         row_place(t, row, &query, &head);
         const int64_t last = query + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? t->keys - t->queries : 0);
         t->low[row] = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
+        t->low[row] = p->chunked && last >= 0 ? last / p->window * p->window : t->low[row];
         t->high[row] = p->causal == TRM_CAUSAL_NONE || last >= t->keys ? t->keys : last + 1;
         if (t->high[row] < t->low[row]) { /* before the first key, or past the window of the last */
             t->low[row] = t->high[row] = 0;

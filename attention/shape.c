@@ -123,7 +123,7 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
     const trm_attention_params *p = &call->layer->attention;
     if (call->n_inputs < 3 || call->n_inputs > TRM_ATTENTION_INPUT_COUNT || call->n_outputs != 1 ||
         p->causal < TRM_CAUSAL_NONE || p->causal > TRM_CAUSAL_LOWER_RIGHT || p->window < 0 ||
-        (p->window > 0 && p->causal == TRM_CAUSAL_NONE)) {
+        (p->window > 0 && p->causal == TRM_CAUSAL_NONE) || (p->chunked && p->window == 0)) {
         return false;
     }
     trm_attention_shape s = {.packed = false};

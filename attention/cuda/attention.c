@@ -196,7 +196,7 @@ trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_
         .table_blocks = (int32_t)s->table_blocks,
         .block_size = (int32_t)s->block_size,
         .causal = p->causal,
-        .window = p->window,
+        .window = p->chunked ? -p->window : p->window,
         .scale = s->scale,
         .softcap = p->softcap,
         .key_inverse = s->key_inverse,

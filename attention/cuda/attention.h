@@ -32,7 +32,7 @@ typedef struct trm_cuda_attention {
     int32_t table_blocks, block_size;
     int64_t cache_rows; /* blocks * block_size, cached */
     trm_causal causal;
-    int32_t window;
+    int32_t window; /* negative: chunks of so many keys */
     float scale, softcap;
     float key_inverse, value_inverse, value_scale; /* as in trm_attention_shape */
     bool packed, cached;

@@ -19,7 +19,7 @@ typedef struct trm_key_range {
 } trm_key_range;
 
 /* What query `query` of a sequence of `queries` sees of its `keys` keys; low == high: nothing. Neither end ever
- * decreases from one query to the next. */
+ * decreases from one query to the next. A negative window is a chunk of so many keys. */
 TRM_ATTENTION_INLINE trm_key_range trm_attention_range(trm_causal causal, int32_t window, int32_t query,
                                                        int32_t queries, int32_t keys)
 {
@@ -27,6 +27,8 @@ TRM_ATTENTION_INLINE trm_key_range trm_attention_range(trm_causal causal, int32_
     int32_t last = query + (causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0);
     if (window > 0 && last >= window) {
         range.low = last - window + 1;
+    } else if (window < 0 && last >= 0) {
+        range.low = last / -window * -window;
     }
     if (causal != TRM_CAUSAL_NONE && last < keys) {
         range.high = last + 1;

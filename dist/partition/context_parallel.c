@@ -105,6 +105,7 @@ void trm_context_parallel_keys(const trm_attention_params *attention, int64_t qu
     const int64_t last = first + (attention->causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0); /* of `first` */
     *end = last + rows < 0 ? 0 : last + rows;
     *begin = attention->window > 0 && last >= attention->window ? last - attention->window + 1 : 0;
+    *begin = attention->chunked && last >= 0 ? last / attention->window * attention->window : *begin;
     *begin = *begin > *end ? *end : *begin;
 }
 

@@ -144,6 +144,9 @@ static trm_status check_attention_params(const trm_attention_params *attention)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "window is %" PRId32 ", expected 0, or more with a causal kind",
                  attention->window);
     }
+    if (attention->chunked && attention->window == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "window is 0, expected the length of chunks, as chunked is true");
+    }
     if (!(attention->softcap >= 0) || !(attention->scale == attention->scale)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "softcap is %g and scale %g, expected numbers of at least 0",
                  (double)attention->softcap, (double)attention->scale);
@@ -427,9 +430,10 @@ static double attention_multiplications(const trm_layer *layer, const trm_dims *
 const trm_kind trm_kind_attention = {
     TRM_FIELDS(TRM_FIELD(ENUM, attention, form, .always = true, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
                TRM_FIELD(ENUM, attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
-               TRM_FIELD(INT32, attention, window), TRM_FIELD(FLOAT, attention, scale),
-               TRM_FIELD(FLOAT, attention, softcap), TRM_FIELD(INT32, attention, n_ranks),
-               TRM_FIELD(FLOAT, attention, k_scale), TRM_FIELD(FLOAT, attention, v_scale)),
+               TRM_FIELD(INT32, attention, window), TRM_FIELD(BOOL, attention, chunked),
+               TRM_FIELD(FLOAT, attention, scale), TRM_FIELD(FLOAT, attention, softcap),
+               TRM_FIELD(INT32, attention, n_ranks), TRM_FIELD(FLOAT, attention, k_scale),
+               TRM_FIELD(FLOAT, attention, v_scale)),
     .traits = TRM_KIND_TAKES_TIME,
     .infer = infer_attention,
     .link = link_attention,
@@ -521,9 +525,10 @@ const trm_kind trm_kind_qkv_attention = {
                TRM_FIELD(INT32, qkv_attention, kv_heads, .always = true),
                TRM_FIELD(ENUM, qkv_attention.attention, form, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
                TRM_FIELD(ENUM, qkv_attention.attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
-               TRM_FIELD(INT32, qkv_attention.attention, window), TRM_FIELD(FLOAT, qkv_attention.attention, scale),
-               TRM_FIELD(FLOAT, qkv_attention.attention, softcap), TRM_FIELD(INT32, qkv_attention.attention, n_ranks),
-               TRM_FIELD(FLOAT, qkv_attention.attention, k_scale), TRM_FIELD(FLOAT, qkv_attention.attention, v_scale),
+               TRM_FIELD(INT32, qkv_attention.attention, window), TRM_FIELD(BOOL, qkv_attention.attention, chunked),
+               TRM_FIELD(FLOAT, qkv_attention.attention, scale), TRM_FIELD(FLOAT, qkv_attention.attention, softcap),
+               TRM_FIELD(INT32, qkv_attention.attention, n_ranks), TRM_FIELD(FLOAT, qkv_attention.attention, k_scale),
+               TRM_FIELD(FLOAT, qkv_attention.attention, v_scale),
                TRM_FIELD(ENUM, qkv_attention.rope, scaling, .values = TRM_NAMES(TRM_ROPE_SCALINGS)),
                TRM_FIELD(INT32, qkv_attention.rope, rotary_dim, .always = true),
                TRM_FIELD(BOOL, qkv_attention.rope, interleaved),

@@ -412,6 +412,7 @@ typedef struct trm_attention_params {
     trm_attention_form form;
     trm_causal causal;
     int32_t window;         /* a query sees at most the last `window` keys, itself included; 0 = all */
+    bool chunked;           /* keys lie in chunks of `window`, and a query sees only those of its own chunk */
     float scale;            /* scores = scale * q.k; 0 means 1/sqrt(D) */
     float softcap;          /* scores = softcap * tanh(scores / softcap); 0 = off */
     int32_t n_ranks;        /* > 1: q, k, v and the result are this rank's rows, PADDED forms only; a mask has its

@@ -71,7 +71,8 @@ TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
         }
         s += a->mask != NULL ? a->mask[j] : 0.0;
         const bool after = p->causal != TRM_CAUSAL_NONE && j > a->position;
-        const bool before = p->window > 0 && j <= a->position - p->window;
+        const bool before =
+            p->chunked ? j / p->window < a->position / p->window : p->window > 0 && j <= a->position - p->window;
         scores[j] = after || before ? -INFINITY : s;
         largest = fmax(largest, scores[j]);
     }
@@ -219,9 +220,10 @@ static kernel_case new_case(trm_dtype dtype, trm_attention_params p, heads h, co
     test.layer.attention = p;
     test.tolerance = 2.0;
     snprintf(test.name, sizeof(test.name),
-             "attention%s %s %s heads %lld/%lld dim %lld/%lld causal %d window %d scale %g softcap %g",
+             "attention%s %s %s heads %lld/%lld dim %lld/%lld causal %d window %d%s scale %g softcap %g",
              has_sinks ? " sinks" : "", what, trm_dtype_name(dtype), (long long)h.hq, (long long)h.hkv, (long long)h.d,
-             (long long)h.dv, (int)p.causal, (int)p.window, (double)p.scale, (double)p.softcap);
+             (long long)h.dv, (int)p.causal, (int)p.window, p.chunked ? " chunked" : "", (double)p.scale,
+             (double)p.softcap);
     return test;
 }
 
@@ -394,6 +396,9 @@ void attention_cases_cached(kernel_case_bench *bench)
                     COUNT(mixed_keys), mixed_queries, mixed_keys);
         cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 20}, single, 16,
                     COUNT(decode_keys), decode_queries, decode_keys);
+        const trm_attention_params chunked = {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 24, .chunked = true};
+        cached_case(bench, dtype, chunked, grouped, 16, COUNT(mixed_keys), mixed_queries, mixed_keys);
+        cached_case(bench, dtype, chunked, single, 16, COUNT(decode_keys), decode_queries, decode_keys);
         cached_case(bench, dtype,
                     (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 5.0f, .scale = 0.5f}, wide, 16,
                     COUNT(mixed_keys), mixed_queries, mixed_keys);
@@ -402,6 +407,9 @@ void attention_cases_cached(kernel_case_bench *bench)
             cached_case(bench, dtype, causal, wide_range[i], 16, COUNT(several), several, several_keys);
             cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 70},
                         wide_range[i], 8, COUNT(several), several, several_keys);
+            cached_case(bench, dtype,
+                        (trm_attention_params){.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 48, .chunked = true},
+                        wide_range[i], 16, COUNT(several), several, several_keys);
             cached_case(bench, dtype, (trm_attention_params){.causal = TRM_CAUSAL_UPPER_LEFT, .softcap = 3.0f},
                         wide_range[i], 24, COUNT(several), several, several_keys);
         }

@@ -3,18 +3,21 @@
 
 #include "attention/cuda/geometry.h"
 
-/* The layer's words: query i sees keys 0 .. i (+ keys - queries), at most the last `window` of them. */
+/* The layer's words: query i sees keys 0 .. i (+ keys - queries), at most the last `window` of them, or those of its
+ * chunk of -window. */
 static bool sees(trm_causal causal, int32_t window, int32_t query, int32_t queries, int32_t keys, int32_t key)
 {
     const int32_t last = causal == TRM_CAUSAL_LOWER_RIGHT ? query + keys - queries : query;
-    return (causal == TRM_CAUSAL_NONE || key <= last) && (window == 0 || key > last - window);
+    const bool inside = window < 0 ? last >= 0 && key / -window == last / -window : window == 0 || key > last - window;
+    return (causal == TRM_CAUSAL_NONE || key <= last) && inside;
 }
 
 static void ranges_are_what_is_seen(void **state)
 {
     (void)state;
     for (int causal = TRM_CAUSAL_NONE; causal <= TRM_CAUSAL_LOWER_RIGHT; causal++) {
-        for (int32_t window = 0; window < (causal == TRM_CAUSAL_NONE ? 1 : 6); window++) {
+        const int32_t most = causal == TRM_CAUSAL_NONE ? 0 : 5;
+        for (int32_t window = -most; window <= most; window++) {
             for (int32_t queries = 1; queries < 9; queries++) {
                 for (int32_t keys = 0; keys < 9; keys++) {
                     trm_key_range before = {0, 0};

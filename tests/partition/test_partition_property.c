@@ -681,6 +681,7 @@ static trm_tensor *block_of(padded_net *p, trm_tensor *x)
                            .attention = {.form = first ? TRM_ATTENTION_PADDED_BHND : TRM_ATTENTION_PADDED_BNHD,
                                          .causal = (trm_causal)test_random_below(p->seed, TRM_CAUSAL_LOWER_RIGHT + 1)}};
     desc.attention.window = desc.attention.causal == TRM_CAUSAL_NONE ? 0 : (int32_t)test_random_below(p->seed, 6);
+    desc.attention.chunked = desc.attention.window > 0 && test_random_below(p->seed, 3) == 0;
     trm_tensor *kv = itself ? x : values_of(p, (trm_dims){3, {p->batch, others, x->dims.d[2]}}, 1.0f);
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {
         heads_of(p, x, p->heads, first), heads_of(p, kv, p->kv_heads, first), heads_of(p, kv, p->kv_heads, first)};

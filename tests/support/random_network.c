@@ -461,6 +461,7 @@ static bool make_padded_attention(gen *g, trm_tensor *x)
         .kind = TRM_LAYER_ATTENTION,
         .attention = {.form = TRM_ATTENTION_PADDED_BHND, .causal = (trm_causal)below(g, TRM_CAUSAL_LOWER_RIGHT + 1)}};
     desc.attention.window = desc.attention.causal == TRM_CAUSAL_NONE ? 0 : (int32_t)below(g, 3);
+    desc.attention.chunked = desc.attention.window > 0 && below(g, 3) == 0;
     add_n(g, &desc, inputs, TRM_ATTENTION_INPUT_COUNT);
     return true;
 }
