@@ -60,6 +60,14 @@ static trm_status add_head_norms(trm_hf_decoder *d, trm_tensor **inputs)
     return trm_hf_add_norm(d, d->names->k_norm, dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]);
 }
 
+/* A norm without a weight. */
+static trm_status add_unit_norm(trm_hf_decoder *d, const char *part, trm_tensor **x)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
+                                 .norm = {.op = TRM_NORM_RMS, .eps = (float)d->config->norm_eps}};
+    return trm_hf_add_layer(d, part, "", &desc, x, 1, x);
+}
+
 static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, trm_tensor *x, trm_tensor **output)
 {
     const int which = sliding && d->config->sliding_rope;
@@ -83,13 +91,18 @@ static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, tr
     return trm_hf_add_layer(d, part, "", &desc, inputs, 4, output);
 }
 
-/* positions -> 1 + query_scale * log(1 + position / length), division as of integers, [T, 1, 1]; once for all layers.
- */
+/* positions -> 1 + query_scale * log(1 + (position + first) / length), division as of integers, [T, 1, 1]; once for all
+ * layers. */
 static trm_status add_query_scale(trm_hf_decoder *d, trm_tensor **scale)
 {
     const trm_hf_config *c = d->config;
-    const int32_t length = (int32_t)c->query_scale_length;
-    trm_tensor *divisor, *x;
+    const int32_t first = (int32_t)c->query_scale_first, length = (int32_t)c->query_scale_length;
+    trm_tensor *added, *divisor, *x = d->positions;
+    if (first != 0) {
+        const trm_layer_desc add = {.kind = TRM_LAYER_ELEMENTWISE, .elementwise = {TRM_ELEMENTWISE_ADD}};
+        TRM_TRY(trm_network_add_constant(d->network, "query_scale.first", TRM_I32, trm_dims1(1), &first, &added));
+        TRM_TRY(trm_network_add_layer(d->network, "query_scale.place", &add, (trm_tensor *[]){x, added}, 2, &x));
+    }
     TRM_TRY(trm_network_add_constant(d->network, "query_scale.length", TRM_I32, trm_dims1(1), &length, &divisor));
     const struct {
         const char *name;
@@ -104,7 +117,6 @@ static trm_status add_query_scale(trm_hf_decoder *d, trm_tensor **scale)
         {"query_scale.rounded", {.kind = TRM_LAYER_CAST, .cast = {.to = d->dtype}}},
         {"query_scale", {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims3(0, 1, 1)}}},
     };
-    x = d->positions;
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         trm_tensor *inputs[2] = {x, divisor};
         TRM_TRY(trm_network_add_layer(d->network, steps[i].name, &steps[i].desc, inputs, i == 0 ? 2 : 1, &x));
@@ -157,14 +169,19 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     if (normed && !c->norm_after_rope) {
         TRM_TRY(add_head_norms(d, inputs));
     }
-    if (c->rotary && !c->unrotated[layer]) {
+    const bool rotated = c->rotary && !c->unrotated[layer];
+    if (rotated) {
         TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
         TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+    }
+    if (rotated && c->unit_heads) {
+        TRM_TRY(add_unit_norm(d, "attention.q_norm", &inputs[TRM_ATTENTION_Q]));
+        TRM_TRY(add_unit_norm(d, "attention.k_norm", &inputs[TRM_ATTENTION_K]));
     }
     if (normed && c->norm_after_rope) {
         TRM_TRY(add_head_norms(d, inputs));
     }
-    if (c->query_scale != 0.0) {
+    if (c->query_scale != 0.0 && !(c->query_scale_unrotated && rotated)) {
         if (d->query_scale == NULL) {
             TRM_TRY(add_query_scale(d, &d->query_scale));
         }
@@ -185,6 +202,7 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
                            .attention = {.form = TRM_ATTENTION_PACKED_NHD,
                                          .causal = TRM_CAUSAL_LOWER_RIGHT,
                                          .window = sliding ? (int32_t)c->window : 0,
+                                         .chunked = sliding && c->chunked,
                                          .scale = (float)scale,
                                          .softcap = (float)c->attention_softcap,
                                          .n_ranks = 1}};

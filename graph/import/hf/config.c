@@ -198,14 +198,39 @@ trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *c
         if (name == NULL) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: layer_types[%lld] is not a string", (long long)i);
         }
-        config->sliding[i] = strcmp(name, "sliding_attention") == 0;
+        const char *sliding = config->chunked ? "chunked_attention" : "sliding_attention";
+        config->sliding[i] = strcmp(name, sliding) == 0;
         if (!config->sliding[i] && strcmp(name, "full_attention") != 0) {
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                     "config.json: layer_types[%lld] is \"%s\", expected full_attention or sliding_attention",
-                     (long long)i, name);
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: layer_types[%lld] is \"%s\", expected full_attention or %s",
+                     (long long)i, name, sliding);
         }
     }
     return check_windows(config);
+}
+
+trm_status trm_hf_read_unrotated_layers(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    const trm_json *list = trm_json_get(reader->object, "no_rope_layers");
+    int64_t interval = 4, is_rotated;
+    TRM_TRY(trm_hf_read_size(reader, "no_rope_layer_interval", &interval));
+    if (list == NULL || (trm_json_is_array(list) && trm_json_count(list) == 0)) {
+        for (int64_t i = 0; i < config->layers; i++) {
+            config->unrotated[i] = (i + 1) % interval == 0;
+        }
+        return TRM_OK;
+    }
+    if (!trm_json_is_array(list) || (int64_t)trm_json_count(list) < config->layers) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: no_rope_layers has %zu elements, expected a list of %lld",
+                 trm_json_count(list), (long long)config->layers);
+    }
+    const trm_json *element = trm_json_first(list);
+    for (int64_t i = 0; i < config->layers; i++, element = trm_json_next(element)) {
+        if (!trm_json_integer(element, &is_rotated)) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: no_rope_layers[%lld] is not an integer", (long long)i);
+        }
+        config->unrotated[i] = is_rotated == 0;
+    }
+    return TRM_OK;
 }
 
 trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern)

@@ -91,6 +91,7 @@ typedef struct trm_hf_moe {
     bool turned;         /* stacked weights are [E, H, 2I] and [E, I, H] */
     double limit, alpha; /* trm_experts_params */
     bool weighted_input;
+    bool turned; /* stacked weights are [E, H, 2I] and [E, I, H] */
 } trm_hf_moe;
 
 #define TRM_HF_MAX_EOS 8
@@ -115,6 +116,7 @@ typedef struct trm_hf_config {
     bool norm_all_heads;  /* q_norm and k_norm are over all heads at once */
     bool norm_after_rope; /* q_norm and k_norm */
     bool plain_heads;     /* there is no q_norm and k_norm, though the family names them */
+    bool unit_heads;      /* q and k have norms without a weight behind their rope, where there is one */
 
     bool rotary;           /* rotary positions; else learned ones */
     trm_hf_rope rope[2];   /* of full and of sliding layers */
@@ -125,10 +127,12 @@ typedef struct trm_hf_config {
     double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
     bool scale_by_layer;                     /* the scale is divided by layer number + 1 */
     double attention_softcap, logit_softcap; /* 0: off */
-    double query_scale; /* queries are multiplied by 1 + this * log(1 + position / length); 0: off */
-    int64_t query_scale_length;
-    int64_t window; /* of sliding layers */
-    bool *sliding;  /* [layers] */
+    double query_scale; /* queries are multiplied by 1 + this * log(1 + (position + first) / length); 0: off */
+    int64_t query_scale_first, query_scale_length;
+    bool query_scale_unrotated; /* in layers without rope only */
+    int64_t window;             /* of sliding layers */
+    bool chunked;               /* sliding layers see chunks of `window` */
+    bool *sliding;              /* [layers] */
 
     trm_activation activation;
     bool squared;           /* what the activation gives is squared */
@@ -202,6 +206,8 @@ trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config
 
 /* sliding_window, and the layers it is for: those where (i + 1) % pattern != 0; pattern 1 is none, 0 all. */
 trm_status trm_hf_read_windows(const trm_hf_reader *reader, trm_hf_config *config, int64_t pattern);
+/* Layers without rope: no_rope_layers[i] is 0, or without the list every no_rope_layer_interval-th, by default 4. */
+trm_status trm_hf_read_unrotated_layers(const trm_hf_reader *reader, trm_hf_config *config);
 /* layer_types, which go before that; then checks that there is a window where a layer wants one. */
 trm_status trm_hf_read_layer_types(const trm_hf_reader *reader, trm_hf_config *config);
 

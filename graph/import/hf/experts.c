@@ -145,16 +145,16 @@ static trm_status take_stacked_scales(trm_hf_decoder *d, const stack *s, pile *p
     return TRM_OK;
 }
 
-/* All experts as one weight that is stored [experts, columns, n_names * rows]. */
+/* The same of floats that are stored as [experts, columns, n_names * rows]. */
 static trm_status take_turned(trm_hf_decoder *d, const stack *s, pile *p)
 {
     const trm_dims stored = trm_dims3(d->config->moe.experts, s->columns, s->n_names * s->rows);
-    trm_weight *turned;
-    TRM_TRY(take_plain(d, s->whole, "", &stored, p));
-    TRM_TRY(trm_weight_transpose(p->weight[0], (const int32_t[]){0, 2, 1}, &turned));
-    trm_weight_destroy(p->weight[0]);
-    p->weight[0] = turned;
-    return TRM_OK;
+    trm_weight *whole;
+    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, s->whole, ""), TRM_HF_MATRIX, &stored, &whole));
+    trm_status status = trm_weight_transpose(whole, (const int32_t[]){0, 2, 1}, &p->weight[0]);
+    trm_weight_destroy(whole);
+    p->n = status == TRM_OK;
+    return status;
 }
 
 static trm_status take_mxfp4(trm_hf_decoder *d, const stack *s, pile *p)
@@ -179,7 +179,7 @@ static trm_status take_whole(trm_hf_decoder *d, const stack *s, pile *p)
     if (d->checkpoint->stored == NULL && q->format != TRM_HF_QUANT_NONE) { /* random */
         return take_quantized(d, s->whole, stored.d[0] * stored.d[1], s->columns, p);
     }
-    if (d->config->moe.turned) {
+    if (d->checkpoint->stored != NULL && d->config->moe.turned) {
         return take_turned(d, s, p);
     }
     const char *full = trm_hf_name(d, s->whole, "");

@@ -230,6 +230,21 @@ def goldens():
         "attention_multiplier": 0.2,
         "logits_scaling": 2.5,
     }
+    # Chunks and steps of the queries' scale that the prompts reach.
+    llama4 = {
+        **BASE,
+        "num_hidden_layers": 3,
+        "intermediate_size": 24,
+        "intermediate_size_mlp": 40,
+        "head_dim": 8,
+        "num_local_experts": 6,
+        "num_experts_per_tok": 1,
+        "no_rope_layer_interval": 3,
+        "attention_chunk_size": 10,
+        "floor_scale": 7,
+        "attn_scale": 0.5,
+        "rms_norm_eps": 1e-5,
+    }
     windows = ["sliding_attention", "sliding_attention", "full_attention"]
     olmo3 = {
         **BASE,
@@ -663,6 +678,30 @@ def goldens():
             t.Dots1ForCausalLM,
             t.Dots1Config,
             {**SIGMOID, "norm_topk_prob": True, "sliding_window": 7, "max_window_layers": 1},
+        ),
+        Golden("llama4", t.Llama4ForCausalLM, t.Llama4TextConfig, llama4),
+        # As Maverick: every other layer has experts, no norms on q and k.
+        Golden(
+            "llama4-dense",
+            t.Llama4ForCausalLM,
+            t.Llama4TextConfig,
+            {**llama4, "num_hidden_layers": 2, "interleave_moe_layer_step": 2, "use_qk_norm": False, "no_rope_layers": [0, 1]},
+        ),
+        images(
+            "llama4-images",
+            "Llama4",
+            {**llama4, "hidden_size": 16, "num_hidden_layers": 2, "no_rope_layer_interval": 2, "model_type": "llama4_text"},
+            vision_config=dict(
+                hidden_size=8,
+                intermediate_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                image_size=8,
+                patch_size=4,
+                vision_output_dim=8,
+                projector_input_dim=8,
+                projector_output_dim=8,
+            ),
         ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),

@@ -3,32 +3,6 @@
 
 #include "base/error.h"
 
-/* no_rope_layers[i] is 0 where layer i is not rotated. */
-static trm_status read_rotated_layers(const trm_hf_reader *reader, trm_hf_config *config)
-{
-    const trm_json *list = trm_json_get(reader->object, "no_rope_layers");
-    int64_t interval = 4, is_rotated;
-    TRM_TRY(trm_hf_read_size(reader, "no_rope_layer_interval", &interval));
-    if (list == NULL) {
-        for (int64_t i = 0; i < config->layers; i++) {
-            config->unrotated[i] = (i + 1) % interval == 0;
-        }
-        return TRM_OK;
-    }
-    if (!trm_json_is_array(list) || (int64_t)trm_json_count(list) < config->layers) {
-        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: no_rope_layers has %zu elements, expected a list of %lld",
-                 trm_json_count(list), (long long)config->layers);
-    }
-    const trm_json *element = trm_json_first(list);
-    for (int64_t i = 0; i < config->layers; i++, element = trm_json_next(element)) {
-        if (!trm_json_integer(element, &is_rotated)) {
-            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: no_rope_layers[%lld] is not an integer", (long long)i);
-        }
-        config->unrotated[i] = is_rotated == 0;
-    }
-    return TRM_OK;
-}
-
 /* With use_sliding_window, the layers that layer_types names; where it is absent, those without positions. */
 static trm_status read_windows(const trm_hf_reader *reader, trm_hf_config *config)
 {
@@ -51,7 +25,7 @@ static trm_status read_smollm3(const trm_hf_reader *reader, trm_hf_config *confi
     TRM_TRY(trm_hf_read_common(reader, config));
     TRM_TRY(trm_hf_read_attention_bias(reader, config));
     TRM_TRY(trm_hf_read_bool(reader, "mlp_bias", &config->mlp_bias));
-    TRM_TRY(read_rotated_layers(reader, config));
+    TRM_TRY(trm_hf_read_unrotated_layers(reader, config));
     return read_windows(reader, config);
 }
 
