@@ -16,7 +16,7 @@ static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_ten
     static const char *const parts[3] = {".q", ".k", ".v"};
     const trm_hf_config *c = d->config;
     const trm_hf_names *names = d->names;
-    const int64_t dim = c->head_dim, n = which == QUERY ? c->heads : c->kv_heads;
+    const int64_t dim = trm_hf_head_dim(c, layer), n = which == QUERY ? c->heads : trm_hf_kv_heads(c, layer);
     const int64_t all = (c->heads + 2 * c->kv_heads) * dim;
     const char *const separate[3] = {names->q, names->k, names->v};
     trm_tensor *projected;
@@ -53,9 +53,8 @@ static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_ten
 }
 
 /* Of the heads of q and k among attention's inputs. */
-static trm_status add_head_norms(trm_hf_decoder *d, trm_tensor **inputs)
+static trm_status add_head_norms(trm_hf_decoder *d, int64_t dim, trm_tensor **inputs)
 {
-    const int64_t dim = d->config->head_dim;
     TRM_TRY(trm_hf_add_norm(d, d->names->q_norm, dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
     return trm_hf_add_norm(d, d->names->k_norm, dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]);
 }
@@ -127,9 +126,10 @@ static trm_status add_query_scale(trm_hf_decoder *d, trm_tensor **scale)
 
 static trm_status add_cache(trm_hf_decoder *d, int64_t layer, const char *which, trm_tensor **cache)
 {
+    const trm_hf_config *c = d->config;
     char text[64];
     snprintf(text, sizeof(text), "layers.%lld.%s_cache", (long long)layer, which);
-    trm_dims dims = {4, {-1, TRM_KV_BLOCK_SIZE, d->config->kv_heads, d->config->head_dim}};
+    trm_dims dims = {4, {-1, TRM_KV_BLOCK_SIZE, trm_hf_kv_heads(c, layer), trm_hf_head_dim(c, layer)}};
     return trm_network_add_state(d->network, text, d->cache_dtype, dims, cache);
 }
 
@@ -162,12 +162,20 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     const trm_hf_names *names = d->names;
     const bool sliding = c->sliding[layer];
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL};
-    for (int which = QUERY; which <= VALUE; which++) {
+    const int64_t dim = trm_hf_head_dim(c, layer);
+    for (int which = QUERY; which <= KEY; which++) {
         TRM_TRY(add_heads(d, layer, which, x, &inputs[TRM_ATTENTION_Q + which]));
+    }
+    inputs[TRM_ATTENTION_V] = inputs[TRM_ATTENTION_K];
+    if (sliding || !c->keys_as_values) {
+        TRM_TRY(add_heads(d, layer, VALUE, x, &inputs[TRM_ATTENTION_V]));
+    }
+    if (c->unit_values) {
+        TRM_TRY(add_unit_norm(d, "attention.v_norm", &inputs[TRM_ATTENTION_V]));
     }
     const bool normed = names->q_norm != NULL && !c->norm_all_heads && !c->plain_heads;
     if (normed && !c->norm_after_rope) {
-        TRM_TRY(add_head_norms(d, inputs));
+        TRM_TRY(add_head_norms(d, dim, inputs));
     }
     const bool rotated = c->rotary && !c->unrotated[layer];
     if (rotated) {
@@ -179,7 +187,7 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
         TRM_TRY(add_unit_norm(d, "attention.k_norm", &inputs[TRM_ATTENTION_K]));
     }
     if (normed && c->norm_after_rope) {
-        TRM_TRY(add_head_norms(d, inputs));
+        TRM_TRY(add_head_norms(d, dim, inputs));
     }
     if (c->query_scale != 0.0 && !(c->query_scale_unrotated && rotated)) {
         if (d->query_scale == NULL) {
@@ -210,5 +218,5 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
     trm_tensor *x1;
     TRM_TRY(trm_hf_add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &x1));
-    return trm_hf_add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * c->head_dim), output);
+    return trm_hf_add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * dim), output);
 }

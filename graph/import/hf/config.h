@@ -20,7 +20,8 @@ typedef enum trm_hf_rope_type {
     TRM_HF_ROPE_DYNAMIC,
     TRM_HF_ROPE_YARN,
     TRM_HF_ROPE_LLAMA3,
-    TRM_HF_ROPE_LONGROPE
+    TRM_HF_ROPE_LONGROPE,
+    TRM_HF_ROPE_PROPORTIONAL /* the whole head turns, but only the first pairs by an angle */
 } trm_hf_rope_type;
 
 /* One set of rotary position parameters. */
@@ -29,6 +30,7 @@ typedef struct trm_hf_rope {
     double theta;
     double partial;          /* part of a head that is rotated */
     int32_t dim;             /* elements of a head that are rotated: even */
+    int32_t pairs;           /* PROPORTIONAL: that turn */
     double factor;           /* all but DEFAULT */
     double attention_factor; /* YARN, LONGROPE: multiplies cos and sin; 1 otherwise */
     double beta_fast, beta_slow;
@@ -67,12 +69,17 @@ typedef struct trm_hf_names {
                                                           "_bias", "_blocks", "_scales" where they have such */
     const char *shared_gate_up;                        /* experts that every token has; fused as gate_up is */
     const char *shared_gate, *shared_up, *shared_down;
-    const char *shared_router;                        /* their weight: sigmoid of one logit */
+    const char *shared_router; /* their weight: sigmoid of one logit */
+    /* Of a mixture beside an MLP: whole names of what scales the router's input, and weights by expert; norms of what
+     * the MLP gives, of the experts' input and of what they give. */
+    const char *router_scale, *expert_scale;
+    const char *beside_mlp_norm, *beside_norm, *beside_post_norm;
     const char *attention_norm, *attention_post_norm; /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
-    const char *final_norm; /* after the root */
-    const char *heads[2];   /* whole name of the output projection; the first one found */
-    bool transposed;        /* linear weights are stored [in, out] */
+    const char *layer_scale; /* of what a block gives, a whole name: [1] */
+    const char *final_norm;  /* after the root */
+    const char *heads[2];    /* whole name of the output projection; the first one found */
+    bool transposed;         /* linear weights are stored [in, out] */
 } trm_hf_names;
 
 typedef struct trm_hf_family trm_hf_family;
@@ -92,6 +99,7 @@ typedef struct trm_hf_moe {
     double limit, alpha; /* trm_experts_params */
     bool weighted_input;
     bool turned; /* stacked weights are [E, H, 2I] and [E, I, H] */
+    bool beside; /* an ordinary MLP, with norms of its own */
 } trm_hf_moe;
 
 #define TRM_HF_MAX_EOS 8
@@ -100,6 +108,7 @@ typedef struct trm_hf_config {
     const trm_hf_family *family;
     const char *architecture, *model_type;
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
+    int64_t full_kv_heads, full_head_dim; /* of layers that are not sliding; 0: as of the others */
 
     bool tied;              /* the output projection is the embedding */
     double embedding_scale; /* 0: none, as of the next two; rounded to the compute type */
@@ -116,6 +125,8 @@ typedef struct trm_hf_config {
     bool norm_all_heads;  /* q_norm and k_norm are over all heads at once */
     bool norm_after_rope; /* q_norm and k_norm */
     bool plain_heads;     /* there is no q_norm and k_norm, though the family names them */
+    bool unit_values;     /* values have norms without a weight */
+    bool keys_as_values;  /* in layers that are not sliding values are the keys before their norm */
     bool unit_heads;      /* q and k have norms without a weight behind their rope, where there is one */
 
     bool rotary;           /* rotary positions; else learned ones */
@@ -230,6 +241,7 @@ typedef struct trm_hf_rope_keys {
     const char *sliding_theta; /* NULL: one rope for all layers */
     bool is_mrope;             /* mrope is known: one position a token, as text has, is the default rope */
     bool is_longrope;          /* so is all that is scaled, whatever its type is called */
+    bool is_proportional;      /* that type is known */
 } trm_hf_rope_keys;
 trm_status trm_hf_read_rope_keys(const trm_hf_reader *reader, const trm_hf_rope_keys *keys, trm_hf_config *config);
 

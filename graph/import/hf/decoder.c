@@ -136,8 +136,8 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
             TRM_TRY(add_wanted(d, "mlp.wanted", normed, &normed));
         }
     }
-    TRM_TRY(trm_hf_add_linear(d, names->o, &trm_hf_whole, c->o_bias, c->hidden, c->heads * c->head_dim, attended,
-                              &attended));
+    TRM_TRY(trm_hf_add_linear(d, names->o, &trm_hf_whole, c->o_bias, c->hidden, c->heads * trm_hf_head_dim(c, layer),
+                              attended, &attended));
     if (names->attention_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_post_norm, c->hidden, attended, &attended));
     }
@@ -155,10 +155,19 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
         TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
     }
     TRM_TRY(trm_hf_add_mlp(d, layer, normed, &mixed));
+    if (c->moe.experts > 0 && c->moe.beside) {
+        TRM_TRY(trm_hf_add_moe_beside(d, x, mixed, &mixed));
+    }
     if (names->mlp_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->mlp_post_norm, c->hidden, mixed, &mixed));
     }
-    return add_residual(d, "mlp_residual", x, mixed, output);
+    TRM_TRY(add_residual(d, "mlp_residual", x, mixed, output));
+    if (names->layer_scale == NULL) {
+        return TRM_OK;
+    }
+    trm_tensor *scale;
+    TRM_TRY(trm_hf_add_weight(d, names->layer_scale, "", TRM_HF_NORM, trm_dims1(1), &scale));
+    return trm_hf_add_product(d, "scaled", *output, scale, output);
 }
 
 /* ---- ends --------------------------------------------------------------------------------------------------- */

@@ -137,7 +137,7 @@ trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_t
 {
     const trm_hf_config *c = d->config;
     const trm_hf_names *names = d->names;
-    if (c->moe.experts > 0 && (c->moe.dense == NULL || !c->moe.dense[layer])) {
+    if (c->moe.experts > 0 && !c->moe.beside && (c->moe.dense == NULL || !c->moe.dense[layer])) {
         return trm_hf_add_moe(d, x, output);
     }
     return names->gate_up != NULL

@@ -1,6 +1,8 @@
 /* The mixture of experts of a block: a router, the experts that it chooses, and those that every token has. */
 #include "graph/import/hf/parts.h"
 
+#include <math.h>
+
 #include "base/error.h"
 
 /* Stored as [experts], or as [1, experts]. */
@@ -20,6 +22,17 @@ static trm_status add_correction(trm_hf_decoder *d, trm_dims experts, trm_tensor
     return status != TRM_OK ? status : trm_network_add_weight(d->network, full, weight, TRM_F32, tensor);
 }
 
+/* norm(x) * scale / sqrt(hidden) */
+static trm_status add_router_input(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    const trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.op = TRM_NORM_RMS, .eps = (float)c->norm_eps}};
+    trm_tensor *inputs[2] = {x};
+    TRM_TRY(trm_hf_add_weight(d, d->names->router_scale, "", TRM_HF_NORM, trm_dims1(c->hidden), &inputs[1]));
+    TRM_TRY(trm_hf_add_layer(d, d->names->router, ".norm", &norm, inputs, 2, output));
+    return trm_hf_add_scale(d, d->names->router, ".scaled", 1.0 / sqrt((double)c->hidden), *output, output);
+}
+
 /* x [T, hidden] -> ids and weights [T, k] */
 static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chosen[2])
 {
@@ -27,6 +40,13 @@ static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chose
     const trm_hf_names *names = d->names;
     const trm_dims experts = trm_dims1(moe->experts);
     trm_tensor *inputs[TRM_ROUTER_INPUT_COUNT] = {x};
+    if (names->router_scale != NULL) {
+        TRM_TRY(add_router_input(d, x, &inputs[TRM_ROUTER_X]));
+    }
+    if (names->expert_scale != NULL) {
+        TRM_TRY(trm_hf_add_exact(d, names->expert_scale, "", TRM_HF_NORM, experts, TRM_F32,
+                                 &inputs[TRM_ROUTER_EXPERT_SCALE]));
+    }
     TRM_TRY(trm_hf_add_exact(d, names->router, ".weight", TRM_HF_MATRIX, trm_dims2(moe->experts, d->config->hidden),
                              moe->router_f32 ? TRM_F32 : d->dtype, &inputs[TRM_ROUTER_WEIGHT]));
     if (moe->router_bias) {
@@ -87,4 +107,17 @@ trm_status trm_hf_add_moe(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
     }
     TRM_TRY(add_shared(d, x, &shared));
     return trm_hf_add_sum(d, "mlp.mixture", routed, shared, output);
+}
+
+trm_status trm_hf_add_moe_beside(trm_hf_decoder *d, trm_tensor *x, trm_tensor *mlp, trm_tensor **output)
+{
+    const trm_hf_names *names = d->names;
+    const int64_t hidden = d->config->hidden;
+    trm_tensor *chosen[2], *routed;
+    TRM_TRY(trm_hf_add_norm(d, names->beside_mlp_norm, hidden, mlp, &mlp));
+    TRM_TRY(add_router(d, x, chosen));
+    TRM_TRY(trm_hf_add_norm(d, names->beside_norm, hidden, x, &routed));
+    TRM_TRY(add_experts(d, routed, chosen, &routed));
+    TRM_TRY(trm_hf_add_norm(d, names->beside_post_norm, hidden, routed, &routed));
+    return trm_hf_add_sum(d, "mlp.mixture", mlp, routed, output);
 }

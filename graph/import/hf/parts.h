@@ -27,6 +27,16 @@ typedef struct trm_hf_decoder {
     trm_tensor *embedding;   /* [vocab, hidden] */
 } trm_hf_decoder;
 
+/* Key-value heads of a layer, and elements of a head. */
+static inline int64_t trm_hf_kv_heads(const trm_hf_config *c, int64_t layer)
+{
+    return c->full_kv_heads > 0 && !c->sliding[layer] ? c->full_kv_heads : c->kv_heads;
+}
+static inline int64_t trm_hf_head_dim(const trm_hf_config *c, int64_t layer)
+{
+    return c->full_head_dim > 0 && !c->sliding[layer] ? c->full_head_dim : c->head_dim;
+}
+
 /* ---- decoder.c: names, weights, layers ------------------------------------------------------------ */
 
 /* <prefix><part><suffix>, valid until the next call. */
@@ -85,6 +95,8 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
 /* x [T, hidden], normalized -> [T, hidden]: the MLP of a block, or its mixture of experts. */
 trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 trm_status trm_hf_add_moe(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output);
+/* The mixture beside an MLP: x [T, hidden], not normalized, and what the MLP makes of it -> both. */
+trm_status trm_hf_add_moe_beside(trm_hf_decoder *d, trm_tensor *x, trm_tensor *mlp, trm_tensor **output);
 /* The weights of all experts of a block, in their places among the inputs of an EXPERTS layer. */
 trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs);
 /* An MLP of this width, of linear layers of these names: gate may be NULL. */

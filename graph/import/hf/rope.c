@@ -54,6 +54,10 @@ static trm_status read_type(const trm_json *object, const trm_hf_rope_keys *keys
         *type = TRM_HF_ROPE_DEFAULT;
         return TRM_OK;
     }
+    if (keys->is_proportional && strcmp(name, "proportional") == 0) {
+        *type = TRM_HF_ROPE_PROPORTIONAL;
+        return TRM_OK;
+    }
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(known[i].name, name) == 0) {
             *type = known[i].type;
@@ -187,11 +191,13 @@ static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, 
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: partial_rotary_factor is %g, expected 1 for %s", rope->partial,
                  config->architecture);
     }
-    double dim = (double)config->head_dim * rope->partial;
-    if (!(dim >= 2.0 && dim <= (double)config->head_dim) || (int64_t)dim % 2 != 0) {
+    const bool is_full = rope == &config->rope[0] && config->full_head_dim > 0;
+    const int64_t head_dim = is_full ? config->full_head_dim : config->head_dim;
+    double dim = (double)head_dim * rope->partial;
+    if (!(dim >= 2.0 && dim <= (double)head_dim) || (int64_t)dim % 2 != 0) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                  "config.json: %g of %lld elements of a head are rotated, expected an even number of them", dim,
-                 (long long)config->head_dim);
+                 (long long)head_dim);
     }
     rope->dim = (int32_t)dim;
     rope->attention_factor = 1.0;
@@ -202,6 +208,11 @@ static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, 
     TRM_TRY(read_type(object, keys, &rope->type));
     if (rope->type == TRM_HF_ROPE_DEFAULT) {
         return TRM_OK;
+    }
+    if (rope->type == TRM_HF_ROPE_PROPORTIONAL) {
+        rope->pairs = rope->dim / 2;
+        rope->dim = (int32_t)head_dim / 2 * 2;
+        return read_positive(document, object, "factor", false, &rope->factor);
     }
     TRM_TRY(read_original_length(reader, object, config, rope));
     bool optional = rope->type == TRM_HF_ROPE_YARN || rope->type == TRM_HF_ROPE_LONGROPE;
@@ -360,6 +371,9 @@ void trm_hf_rope_frequencies(const trm_hf_rope *rope, float *inv_freq)
         switch (rope->type) {
         case TRM_HF_ROPE_LINEAR:
             inv_freq[i] = 1.0f / base / (float)rope->factor;
+            break;
+        case TRM_HF_ROPE_PROPORTIONAL:
+            inv_freq[i] = i < rope->pairs ? 1.0f / base / (float)rope->factor : 0.0f;
             break;
         case TRM_HF_ROPE_LLAMA3:
             inv_freq[i] = llama3_frequency(rope, 1.0f / base);

@@ -153,6 +153,8 @@ def randomise(model):
         for name, buffer in model.named_buffers():
             if name.endswith("e_score_correction_bias"):
                 buffer.normal_(0.0, 0.2)
+            elif name.endswith("layer_scalar"):
+                buffer.uniform_(0.5, 1.5)
 
 
 def logits_of(model, tokens, cache):
@@ -222,6 +224,30 @@ def goldens():
             "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100000.0},
             "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
         },
+    }
+    gemma4_rope = {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 100.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+    }
+    gemma4 = {
+        **BASE,
+        "num_hidden_layers": 3,
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention", "full_attention", "full_attention"],
+        "hidden_size_per_layer_input": 0,
+        "rope_parameters": gemma4_rope,
+    }
+    gemma4_mixture = {
+        **gemma4,
+        "num_global_key_value_heads": 1,
+        "attention_k_eq_v": True,
+        "enable_moe_block": True,
+        "num_experts": 6,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 24,
+        "final_logit_softcapping": 3.0,
     }
     granite = {
         **BASE,
@@ -702,6 +728,36 @@ def goldens():
                 projector_input_dim=8,
                 projector_output_dim=8,
             ),
+        ),
+        Golden("gemma4", t.Gemma4ForCausalLM, t.Gemma4TextConfig, gemma4_mixture),
+        # As published files spell the heads of full layers.
+        Golden(
+            "gemma4-v4",
+            t.Gemma4ForCausalLM,
+            t.Gemma4TextConfig,
+            gemma4_mixture,
+            share="gemma4",
+            spell4=dict(
+                rope_parameters=gemma4_rope, per_layer_config=ABSENT, global_head_dim=16, num_global_key_value_heads=1
+            ),
+        ),
+        Golden("gemma4-dense", t.Gemma4ForCausalLM, t.Gemma4TextConfig, gemma4),
+        images(
+            "gemma4-images",
+            "Gemma4",
+            {**gemma4, "hidden_size": 16, "num_hidden_layers": 2, "layer_types": windows[1:], "model_type": "gemma4_text"},
+            vision_config=dict(
+                hidden_size=8,
+                intermediate_size=8,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                num_key_value_heads=2,
+                head_dim=4,
+                patch_size=2,
+                position_embedding_size=8,
+                pooling_kernel_size=2,
+            ),
+            audio_config=None,
         ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),

@@ -1,11 +1,15 @@
 /*
- * Gemma 1 to 3: scaled embeddings tied to the output, norms by 1 + weight, tanh GELU gates. Gemma 2 adds norms on the
+ * Gemma 1 to 4: scaled embeddings tied to the output, norms by 1 + weight, tanh GELU gates. Gemma 2 adds norms on the
  * outputs of attention and MLP, soft caps and a window on every other layer; Gemma 3 has q and k norms in place of
- * the caps, five windowed layers to a full one, and a rope of its own for the windowed ones.
+ * the caps, five windowed layers to a full one, and a rope of its own for the windowed ones. Gemma 4 scales norms by
+ * their weight, has heads of another size in full layers, norms on values, and perhaps a mixture of experts beside the
+ * MLP.
  */
 #include "graph/import/hf/families.h"
 
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -123,4 +127,149 @@ const trm_hf_family trm_hf_gemma3 = {
     .details = "four norms a layer, norms on q and k, windows by layer with a rope of their own",
     .read = read_gemma3,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, GEMMA2_NORM_NAMES},
+};
+
+/* What per_layer_config says of a full layer; all of them are alike. */
+static trm_status read_full_layer(const trm_hf_reader *reader, const trm_json *layer, trm_hf_config *config)
+{
+    int64_t number = -1, kv_heads = config->kv_heads, head_dim = config->head_dim;
+    for (int64_t i = 0; i < config->layers && number < 0; i++) {
+        char text[32];
+        snprintf(text, sizeof(text), "%lld", (long long)i);
+        number = strcmp(text, trm_json_key(layer)) == 0 ? i : -1;
+    }
+    if (number < 0) { /* of a layer that is left out */
+        return TRM_OK;
+    }
+    TRM_TRY(trm_json_member_integer(reader->document, layer, "num_key_value_heads", false, &kv_heads));
+    TRM_TRY(trm_json_member_integer(reader->document, layer, "head_dim", false, &head_dim));
+    if (config->sliding[number] ||
+        (config->full_head_dim != 0 && (config->full_head_dim != head_dim || config->full_kv_heads != kv_heads))) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "config.json: per_layer_config of layer %lld is not that of full layers, which are alike",
+                 (long long)number);
+    }
+    config->full_head_dim = head_dim;
+    config->full_kv_heads = kv_heads;
+    return TRM_OK;
+}
+
+/* Heads of full layers, in either spelling. */
+static trm_status read_full_heads(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    const trm_json *by_layer = trm_json_get(reader->object, "per_layer_config");
+    TRM_TRY(trm_hf_read_bool(reader, "attention_k_eq_v", &config->keys_as_values));
+    if (trm_json_is_object(by_layer)) {
+        for (const trm_json *layer = trm_json_first(by_layer); layer != NULL; layer = trm_json_next(layer)) {
+            TRM_TRY(read_full_layer(reader, layer, config));
+        }
+    } else {
+        config->full_head_dim = 512;
+        config->full_kv_heads = config->kv_heads;
+        TRM_TRY(trm_hf_read_size(reader, "global_head_dim", &config->full_head_dim));
+        if (config->keys_as_values) {
+            TRM_TRY(trm_hf_read_size(reader, "num_global_key_value_heads", &config->full_kv_heads));
+        }
+    }
+    if (config->full_head_dim != 0 && (config->full_head_dim < 2 || config->full_head_dim > INT16_MAX ||
+                                       config->full_kv_heads < 1 || config->heads % config->full_kv_heads != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: full layers have %lld key-value heads of %lld elements, expected heads that divide %lld",
+                 (long long)config->full_kv_heads, (long long)config->full_head_dim, (long long)config->heads);
+    }
+    return TRM_OK;
+}
+
+/* Models with embeddings by layer, or whose last layers use the keys and values of others, are another kind. */
+static trm_status refuse_small_ones(const trm_hf_reader *reader)
+{
+    const char *bidirectional = NULL;
+    double by_layer = 256.0;
+    int64_t shared = 0;
+    TRM_TRY(trm_hf_read_real(reader, "hidden_size_per_layer_input", &by_layer));
+    TRM_TRY(trm_hf_read_count(reader, "num_kv_shared_layers", &shared));
+    if (by_layer != 0.0 || shared != 0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "config.json: hidden_size_per_layer_input is %g and num_kv_shared_layers %lld, expected 0: embeddings "
+                 "by layer and shared keys are not supported",
+                 by_layer, (long long)shared);
+    }
+    TRM_TRY(
+        trm_json_member_string(reader->document, reader->object, "use_bidirectional_attention", false, &bidirectional));
+    if (bidirectional != NULL && strcmp(bidirectional, "vision") != 0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "config.json: use_bidirectional_attention is \"%s\", expected null or vision",
+                 bidirectional);
+    }
+    return TRM_OK;
+}
+
+static trm_status read_gemma4_rope(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    static const trm_hf_rope_keys keys = {.theta = "rope_theta",
+                                          .partial = "partial_rotary_factor",
+                                          .sliding_theta = "rope_theta",
+                                          .is_proportional = true};
+    const trm_json *parameters = trm_json_get(reader->object, "rope_parameters");
+    if (trm_json_get(parameters, "full_attention") == NULL || trm_json_get(parameters, "sliding_attention") == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL,
+                 "config.json: rope_parameters lacks full_attention or sliding_attention, expected both");
+    }
+    TRM_TRY(trm_hf_read_rope_keys(reader, &keys, config));
+    for (int i = 0; i < 2; i++) {
+        const trm_hf_rope *rope = &config->rope[i];
+        if (rope->type != TRM_HF_ROPE_PROPORTIONAL && rope->partial != 1.0) {
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                     "config.json: partial_rotary_factor is %g for a rope that is not proportional, expected 1",
+                     rope->partial);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status read_gemma4(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    static const trm_hf_moe_keys moe_keys = {
+        .experts = "num_experts", .k = "top_k_experts", .width = "moe_intermediate_size"};
+    bool has_experts = false;
+    config->activation = TRM_ACTIVATION_GELU_TANH;
+    config->head_dim = 256;
+    config->tied = true;
+    config->window = 512;
+    config->attention_scale = 1.0;
+    config->unit_values = true;
+    TRM_TRY(trm_hf_read_sizes(reader, config));
+    TRM_TRY(refuse_small_ones(reader));
+    config->embedding_scale = sqrt((double)config->hidden);
+    TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", config));
+    TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
+    TRM_TRY(trm_hf_read_attention_bias(reader, config));
+    TRM_TRY(trm_hf_read_real(reader, "final_logit_softcapping", &config->logit_softcap));
+    TRM_TRY(trm_hf_read_windows(reader, config, 6));
+    TRM_TRY(trm_hf_read_layer_types(reader, config));
+    if (reader->layers == 0) {
+        config->sliding[config->layers - 1] = false; /* whatever layer_types says, as transformers does */
+    }
+    TRM_TRY(read_full_heads(reader, config));
+    TRM_TRY(read_gemma4_rope(reader, config));
+    TRM_TRY(trm_hf_read_bool(reader, "enable_moe_block", &has_experts));
+    if (!has_experts) {
+        return TRM_OK;
+    }
+    config->moe.beside = true;
+    config->moe.router = (trm_router_params){.scoring = TRM_ROUTER_SOFTMAX, .renormalize = true};
+    return trm_hf_read_moe(reader, &moe_keys, config);
+}
+
+const trm_hf_family trm_hf_gemma4 = {
+    .architecture = "Gemma4ForCausalLM",
+    .model_type = "gemma4_text",
+    .models = "Gemma 4 26B-A4B and 31B",
+    .details = "heads by layer, norms on q, k and v, mixture of experts beside the MLP",
+    .read = read_gemma4,
+    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, GEMMA2_NORM_NAMES,
+              .layer_scale = "layer_scalar", .router = "router.proj", .router_scale = "router.scale",
+              .expert_scale = "router.per_expert_scale", .experts = "experts",
+              .experts_gate_up = "experts.gate_up_proj", .experts_down = "experts.down_proj",
+              .beside_mlp_norm = "post_feedforward_layernorm_1", .beside_norm = "pre_feedforward_layernorm_2",
+              .beside_post_norm = "post_feedforward_layernorm_2"},
 };
