@@ -117,8 +117,25 @@ static trm_status take_each(trm_hf_decoder *d, const stack *s, pile *p)
     return TRM_OK;
 }
 
-/* The scales beside a weight of all experts, [experts, rows / 128, columns / 128], or one a row. */
-static trm_status take_stacked_scales(trm_hf_decoder *d, const stack *s, pile *p)
+/* The stored weight `full`, [experts, rows, columns], or [experts, columns, rows] if `turned`; dtype NONE: floats. */
+static trm_status take_oriented(trm_hf_decoder *d, const char *full, trm_dtype dtype, trm_dims dims, bool turned,
+                                trm_weight **weight)
+{
+    const trm_dims stored = turned ? trm_dims3(dims.d[0], dims.d[2], dims.d[1]) : dims;
+    trm_weight *taken;
+    TRM_TRY(dtype == TRM_DTYPE_NONE ? trm_hf_checkpoint_take(d->checkpoint, full, TRM_HF_MATRIX, &stored, &taken)
+                                    : trm_hf_checkpoint_take_as(d->checkpoint, full, dtype, &stored, &taken));
+    if (!turned) {
+        *weight = taken;
+        return TRM_OK;
+    }
+    trm_status status = trm_weight_transpose(taken, (const int32_t[]){0, 2, 1}, weight);
+    trm_weight_destroy(taken);
+    return status;
+}
+
+/* The scales beside a weight of all experts, as it lies: by blocks, or one a row, which may lie as the weight does. */
+static trm_status take_stacked_scales(trm_hf_decoder *d, const stack *s, bool turned, pile *p)
 {
     static const char *const suffixes[] = {"_scale_inv", "_scale"};
     const trm_hf_quantization *q = &d->config->quantization;
@@ -130,9 +147,10 @@ static trm_status take_stacked_scales(trm_hf_decoder *d, const stack *s, pile *p
         full = trm_hf_name(d, s->whole, suffixes[i]);
         (void)trm_hf_checkpoint_describe(d->checkpoint, full, &dtype, &found);
     }
-    const bool by_rows = found.n == 3 && found.d[1] == rows && found.d[2] == 1;
-    p->block_n = by_rows ? 1 : q->block_n;
-    p->block_k = by_rows ? 0 : q->block_k;
+    const bool is_column = found.n == 3 && found.d[1] == rows && found.d[2] == 1;
+    const bool is_row = turned && found.n == 3 && found.d[1] == 1 && found.d[2] == rows;
+    p->block_n = is_column || is_row ? 1 : q->block_n;
+    p->block_k = is_column || is_row ? 0 : q->block_k;
     if (p->block_n < 1) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                  "weight %s: expected scales [%lld, %lld, 1] or a weight_block_size, as its type is %s", full,
@@ -140,21 +158,9 @@ static trm_status take_stacked_scales(trm_hf_decoder *d, const stack *s, pile *p
     }
     const trm_dims dims = trm_dims3(experts, (rows + p->block_n - 1) / p->block_n,
                                     p->block_k == 0 ? 1 : (s->columns + p->block_k - 1) / p->block_k);
-    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, full, TRM_HF_MATRIX, &dims, &p->scale[0]));
+    TRM_TRY(take_oriented(d, full, TRM_DTYPE_NONE, dims, turned && !is_column, &p->scale[0]));
     p->n_scales = 1;
     return TRM_OK;
-}
-
-/* The same of floats that are stored as [experts, columns, n_names * rows]. */
-static trm_status take_turned(trm_hf_decoder *d, const stack *s, pile *p)
-{
-    const trm_dims stored = trm_dims3(d->config->moe.experts, s->columns, s->n_names * s->rows);
-    trm_weight *whole;
-    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, s->whole, ""), TRM_HF_MATRIX, &stored, &whole));
-    trm_status status = trm_weight_transpose(whole, (const int32_t[]){0, 2, 1}, &p->weight[0]);
-    trm_weight_destroy(whole);
-    p->n = status == TRM_OK;
-    return status;
 }
 
 static trm_status take_mxfp4(trm_hf_decoder *d, const stack *s, pile *p)
@@ -166,30 +172,28 @@ static trm_status take_mxfp4(trm_hf_decoder *d, const stack *s, pile *p)
     return TRM_OK;
 }
 
-/* All experts as one weight, [experts, n_names * rows, columns]. */
+/* All experts as one weight, [experts, n_names * rows, columns], or turned. */
 static trm_status take_whole(trm_hf_decoder *d, const stack *s, pile *p)
 {
     const trm_hf_quantization *q = &d->config->quantization;
-    const trm_dims stored = trm_dims3(d->config->moe.experts, s->n_names * s->rows, s->columns);
+    const trm_dims dims = trm_dims3(d->config->moe.experts, s->n_names * s->rows, s->columns);
     trm_dtype dtype;
     trm_dims found;
     if (q->format == TRM_HF_QUANT_MXFP4) {
         return take_mxfp4(d, s, p);
     }
-    if (d->checkpoint->stored == NULL && q->format != TRM_HF_QUANT_NONE) { /* random */
-        return take_quantized(d, s->whole, stored.d[0] * stored.d[1], s->columns, p);
-    }
-    if (d->checkpoint->stored != NULL && d->config->moe.turned) {
-        return take_turned(d, s, p);
+    if (d->checkpoint->stored == NULL) {
+        return q->format != TRM_HF_QUANT_NONE ? take_quantized(d, s->whole, dims.d[0] * dims.d[1], s->columns, p)
+                                              : take_plain(d, s->whole, "", &dims, p);
     }
     const char *full = trm_hf_name(d, s->whole, "");
-    if (!trm_hf_checkpoint_describe(d->checkpoint, full, &dtype, &found) || dtype != TRM_F8E4M3 ||
-        q->format != TRM_HF_QUANT_BYTES) {
-        return take_plain(d, s->whole, "", &stored, p);
-    }
-    TRM_TRY(trm_hf_checkpoint_take_as(d->checkpoint, full, TRM_F8E4M3, &stored, &p->weight[0]));
+    const bool is_there = trm_hf_checkpoint_describe(d->checkpoint, full, &dtype, &found);
+    const bool is_f8 = is_there && dtype == TRM_F8E4M3 && q->format == TRM_HF_QUANT_BYTES;
+    /* Files of transformers' own may have them the usual way. */
+    const bool turned = d->config->moe.turned && !(is_there && dims.d[1] != dims.d[2] && trm_dims_equal(&found, &dims));
+    TRM_TRY(take_oriented(d, full, is_f8 ? TRM_F8E4M3 : TRM_DTYPE_NONE, dims, turned, &p->weight[0]));
     p->n = 1;
-    return take_stacked_scales(d, s, p);
+    return is_f8 ? take_stacked_scales(d, s, turned, p) : TRM_OK;
 }
 
 /* ---- the layer's tensors ---------------------------------------------------------------------------- */

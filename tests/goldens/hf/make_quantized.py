@@ -157,6 +157,11 @@ t = transformers
 LLAMA = (t.LlamaForCausalLM, t.LlamaConfig, BASE)
 QWEN2 = (t.Qwen2ForCausalLM, t.Qwen2Config, BASE)
 PHI3 = (t.Phi3ForCausalLM, t.Phi3Config, BASE)
+LLAMA4 = (
+    t.Llama4ForCausalLM,
+    t.Llama4TextConfig,
+    {**BASE, "intermediate_size": 24, "intermediate_size_mlp": 40, "head_dim": 8, "num_local_experts": 6, "num_experts_per_tok": 1},
+)
 MIXTRAL = (t.MixtralForCausalLM, t.MixtralConfig, {**BASE, "num_local_experts": 6, "num_experts_per_tok": 2})
 QWEN2_MOE = (t.Qwen2MoeForCausalLM, t.Qwen2MoeConfig, {**MIXTURE, "shared_expert_intermediate_size": 40})
 QWEN3_MOE = (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "norm_topk_prob": True})
@@ -226,6 +231,8 @@ GOLDENS = {
         (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, WIDE_MIXTURE), F32, lambda w, of: fp8_block(w, of, (128, 128)), F32,
         dict(quant_method="fp8", fmt="e4m3", activation_scheme="dynamic", weight_block_size=[128, 128]),
     ),
+    # Llama 4: experts in one weight the other way round, with a scale for each of their outputs.
+    "quant-moe-turned": (LLAMA4, F32, fp8_row, F32, dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0)),
     "quant-moe-float": (
         QWEN3_MOE, BF16, fp8_row, BF16, compressed("float-quantized", num_bits=8, type="float", strategy="channel"),
     ),
@@ -293,13 +300,24 @@ ACTIVATIONS = {
 # Whose output projection is quantized, too.
 HEADS = ("quant-gptq", "quant-float", "quant-float-dynamic")
 # What checkpoints leave as it is.
-PLAIN = ("shared_expert_gate", "lm_head")
+PLAIN = ("shared_expert_gate", "router", "lm_head")
 
 
 def quantize_experts(model, tensors, quantize, of):
     """Stored one by one; transformers has them stacked, gate and up in one."""
     for full, module in model.named_modules():
         if not hasattr(module, "gate_up_proj") or not hasattr(module, "num_experts"):
+            continue
+        if full + ".gate_up_proj" in tensors:
+            for part in ("gate_up_proj", "down_proj"):
+                turned = tensors.pop(f"{full}.{part}").float()
+                each = [quantize(turned[e].T, of) for e in range(module.num_experts)]
+                scales = torch.stack([stored["weight_scale"] for stored, _ in each])
+                numbers = torch.stack([stored["weight"].view(torch.uint8).T for stored, _ in each])
+                tensors[f"{full}.{part}"] = numbers.contiguous().view(F8)
+                tensors[f"{full}.{part}_scale"] = (scales.transpose(1, 2) if part == "gate_up_proj" else scales).contiguous()
+                with torch.no_grad():
+                    getattr(module, part).copy_(torch.stack([meant.T for _, meant in each]))
             continue
         names = [name for name in tensors if re.search(r"experts\.\d+\.", name) and name.startswith(full.rsplit(".", 2)[0] + ".")]
         meant = {}
