@@ -743,6 +743,39 @@ def goldens():
         ),
         Golden("gemma4-dense", t.Gemma4ForCausalLM, t.Gemma4TextConfig, gemma4),
         images(
+            "qwen3-vl-moe-images",
+            "Qwen3VLMoe",
+            {
+                **small,
+                "model_type": "qwen3_vl_moe_text",
+                "head_dim": 8,
+                "num_experts": 6,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 12,
+                "tie_word_embeddings": False,
+                **rope(rope_type="default", mrope_section=[2, 1, 1], mrope_interleaved=True),
+            },
+            vision_config=qwen_vision,
+            tie_word_embeddings=False,
+        ),
+        images(
+            "glm4v-moe-images",
+            "Glm4vMoe",
+            {
+                **SIGMOID,
+                "hidden_size": 16,
+                "intermediate_size": 24,
+                "num_hidden_layers": 2,
+                "moe_intermediate_size": 12,
+                "model_type": "glm4v_moe_text",
+                "head_dim": 8,
+                **rope(rope_type="default", partial_rotary_factor=0.5, mrope_section=[1, 1, 0]),
+            },
+            vision_config=dict(
+                depth=1, hidden_size=8, intermediate_size=8, num_heads=2, patch_size=2, image_size=8, out_hidden_size=16
+            ),
+        ),
+        images(
             "gemma4-images",
             "Gemma4",
             {**gemma4, "hidden_size": 16, "num_hidden_layers": 2, "layer_types": windows[1:], "model_type": "gemma4_text"},

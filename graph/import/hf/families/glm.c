@@ -65,6 +65,7 @@ static trm_status read_glm4_moe(const trm_hf_reader *reader, trm_hf_config *conf
 const trm_hf_family trm_hf_glm4_moe = {
     .architecture = "Glm4MoeForCausalLM",
     .model_type = "glm4_moe",
+    .text_type = "glm4v_moe_text", /* has attention_bias by default, which files give */
     .models = "GLM-4.5, 4.5-Air, 4.6, 4.7",
     .details = "rope on half of each head, mixture of experts with corrections, a shared one",
     .read = read_glm4_moe,

@@ -2,6 +2,8 @@
  * with a mixture of experts. */
 #include "graph/import/hf/families.h"
 
+#include <string.h>
+
 #include "base/error.h"
 
 static trm_status read_windows(const trm_hf_reader *reader, trm_hf_config *config)
@@ -119,8 +121,25 @@ const trm_hf_family trm_hf_qwen2_moe = {
               .shared_down = "mlp.shared_expert.down_proj", .shared_router = "mlp.shared_expert_gate"},
 };
 
+/* Whether it is the text part of Qwen3-VL's mixture, which always renormalises and has its experts turned. */
+static bool is_qwen3_vl_moe(const trm_hf_reader *reader)
+{
+    const char *type = trm_json_string(trm_json_get(reader->object, "model_type"));
+    return type != NULL && strcmp(type, "qwen3_vl_moe_text") == 0;
+}
+
 static trm_status read_qwen3_moe(const trm_hf_reader *reader, trm_hf_config *config)
 {
+    if (is_qwen3_vl_moe(reader)) {
+        config->tied = true;
+        config->rope[0].theta = 500000.0;
+        config->moe.turned = true;
+        TRM_TRY(trm_hf_read_common(reader, config));
+        TRM_TRY(trm_hf_read_attention_bias(reader, config));
+        TRM_TRY(read_experts(reader, config, 60, 4, 1408));
+        config->moe.router.renormalize = true;
+        return TRM_OK;
+    }
     TRM_TRY(trm_hf_read_common(reader, config)); /* head_dim follows from the heads where absent */
     TRM_TRY(trm_hf_read_attention_bias(reader, config));
     TRM_TRY(read_windows(reader, config));
@@ -130,6 +149,7 @@ static trm_status read_qwen3_moe(const trm_hf_reader *reader, trm_hf_config *con
 const trm_hf_family trm_hf_qwen3_moe = {
     .architecture = "Qwen3MoeForCausalLM",
     .model_type = "qwen3_moe",
+    .text_type = "qwen3_vl_moe_text",
     .models = "Qwen3-30B-A3B, 235B-A22B, Qwen3-Coder",
     .details = "norms on q and k, mixture of experts",
     .read = read_qwen3_moe,
