@@ -18,6 +18,11 @@ static const trm_kernel kernels[] = {
      .accepts = host_qkv_accepts,
      .workspace = host_qkv_workspace,
      .prepare = host_qkv_prepare},
+    {.name = "host.latent_attention",
+     .kind = TRM_LAYER_LATENT_ATTENTION,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = trm_host_latent_attention_accepts,
+     .prepare = trm_host_latent_attention_prepare},
 #if TRM_HAVE_CUDA
     {.name = "cuda.qkv_attention",
      .kind = TRM_LAYER_QKV_ATTENTION,

@@ -34,6 +34,20 @@ typedef struct trm_attention_shape {
  * caller's to judge. */
 bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *shape);
 
+/* LATENT_ATTENTION. */
+typedef struct trm_latent_shape {
+    trm_view weight; /* [heads, plain + value_dim, rank] */
+    int64_t heads, plain, rotated, value_dim, rank;
+    /* The absorbed form: queries times the weights of keys, over latents and rope keys of one head whose first `rank`
+     * elements are the values; then times the weights of values. */
+    trm_attention_shape absorbed;
+} trm_latent_shape;
+
+/* Describes a call; false if its inputs do not fit the layer. *attention, with its layer in *desc, is the absorbed form
+ * over the cache: its q and output have the addresses, but not the dims, of this call's; k is latents, v rope keys. */
+bool trm_latent_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
+                                   trm_latent_shape *shape);
+
 /* A QKV_ATTENTION call as one of ATTENTION, in *attention with its layer in *desc: the same, but for q, k and v, which
  * have no addresses. False if the inputs do not fit. */
 bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
@@ -44,6 +58,8 @@ bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *part
 
 bool trm_host_attention_accepts(const trm_kernel_call *call);
 trm_status trm_host_attention_prepare(const trm_kernel_call *call, trm_program *program);
+bool trm_host_latent_attention_accepts(const trm_kernel_call *call);
+trm_status trm_host_latent_attention_prepare(const trm_kernel_call *call, trm_program *program);
 
 #if TRM_HAVE_CUDA
 bool trm_cuda_attention_accepts(const trm_kernel_call *call);

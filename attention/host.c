@@ -2,6 +2,9 @@
  * Attention on the host, the reference of the layer. A task is up to ROWS query rows that share one key-value head
  * (neighbouring queries, and the heads of a group); keys pass in tiles of KEYS, with a running maximum and sum per
  * row (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax"). All arithmetic is f32.
+ *
+ * Latent attention is the same over latents and rope keys, which all heads share, whose beginning is the value. A row's
+ * query is made of the layer's when it is loaded, and the layer's output of the row's when it is stored.
  */
 #include <assert.h>
 #include <math.h>
@@ -14,13 +17,14 @@
 
 #define ROWS    32
 #define KEYS    64
-#define MAX_DIM 512
+#define MAX_DIM 576
 
 typedef struct attention {
     trm_attention_shape shape;
     const trm_kernel_call *call;
-    int64_t group;  /* query heads per key-value head */
-    int64_t chunks; /* tasks per sequence and key-value head: the longest sequence's */
+    int64_t group;                  /* query heads per key-value head */
+    int64_t chunks;                 /* tasks per sequence and key-value head: the longest sequence's */
+    const trm_latent_shape *latent; /* LATENT_ATTENTION, else NULL */
 } attention;
 
 /* One task. */
@@ -115,6 +119,17 @@ static const float *load_elements(const trm_view *view, int64_t start, int64_t n
     return buffer;
 }
 
+/* A token's latent and rope key into a row of the cache. */
+static void store_latent(const attention *at, int64_t token, int64_t row)
+{
+    const trm_view *inputs = at->call->inputs;
+    const size_t size = trm_dtype_size(inputs[TRM_ATTENTION_K].dtype);
+    const size_t latent = (size_t)at->latent->rank * size, rotated = (size_t)at->latent->rotated * size;
+    char *to = (char *)inputs[TRM_ATTENTION_KEY_CACHE].data + (size_t)row * (latent + rotated);
+    memcpy(to, (const char *)inputs[TRM_ATTENTION_K].data + (size_t)token * latent, latent);
+    memcpy(to + latent, (const char *)inputs[TRM_ATTENTION_V].data + (size_t)token * rotated, rotated);
+}
+
 /* Stores the step's keys and values of sequences begin .. end - 1. */
 static void store_sequences(void *user, int64_t begin, int64_t end)
 {
@@ -126,6 +141,10 @@ static void store_sequences(void *user, int64_t begin, int64_t end)
         sequence_extent(at, sequence, &first, &queries, &keys);
         for (int64_t i = 0; i < queries; i++) {
             const int64_t row = cache_row(at, sequence, keys - queries + i, 0) / s->kv_heads;
+            if (at->latent != NULL) {
+                store_latent(at, first + i, row);
+                continue;
+            }
             store_row(&inputs[TRM_ATTENTION_K], first + i, &inputs[TRM_ATTENTION_KEY_CACHE], row, s->kv_heads * s->dim,
                       s->key_inverse);
             store_row(&inputs[TRM_ATTENTION_V], first + i, &inputs[TRM_ATTENTION_VALUE_CACHE], row,
@@ -179,12 +198,62 @@ static void find_ranges(task *t)
     }
 }
 
+/* out [d] += weights [n] times the values in tile [n, d]. */
+TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void add_values(const float *weights, int64_t n, const float *tile,
+                                                            int64_t d, float *out)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const float w = weights[j];
+        for (int64_t i = 0; i < d; i++) {
+            out[i] += w * tile[j * d + i];
+        }
+    }
+}
+
+/* to [rank + rotated]: a row's query, q [plain] times the weights of its head's keys, and q's rotated elements. */
+static void absorb_query(const task *t, int64_t row, float *to)
+{
+    const trm_latent_shape *s = t->at->latent;
+    const trm_view *q = &t->at->call->inputs[TRM_ATTENTION_Q];
+    const int64_t width = s->plain + s->rotated, vector = row_vector(t, row), head = vector % s->heads;
+    float query[MAX_DIM], weights[MAX_DIM];
+    const float *from = trm_host_load(q->dtype, q->data, vector * width, width, query);
+    memset(to, 0, (size_t)s->rank * sizeof(float));
+    for (int64_t i = 0; i < s->plain; i++) {
+        const int64_t start = (head * (s->plain + s->value_dim) + i) * s->rank;
+        add_values(from + i, 1, trm_host_load(s->weight.dtype, s->weight.data, start, s->rank, weights), s->rank, to);
+    }
+    memcpy(to + s->rank, from + s->plain, (size_t)s->rotated * sizeof(float));
+}
+
+/* A row of the output: the weights of its head's values times `sum` [rank]. */
+static void store_value(const task *t, int64_t row, const float *sum)
+{
+    const trm_latent_shape *s = t->at->latent;
+    const trm_view *to = &t->at->call->outputs[0];
+    const int64_t vector = row_vector(t, row), head = vector % s->heads;
+    float value[MAX_DIM], weights[MAX_DIM];
+    for (int64_t i = 0; i < s->value_dim; i++) {
+        const int64_t start = (head * (s->plain + s->value_dim) + s->plain + i) * s->rank;
+        const float *w = trm_host_load(s->weight.dtype, s->weight.data, start, s->rank, weights);
+        value[i] = 0.0f;
+        for (int64_t k = 0; k < s->rank; k++) {
+            value[i] += w[k] * sum[k];
+        }
+    }
+    trm_host_store(to->dtype, to->data, vector * s->value_dim, s->value_dim, value);
+}
+
 static void load_queries(task *t)
 {
     const trm_view *q = &t->at->call->inputs[TRM_ATTENTION_Q];
     const int64_t d = t->at->shape.dim;
     for (int64_t row = 0; row < t->rows; row++) {
         float *to = t->q + row * d;
+        if (t->at->latent != NULL) {
+            absorb_query(t, row, to);
+            continue;
+        }
         const float *from = trm_host_load(q->dtype, q->data, row_vector(t, row) * d, d, to);
         if (from != to) {
             memcpy(to, from, (size_t)d * sizeof(float));
@@ -219,10 +288,10 @@ static void load_keys(task *t, int64_t key, int64_t n)
 static void load_values(task *t, int64_t key, int64_t n)
 {
     const trm_view *view = &t->at->call->inputs[t->at->shape.cached ? TRM_ATTENTION_VALUE_CACHE : TRM_ATTENTION_V];
-    const int64_t d = t->at->shape.value_dim;
+    const int64_t d = t->at->shape.value_dim, pitch = t->at->latent != NULL ? t->at->shape.dim : d;
     for (int64_t j = 0; j < n; j++) {
         float *to = t->tile + j * d;
-        const float *from = load_elements(view, key_vector(t, key + j) * d, d, to);
+        const float *from = load_elements(view, key_vector(t, key + j) * pitch, d, to);
         if (from != to) {
             memcpy(to, from, (size_t)d * sizeof(float));
         }
@@ -241,18 +310,6 @@ TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void multiply_keys(const float *q, i
         }
     }
     memcpy(scores, sums, sizeof(sums));
-}
-
-/* out [d] += weights [n] times the values in tile [n, d]. */
-TRM_VECTOR_CLONES TRM_RANGES_CHECKED static void add_values(const float *weights, int64_t n, const float *tile,
-                                                            int64_t d, float *out)
-{
-    for (int64_t j = 0; j < n; j++) {
-        const float w = weights[j];
-        for (int64_t i = 0; i < d; i++) {
-            out[i] += w * tile[j * d + i];
-        }
-    }
 }
 
 /* The mask of a row over keys key .. key + n - 1. */
@@ -371,6 +428,10 @@ static void run_task(task *t)
         for (int64_t i = 0; i < dv; i++) {
             out[i] *= scale;
         }
+        if (t->at->latent != NULL) {
+            store_value(t, row, out);
+            continue;
+        }
         trm_host_store(to->dtype, to->data, row_vector(t, row) * dv, dv, out);
     }
 }
@@ -395,6 +456,8 @@ static void run_tasks(void *user, int64_t begin, int64_t end)
 typedef struct launch_args {
     attention at;
     trm_kernel_call call;
+    trm_layer_desc desc; /* LATENT_ATTENTION: of `call` */
+    trm_latent_shape latent;
 } launch_args;
 
 static trm_status attention_run(void *user, trm_stream *stream)
@@ -430,4 +493,28 @@ trm_status trm_host_attention_prepare(const trm_kernel_call *call, trm_program *
     args->call = *call;
     args->at = (attention){.call = &args->call, .shape = shape, .group = shape.query_heads / shape.kv_heads};
     return trm_program_append(program, "host.attention", attention_run, args);
+}
+
+bool trm_host_latent_attention_accepts(const trm_kernel_call *call)
+{
+    trm_layer_desc desc;
+    trm_kernel_call absorbed;
+    trm_latent_shape s;
+    return trm_latent_attention_describe(call, &desc, &absorbed, &s) && s.absorbed.dim <= MAX_DIM &&
+           s.plain + s.rotated <= MAX_DIM && s.value_dim <= MAX_DIM && trm_host_is_float(call->outputs[0].dtype);
+}
+
+trm_status trm_host_latent_attention_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    launch_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    if (!trm_latent_attention_describe(call, &args->desc, &args->call, &args->latent) ||
+        trm_dims_count(&call->outputs[0].dims) == 0) {
+        return TRM_OK;
+    }
+    args->at = (attention){
+        .call = &args->call, .shape = args->latent.absorbed, .group = args->latent.heads, .latent = &args->latent};
+    return trm_program_append(program, "host.latent_attention", attention_run, args);
 }

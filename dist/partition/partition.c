@@ -140,7 +140,8 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
     for (int32_t i = 0; i < partitioner->network->n_layers; i++) {
         const trm_layer *layer = partitioner->network->layers[i];
         int32_t kv_parts;
-        if (layer->desc.kind != TRM_LAYER_ATTENTION) {
+        if (layer->desc.kind != TRM_LAYER_ATTENTION &&
+            (layer->desc.kind != TRM_LAYER_LATENT_ATTENTION || partitioner->shares_rows)) {
             continue;
         }
         int32_t parts = partitioner->shares_rows
@@ -169,11 +170,12 @@ static void note_attention(const trm_partitioner *partitioner, trm_partition_rep
                  first->name, more, partitioner->n);
         return;
     }
+    const bool latent = first->desc.kind == TRM_LAYER_LATENT_ATTENTION;
     snprintf(report->note, sizeof(report->note),
              "attention %.200s%s is %s: %" PRId64 " query and %" PRId64 " kv heads do not divide over %" PRId32
              " ranks",
              first->name, more, how, first->inputs[TRM_ATTENTION_Q]->dims.d[1],
-             first->inputs[TRM_ATTENTION_K]->dims.d[1], partitioner->n);
+             first->inputs[latent ? TRM_ATTENTION_Q : TRM_ATTENTION_K]->dims.d[1], partitioner->n);
 }
 
 /* ---- one axis ---------------------------------------------------------------------------------- */

@@ -253,7 +253,7 @@ trm_status trm_partition_enumerate(trm_partitioner *partitioner)
     add_parts(partitioner, partitioner->n);
     for (int32_t i = 0; i < network->n_layers; i++) {
         const bool by_heads = !partitioner->shares_rows && !partitioner->shares_batch;
-        if (network->layers[i]->desc.kind == TRM_LAYER_ATTENTION && by_heads) {
+        if (by_heads) {
             int32_t kv_parts;
             add_parts(partitioner, trm_attention_head_parts(network->layers[i], partitioner->n, &kv_parts));
             add_parts(partitioner, kv_parts);

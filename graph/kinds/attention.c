@@ -1,5 +1,5 @@
 /*
- * Rotary positions and attention: rope, rotate, attention, qkv_attention.
+ * Rotary positions and attention: rope, rotate, attention, latent_attention, qkv_attention.
  */
 #include "graph/kinds/kind.h"
 
@@ -17,6 +17,11 @@ static trm_status check_rope_params(const trm_rope_params *rope, int64_t head_di
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "rotary_dim is %" PRId32 ", expected an even number of 2 to the head dimension %" PRId64,
                  rope->rotary_dim, head_dim);
+    }
+    if (rope->first < 0 || (head_dim != -1 && rope->first > head_dim - rope->rotary_dim)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%" PRId32 " elements are rotated from element %" PRId32 " on, expected them in a head of %" PRId64,
+                 rope->rotary_dim, rope->first, head_dim);
     }
     if (rope->scaling != TRM_ROPE_PLAIN && rope->original_length < 1) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "original_length is %" PRId64 ", expected at least 1",
@@ -71,7 +76,7 @@ const trm_kind trm_kind_rope = {
     TRM_FIELDS(TRM_FIELD(ENUM, rope, scaling, .values = TRM_NAMES(TRM_ROPE_SCALINGS)),
                TRM_FIELD(INT32, rope, rotary_dim, .always = true), TRM_FIELD(BOOL, rope, interleaved),
                TRM_FIELD(FLOAT, rope, magnitude, .normal = 1), TRM_FIELD(FLOAT, rope, base),
-               TRM_FIELD(FLOAT, rope, factor), TRM_FIELD(INT64, rope, original_length)),
+               TRM_FIELD(FLOAT, rope, factor), TRM_FIELD(INT64, rope, original_length), TRM_FIELD(INT32, rope, first)),
     .infer = infer_rope,
     .link = link_rope,
     .sizes = trm_sizes_same,
@@ -339,10 +344,12 @@ static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int3
 
 int32_t trm_attention_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts)
 {
-    for (int32_t parts = n; parts > 1; parts--) {
-        const int32_t heads = heads_axis(attention);
-        if (n % parts == 0 && cut_heads(attention->inputs[TRM_ATTENTION_Q]->dims.d[heads],
-                                        attention->inputs[TRM_ATTENTION_K]->dims.d[heads], parts, kv_parts)) {
+    const bool latent = attention->desc.kind == TRM_LAYER_LATENT_ATTENTION;
+    for (int32_t parts = n; parts > 1 && (latent || attention->desc.kind == TRM_LAYER_ATTENTION); parts--) {
+        const int32_t heads = latent ? 1 : heads_axis(attention);
+        const int64_t query_heads = attention->inputs[TRM_ATTENTION_Q]->dims.d[heads];
+        const int64_t kv_heads = latent ? query_heads : attention->inputs[TRM_ATTENTION_K]->dims.d[heads];
+        if (n % parts == 0 && cut_heads(query_heads, kv_heads, parts, kv_parts)) {
             return parts;
         }
     }
@@ -441,6 +448,92 @@ const trm_kind trm_kind_attention = {
     .shard = shard_attention,
     .multiplications = attention_multiplications,
 };
+
+/* ---- latent attention -------------------------------------------------------------------------- */
+
+static trm_status infer_latent_attention(const trm_infer_call *call)
+{
+    static const char *const names[TRM_LATENT_ATTENTION_INPUT_COUNT] = {
+        "q", "latent", "rope_key", "weight", "sequence_starts", "sequence_lengths", "block_table", "cache",
+    };
+    static const int32_t ranks[TRM_LATENT_ATTENTION_INPUT_COUNT] = {3, 2, 3, 3, 1, 1, 2, 3};
+    const float scale = call->desc->latent_attention.scale;
+    TRM_TRY(trm_infer_require_inputs(call, TRM_LATENT_ATTENTION_INPUT_COUNT, TRM_LATENT_ATTENTION_INPUT_COUNT));
+    TRM_TRY(trm_infer_require_float(call, TRM_LATENT_ATTENTION_Q, names[0]));
+    for (int32_t i = 0; i < TRM_LATENT_ATTENTION_INPUT_COUNT; i++) {
+        const bool index = i >= TRM_LATENT_ATTENTION_SEQUENCE_STARTS && i <= TRM_LATENT_ATTENTION_BLOCK_TABLE;
+        TRM_TRY(trm_infer_require_rank(call, i, names[i], ranks[i]));
+        TRM_TRY(trm_infer_require_dtype(call, i, names[i], index ? TRM_I32 : call->dtypes[TRM_LATENT_ATTENTION_Q]));
+    }
+    const trm_dims *q = call->dims[TRM_LATENT_ATTENTION_Q], *weight = call->dims[TRM_LATENT_ATTENTION_WEIGHT];
+    const int64_t starts = call->dims[TRM_LATENT_ATTENTION_SEQUENCE_STARTS]->d[0];
+    const int64_t rank = trm_dim_known(call->dims[TRM_LATENT_ATTENTION_LATENT]->d[1], weight->d[2]);
+    const int64_t rotated = call->dims[TRM_LATENT_ATTENTION_ROPE_KEY]->d[2];
+    const int64_t sequences = starts == -1 ? -1 : starts - 1;
+    const trm_dims expected[TRM_LATENT_ATTENTION_INPUT_COUNT] = {
+        trm_dims3(-1, weight->d[0], -1),
+        trm_dims2(q->d[0], rank),
+        trm_dims3(q->d[0], 1, -1),
+        trm_dims3(q->d[1], -1, rank),
+        trm_dims1(-1),
+        trm_dims1(sequences),
+        trm_dims2(sequences, -1),
+        trm_dims3(-1, -1, rank == -1 || rotated == -1 ? -1 : rank + rotated),
+    };
+    for (int32_t i = 0; i < TRM_LATENT_ATTENTION_INPUT_COUNT; i++) {
+        TRM_TRY(trm_infer_require_dims(call, i, names[i], expected[i]));
+    }
+    const int64_t plain = q->d[2] == -1 || rotated == -1 ? -1 : q->d[2] - rotated;
+    if (starts == 0 || (plain != -1 && (plain < 0 || (weight->d[1] != -1 && plain >= weight->d[1]))) ||
+        !(scale == scale)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "found %" PRId64 " sequence starts, queries of %" PRId64 " elements, rope keys of %" PRId64
+                 ", %" PRId64 " rows of the weight a head and scale %g; expected a start at least, and rows for all "
+                 "elements that are not rotated and for values",
+                 starts, q->d[2], rotated, weight->d[1], (double)scale);
+    }
+    call->output_dims[0] = trm_dims3(q->d[0], trm_dim_known(q->d[1], weight->d[0]),
+                                     plain == -1 || weight->d[1] == -1 ? -1 : weight->d[1] - plain);
+    call->output_dtypes[0] = call->dtypes[TRM_LATENT_ATTENTION_Q];
+    return TRM_OK;
+}
+
+static void sizes_of_latent_attention(trm_size_walk *walk, const trm_layer *layer)
+{
+    trm_sizes_follow(walk, layer->outputs[0], layer->inputs[TRM_LATENT_ATTENTION_Q], 2);
+}
+
+/* Heads. Latents are for all of them, so that every rank has the whole cache. */
+static trm_status shard_latent_attention(const trm_layer *layer, int32_t parts, trm_way_taker *taker)
+{
+    const int64_t heads = layer->inputs[TRM_LATENT_ATTENTION_Q]->dims.d[1];
+    if (taker->shares_rows || heads <= 0 || heads % parts != 0) {
+        return TRM_OK;
+    }
+    trm_way way = trm_way_whole();
+    way.in[TRM_LATENT_ATTENTION_Q] = way.out[0] = trm_split(1, parts);
+    way.in[TRM_LATENT_ATTENTION_WEIGHT] = trm_split(0, parts);
+    return taker->take(taker, layer, &way);
+}
+
+/* Scores and values of every key, as in ATTENTION, and what makes them of latents. */
+static double latent_multiplications(const trm_layer *layer, const trm_dims *in, int64_t unknown)
+{
+    (void)layer;
+    return 2.0 * (trm_known_dim(in[TRM_LATENT_ATTENTION_Q].d[0], unknown) +
+                  trm_known_dim(in[TRM_LATENT_ATTENTION_WEIGHT].d[2], unknown));
+}
+
+const trm_kind trm_kind_latent_attention = {
+    TRM_FIELDS(TRM_FIELD(FLOAT, latent_attention, scale)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_latent_attention,
+    .sizes = sizes_of_latent_attention,
+    .shard = shard_latent_attention,
+    .multiplications = latent_multiplications,
+};
+
+/* ---- from the joined product on ---------------------------------------------------------------- */
 
 /* Checks what only this kind has; gives the dims of a head. */
 static trm_status check_qkv(const trm_infer_call *call, int64_t *dim)

@@ -47,7 +47,7 @@ static bool is_foldable(const trm_layer *layer)
 {
     if (layer->n_inputs == 0 || layer->n_outputs == 0 || trm_layer_collective(&layer->desc) != NULL ||
         layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_QKV_ATTENTION ||
-        layer->desc.kind == TRM_LAYER_RANDOM ||
+        layer->desc.kind == TRM_LAYER_LATENT_ATTENTION || layer->desc.kind == TRM_LAYER_RANDOM ||
         (trm_kind_is_control(layer->desc.kind) && layer->desc.kind != TRM_LAYER_ENTER)) {
         return false;
     }

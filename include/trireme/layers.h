@@ -359,7 +359,7 @@ typedef struct trm_reduce_params {
 typedef enum trm_rope_scaling { TRM_ROPE_SCALINGS(TRM_ENUMERATOR) } trm_rope_scaling;
 
 /* (x [T, heads, head_dim], positions i32 [T], inv_freq f32, lengths i32 [T] unless PLAIN) -> same.
- * Rotates the first rotary_dim elements of each head by positions[t] * inv_freq[i]; pairs are
+ * Rotates rotary_dim elements of each head, from element `first` on, by positions[t] * inv_freq[i]; pairs are
  * (i, i + rotary_dim/2), or (2i, 2i+1) if interleaved. cos and sin are multiplied by `magnitude`.
  * lengths[t]: tokens in t's sequence after this step. */
 typedef struct trm_rope_params {
@@ -369,6 +369,7 @@ typedef struct trm_rope_params {
     float magnitude;         /* yarn and longrope attention factor; 1 otherwise */
     float base, factor;      /* DYNAMIC */
     int64_t original_length; /* DYNAMIC, LONG */
+    int32_t first;
 } trm_rope_params;
 
 #define TRM_CAUSALS(X)                                                                                                 \
@@ -420,6 +421,26 @@ typedef struct trm_attention_params {
     float k_scale, v_scale; /* of an F8E4M3 cache, else unused: what one unit of what is stored stands for; positive,
                                with a finite reciprocal; 0 means 1 */
 } trm_attention_params;
+
+enum {
+    TRM_LATENT_ATTENTION_Q = 0,
+    TRM_LATENT_ATTENTION_LATENT,          /* [T, R] */
+    TRM_LATENT_ATTENTION_ROPE_KEY,        /* [T, 1, P] */
+    TRM_LATENT_ATTENTION_WEIGHT,          /* [H, N + Dv, R]: rows that make keys, then those that make values */
+    TRM_LATENT_ATTENTION_SEQUENCE_STARTS, /* this and the next two as for ATTENTION */
+    TRM_LATENT_ATTENTION_SEQUENCE_LENGTHS,
+    TRM_LATENT_ATTENTION_BLOCK_TABLE,
+    TRM_LATENT_ATTENTION_CACHE, /* state [blocks, block_size, R + P], of q's type */
+    TRM_LATENT_ATTENTION_INPUT_COUNT
+};
+
+/* Multi-head latent attention (arXiv 2405.04434): q [T, H, N + P] and the inputs above -> [T, H, Dv]. A token's key of
+ * head h is weight[h, :N] times its latent, then its rope key; its value is weight[h, N:] times its latent. The cache
+ * holds latents and rope keys, which all heads share. Otherwise ATTENTION over packed sequences with a cache, causal.
+ */
+typedef struct trm_latent_attention_params {
+    float scale; /* scores = scale * q.k; 0 means 1/sqrt(N + P) */
+} trm_latent_attention_params;
 
 #define TRM_COLLECTIVE_OPS(X)                                                                                          \
     X(TRM_ALL_REDUCE, "all_reduce")                                                                                    \
@@ -916,7 +937,8 @@ typedef struct trm_recurrence_params {
     X(MERGE, merge)                                                                                                    \
     X(DEQUANT_MATMUL, dequant_matmul)                                                                                  \
     X(ROUTER, router)                                                                                                  \
-    X(EXPERTS, experts)
+    X(EXPERTS, experts)                                                                                                \
+    X(LATENT_ATTENTION, latent_attention)
 
 /* Behind these are the kinds that only passes make, which the engine's own sources see. */
 #ifdef TRM_PASS_KINDS
@@ -955,6 +977,7 @@ typedef struct trm_layer_desc {
         trm_reduce_params reduce;
         trm_rope_params rope;
         trm_attention_params attention;
+        trm_latent_attention_params latent_attention;
         trm_collective_params collective;
         trm_shape_params shape;
         trm_expand_params expand;

@@ -19,8 +19,8 @@ typedef struct rope_args {
 /*
  * One token per block and pass, 128 threads; where tokens are few, gridDim.y blocks share a token's heads. Shared
  * memory: cos and sin of each pair, 4 * rotary_dim bytes. VECTOR: 16 bytes of each half per thread, for the halves
- * layout where half the rotary dimension and the head are multiples of vec16<T>::n. Otherwise a pair, or an element
- * that is only copied, per thread.
+ * layout where half the rotary dimension, what lies before it and the head are multiples of vec16<T>::n. Otherwise a
+ * pair, or an element that is only copied, per thread.
  */
 template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128) rope_tokens(rope_args a)
 {
@@ -53,12 +53,15 @@ template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128)
             if (VECTOR) {
                 float u[vec16<T>::n], v[vec16<T>::n];
                 if (item >= pairs) {
-                    int at = a.p.rotary_dim + (item - pairs) * width;
+                    int at = (item - pairs) * width;
+                    at += at < a.p.first ? 0 : a.p.rotary_dim;
                     *(uint4 *)(target + at) = *(const uint4 *)(from + at);
                     continue;
                 }
-                load16(from + item * width, u);
-                load16(from + half + item * width, v);
+                from += a.p.first + item * width;
+                target += a.p.first + item * width;
+                load16(from, u);
+                load16(from + half, v);
 #pragma unroll
                 for (int j = 0; j < vec16<T>::n; j++) {
                     float c = cosines[item * width + j], s = sines[item * width + j];
@@ -66,16 +69,19 @@ template <typename T, bool VECTOR> static __global__ void __launch_bounds__(128)
                     u[j] = first;
                     v[j] = second;
                 }
-                store16(target + item * width, u);
-                store16(target + half + item * width, v);
+                store16(target, u);
+                store16(target + half, v);
             } else if (item < pairs) {
                 int first, second;
                 rope_pair(a.p, item, &first, &second);
+                first += a.p.first;
+                second += a.p.first;
                 float u = to_float(from[first]), v = to_float(from[second]), c = cosines[item], s = sines[item];
                 target[first] = from_float<T>(u * c - v * s);
                 target[second] = from_float<T>(v * c + u * s);
             } else {
-                int at = a.p.rotary_dim + item - pairs;
+                int at = item - pairs;
+                at += at < a.p.first ? 0 : a.p.rotary_dim;
                 target[at] = from[at];
             }
         }
@@ -87,8 +93,8 @@ template <typename T> static void launch_rope(const rope_args *a, cudaStream_t s
 {
     const int width = vec16<T>::n;
     size_t shared = (size_t)a->p.rotary_dim * sizeof(float);
-    bool vector = !a->p.interleaved && a->p.rotary_dim / 2 % width == 0 && a->head_dim % width == 0 &&
-                  trm_aligned16(a->x) && trm_aligned16(a->to);
+    bool vector = !a->p.interleaved && a->p.rotary_dim / 2 % width == 0 && a->p.first % width == 0 &&
+                  a->head_dim % width == 0 && trm_aligned16(a->x) && trm_aligned16(a->to);
     int64_t items = (int64_t)a->heads * (a->head_dim - a->p.rotary_dim / 2) / (vector ? width : 1);
     int64_t shares = a->tokens >= 132 ? 1 : (items + 127) / 128;
     dim3 grid((unsigned)(a->tokens < 1 << 20 ? a->tokens : 1 << 20), (unsigned)(shares < 16 ? shares : 16));

@@ -18,7 +18,8 @@ bool trm_host_rope_accepts(const trm_kernel_call *call)
     if (call->n_inputs < (plain ? 3 : 4) || call->n_outputs != 1 || p->scaling < TRM_ROPE_PLAIN ||
         p->scaling > TRM_ROPE_LONG || !trm_host_is_float(x->dtype) || call->outputs[0].dtype != x->dtype ||
         x->dims.n != 3 || !trm_element_same_dims(&x->dims, &call->outputs[0].dims) || p->rotary_dim < 2 ||
-        p->rotary_dim % 2 != 0 || p->rotary_dim > x->dims.d[2] || p->rotary_dim / 2 > MAX_PAIRS) {
+        p->rotary_dim % 2 != 0 || p->first < 0 || p->first + p->rotary_dim > x->dims.d[2] ||
+        p->rotary_dim / 2 > MAX_PAIRS) {
         return false;
     }
     return positions->dtype == TRM_I32 && positions->dims.n == 1 && positions->dims.d[0] == x->dims.d[0] &&
@@ -70,11 +71,12 @@ static void rope_tokens(void *user, int64_t begin, int64_t end)
             sines[i] = sinf(angle) * p->magnitude;
         }
         for (int64_t h = 0; h < heads; h++) {
-            const int64_t at = (t * heads + h) * head_dim;
+            const int64_t head = (t * heads + h) * head_dim, at = head + p->first;
             rotate_head(p, cosines, sines, trm_host_load(x->dtype, x->data, at, p->rotary_dim, from), to);
             trm_host_store(y->dtype, y->data, at, p->rotary_dim, to);
-            const size_t rest = (size_t)(at + p->rotary_dim) * size;
-            memcpy((char *)y->data + rest, (const char *)x->data + rest, (size_t)(head_dim - p->rotary_dim) * size);
+            const size_t rest = (size_t)(at + p->rotary_dim) * size, start = (size_t)head * size;
+            memcpy((char *)y->data + start, (const char *)x->data + start, (size_t)p->first * size);
+            memcpy((char *)y->data + rest, (const char *)x->data + rest, (size_t)(head + head_dim) * size - rest);
         }
     }
 }

@@ -210,7 +210,7 @@ static void shared_out(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cach
     shape shapes[] = {{8, 2, 64, PLAIN(64), !f8},
                       {4, 1, 128, PLAIN(128), false},
                       {16, 2, 128, PLAIN(128), !f8},
-                      {6, 6, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100}, false}};
+                      {6, 6, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100, 0}, false}};
     if (f8) {
         shapes[3].rope = shapes[0].rope;
     }
@@ -257,8 +257,8 @@ void attention_cases_qkv(kernel_case_bench *bench)
         {3, 3, 40, PLAIN(20), false},
         {4, 4, 136, PLAIN(6), true},
         {4, 2, 64, {.rotary_dim = 32, .interleaved = true, .magnitude = 1.2f}, false},
-        {4, 2, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100}, false},
-        {4, 2, 96, {TRM_ROPE_LONG, 96, false, 1.3f, 1e4f, 1.0f, 100}, true},
+        {4, 2, 64, {TRM_ROPE_DYNAMIC, 64, false, 1.0f, 1e4f, 4.0f, 100, 0}, false},
+        {4, 2, 96, {TRM_ROPE_LONG, 96, false, 1.3f, 1e4f, 1.0f, 100, 0}, true},
         {14, 2, 64, PLAIN(64), true},
         {8, 1, 128, PLAIN(128), true},
         {2, 2, 36, PLAIN(36), true}, /* no multiple of 8: apart */

@@ -135,7 +135,7 @@ static void layers_of_several_inputs(void **state)
     net_layer(network, NULL, norm, x, x, v, v);
     trm_layer_desc rope = {.kind = TRM_LAYER_ROPE, .rope = {.rotary_dim = 4, .magnitude = 1}};
     net_layer(network, NULL, rope, h, ids, f, NULL);
-    rope.rope = (trm_rope_params){TRM_ROPE_DYNAMIC, 4, true, 0.5f, 10000, 2, 64};
+    rope.rope = (trm_rope_params){TRM_ROPE_DYNAMIC, 4, true, 0.5f, 10000, 2, 64, 0};
     net_layer(network, NULL, rope, h, ids, f, ids);
     trm_layer_desc attention = {
         .kind = TRM_LAYER_ATTENTION,
@@ -145,6 +145,16 @@ static void layers_of_several_inputs(void **state)
     trm_tensor *mask = net_input(network, "mask", TRM_BOOL, DIMS(3, 6));
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {q, q, q, NULL, NULL, NULL, NULL, NULL, mask};
     assert_ok(trm_network_add_layer(network, NULL, &attention, inputs, TRM_ATTENTION_INPUT_COUNT, &output));
+    trm_tensor *latent[TRM_LATENT_ATTENTION_INPUT_COUNT] = {h,
+                                                            x,
+                                                            net_input(network, "k", TRM_F32, DIMS(-1, 1, 2)),
+                                                            net_input(network, "kv", TRM_F32, DIMS(2, 5, 4)),
+                                                            ids,
+                                                            net_input(network, "n", TRM_I32, DIMS(-1)),
+                                                            net_input(network, "t", TRM_I32, DIMS(-1, -1)),
+                                                            net_input(network, "c", TRM_F32, DIMS(-1, 16, 6))};
+    attention = (trm_layer_desc){.kind = TRM_LAYER_LATENT_ATTENTION, .latent_attention = {0.25f}};
+    assert_ok(trm_network_add_layer(network, NULL, &attention, latent, TRM_LATENT_ATTENTION_INPUT_COUNT, &output));
     char *text = trm_network_to_text(network);
     const char *layers = strstr(text, "concat:");
     assert_non_null(layers);
@@ -162,7 +172,8 @@ static void layers_of_several_inputs(void **state)
                 "rope.1: f32 [?, 2, 4] = rope(h, ids, f, ids) scaling=dynamic rotary_dim=4 interleaved magnitude=0.5 "
                 "base=10000 factor=2 original_length=64\n"
                 "attention: f32 [1, 2, 3, 4] = attention(q, q, q, -, -, -, -, -, mask) form=padded_bhnd "
-                "causal=upper_left window=8 scale=0.25 softcap=30 n_ranks=2\n");
+                "causal=upper_left window=8 scale=0.25 softcap=30 n_ranks=2\n"
+                "latent_attention: f32 [?, 2, 3] = latent_attention(h, x, k, kv, ids, n, t, c) scale=0.25\n");
     trm_free(text);
     trm_network_destroy(network);
 }

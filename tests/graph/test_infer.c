@@ -26,6 +26,7 @@
 #define NORM(...) {.kind = TRM_LAYER_NORM, .norm = {__VA_ARGS__}}
 #define ROPE(...) {.kind = TRM_LAYER_ROPE, .rope = {__VA_ARGS__}}
 #define ATTENTION(...) {.kind = TRM_LAYER_ATTENTION, .attention = {__VA_ARGS__}}
+#define LATENT_ATTENTION(...) {.kind = TRM_LAYER_LATENT_ATTENTION, .latent_attention = {__VA_ARGS__}}
 #define QKV_ATTENTION(q, k, ...) {.kind = TRM_LAYER_QKV_ATTENTION, .qkv_attention = {.query_heads = q, .kv_heads = k, .rope = {.rotary_dim = 4, .magnitude = 1}, __VA_ARGS__}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
 #define REDUCE_NORM(n, ...)                                                                                            \
@@ -47,6 +48,43 @@ static void cast_changes_the_type_only(void **state)
         {CAST(TRM_F32), {NULL}, "!found 0 inputs, expected 1"},
         {CAST(TRM_F32), {"-"}, "!found 0 inputs, expected 1"},
         {CAST(TRM_F32), {"f32[1]", "f32[1]"}, "!found 2 inputs, expected 1"},
+    };
+    RUN_CASES(cases);
+}
+
+static void latent_attention_has_one_latent_for_all_heads(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {LATENT_ATTENTION(0),
+         {"bf16[?,8,20]", "bf16[?,32]", "bf16[?,1,4]", "bf16[8,28,32]", "i32[?]", "i32[?]", "i32[?,?]",
+          "bf16[?,16,36]"},
+         "bf16[?,8,12]"},
+        {LATENT_ATTENTION(.scale = 0.5f),
+         {"f32[5,8,20]", "f32[?,32]", "f32[5,1,4]", "f32[8,28,32]", "i32[3]", "i32[2]", "i32[2,9]", "f32[4,16,36]"},
+         "f32[5,8,12]"},
+        {LATENT_ATTENTION(0), {"f32[5,8,20]", "f32[5,32]"}, "!found 2 inputs, expected 8"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,2,4]", "f32[8,28,32]", "i32[3]", "i32[2]", "i32[2,9]", "f32[4,16,36]"},
+         "!rope_key has dims [5, 2, 4], expected [5, 1, ?]"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[4,28,32]", "i32[3]", "i32[2]", "i32[2,9]", "f32[4,16,36]"},
+         "!q has dims [5, 8, 20], expected [?, 4, ?]"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[8,28,31]", "i32[3]", "i32[2]", "i32[2,9]", "f32[4,16,36]"},
+         "!weight has dims [8, 28, 31], expected [8, ?, 32]"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[8,16,32]", "i32[3]", "i32[2]", "i32[2,9]", "f32[4,16,36]"},
+         "!queries of 20 elements, rope keys of 4, 16 rows of the weight a head"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[8,28,32]", "i32[3]", "i32[3]", "i32[2,9]", "f32[4,16,36]"},
+         "!sequence_lengths has dims [3], expected [2]"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[8,28,32]", "i32[3]", "i32[2]", "i32[2,9]", "f32[4,16,32]"},
+         "!cache has dims [4, 16, 32], expected [?, ?, 36]"},
+        {LATENT_ATTENTION(0),
+         {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[8,28,32]", "i32[3]", "i32[2]", "i32[2,9]", "f16[4,16,36]"},
+         "!cache has type f16, expected f32"},
     };
     RUN_CASES(cases);
 }
@@ -238,6 +276,10 @@ static void glu_norm_and_rope(void **state)
         {NORM((trm_norm_op)2, false, 0, 0), {"f32[8]", "f32[8]"}, "!found norm op 2"},
         {ROPE(.rotary_dim = 8), {"bf16[?,4,8]", "i32[?]", "f32[4]"}, "bf16[?,4,8]"},
         {ROPE(.rotary_dim = 4), {"bf16[?,4,8]", "i32[7]", "f32[2]"}, "bf16[7,4,8]"},
+        {ROPE(.rotary_dim = 4, .first = 4), {"bf16[?,4,8]", "i32[7]", "f32[2]"}, "bf16[7,4,8]"},
+        {ROPE(.rotary_dim = 4, .first = 5),
+         {"bf16[?,4,8]", "i32[7]", "f32[2]"},
+         "!4 elements are rotated from element 5 on, expected them in a head of 8"},
         {ROPE(.scaling = TRM_ROPE_LONG, .rotary_dim = 8, .original_length = 64),
          {"f32[3,4,8]", "i32[3]", "f32[2,4]", "i32[3]"},
          "f32[3,4,8]"},
@@ -795,6 +837,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cast_changes_the_type_only),
+        cmocka_unit_test(latent_attention_has_one_latent_for_all_heads),
         cmocka_unit_test(reshape_keeps_the_number_of_elements),
         cmocka_unit_test(moving_rules),
         cmocka_unit_test(element_by_element_rules),

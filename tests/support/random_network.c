@@ -399,17 +399,23 @@ static trm_tensor *project(gen *g, trm_tensor *x, int64_t heads, int64_t head_di
     return add(g, &reshape, add_n(g, &linear, (trm_tensor *[]){x, w}, 2));
 }
 
-static trm_tensor *rotate(gen *g, trm_tensor *x)
+/* Of each head the last `rotary` elements. */
+static trm_tensor *rotate_last(gen *g, trm_tensor *x, int32_t rotary)
 {
     static const int32_t places[] = {3, 0, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
-    int64_t head_dim = x->dims.d[2];
-    trm_layer_desc desc = {.kind = TRM_LAYER_ROPE, .rope = {.rotary_dim = (int32_t)head_dim, .magnitude = 1.0f}};
-    trm_tensor *frequencies = constant(g, (trm_dims){1, {head_dim / 2}}, 1.0f), *positions = g->positions;
+    trm_layer_desc desc = {.kind = TRM_LAYER_ROPE,
+                           .rope = {.rotary_dim = rotary, .magnitude = 1.0f, .first = (int32_t)x->dims.d[2] - rotary}};
+    trm_tensor *frequencies = constant(g, (trm_dims){1, {rotary / 2}}, 1.0f), *positions = g->positions;
     if (x->dims.d[0] >= 0) {
         trm_dims dims = {1, {x->dims.d[0]}};
         assert_ok(trm_network_add_constant(g->network, "places", TRM_I32, dims, places, &positions));
     }
     return add_n(g, &desc, (trm_tensor *[]){x, positions, frequencies}, 3);
+}
+
+static trm_tensor *rotate(gen *g, trm_tensor *x)
+{
+    return rotate_last(g, x, (int32_t)x->dims.d[2]);
 }
 
 /* Rotary positions of heads, of a known or an unknown number of tokens. */
@@ -422,24 +428,57 @@ static bool make_rope(gen *g, trm_tensor *x)
     return true;
 }
 
+/* An input of the one sequence of all tokens. */
+static trm_tensor *sequence_input(gen *g, const char *name, trm_dims dims)
+{
+    trm_tensor *input = trm_network_find_tensor(g->network, name);
+    if (input == NULL) {
+        assert_ok(trm_network_add_input(g->network, name, TRM_I32, dims, &input));
+    }
+    return input;
+}
+
 static bool make_packed_attention(gen *g, trm_tensor *x)
 {
     if (x->dims.n != 2 || x->dims.d[1] < 1 || x->dims.d[0] >= 0) {
         return false;
     }
     int64_t kv_heads = 1 + below(g, 4), heads = kv_heads * (1 + below(g, 4)), head_dim = 2 + 2 * below(g, 2);
-    trm_tensor *starts = trm_network_find_tensor(g->network, "starts");
-    if (starts == NULL) {
-        assert_ok(trm_network_add_input(g->network, "starts", TRM_I32, (trm_dims){1, {2}}, &starts));
-    }
-    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {rotate(g, project(g, x, heads, head_dim)),
-                                                     rotate(g, project(g, x, kv_heads, head_dim)),
-                                                     project(g, x, kv_heads, head_dim), starts};
+    trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {
+        rotate(g, project(g, x, heads, head_dim)), rotate(g, project(g, x, kv_heads, head_dim)),
+        project(g, x, kv_heads, head_dim), sequence_input(g, "starts", trm_dims1(2))};
     inputs[TRM_ATTENTION_SINKS] = below(g, 3) == 0 ? constant(g, (trm_dims){1, {heads}}, 1.0f) : NULL;
     trm_layer_desc desc = {.kind = TRM_LAYER_ATTENTION,
                            .attention = {.causal = below(g, 2) == 0 ? TRM_CAUSAL_LOWER_RIGHT : TRM_CAUSAL_NONE}};
     trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {{2, {0, heads * head_dim}}}};
     add(g, &join, add_n(g, &desc, inputs, TRM_ATTENTION_INPUT_COUNT));
+    return true;
+}
+
+static bool make_latent_attention(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 2 || x->dims.d[1] < 1 || x->dims.d[0] >= 0) {
+        return false;
+    }
+    const int64_t heads = 1 + below(g, 8), plain = below(g, 4), value_dim = 1 + below(g, 3), rank = 1 + below(g, 5);
+    const int32_t rotated = 2 + 2 * (int32_t)below(g, 2);
+    trm_tensor *weight = constant(g, trm_dims2(rank, x->dims.d[1]), 1.5f / (float)x->dims.d[1]), *cache;
+    char name[32];
+    snprintf(name, sizeof(name), "cache.%d", (int)g->network->n_layers);
+    assert_ok(trm_network_add_state(g->network, name, TRM_F32, trm_dims3(1, 64, rank + rotated), &cache));
+    trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    trm_tensor *inputs[TRM_LATENT_ATTENTION_INPUT_COUNT] = {
+        rotate_last(g, project(g, x, heads, plain + rotated), rotated),
+        add_n(g, &linear, (trm_tensor *[]){x, weight}, 2),
+        rotate(g, project(g, x, 1, rotated)),
+        constant(g, trm_dims3(heads, plain + value_dim, rank), 1.0f),
+        sequence_input(g, "starts", trm_dims1(2)),
+        sequence_input(g, "lengths", trm_dims1(1)),
+        sequence_input(g, "table", trm_dims2(1, 1)),
+        cache};
+    trm_layer_desc desc = {.kind = TRM_LAYER_LATENT_ATTENTION};
+    trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {{2, {0, heads * value_dim}}}};
+    add(g, &join, add_n(g, &desc, inputs, TRM_LATENT_ATTENTION_INPUT_COUNT));
     return true;
 }
 
@@ -789,6 +828,8 @@ static const maker makers[] = {
     make_cast,
     make_rope,
     make_packed_attention,
+    make_latent_attention,
+    make_latent_attention,
     make_padded_attention,
     make_written_attention,
     make_rotate,
@@ -865,6 +906,10 @@ void test_random_input(const trm_tensor *input, int64_t tokens, uint64_t seed, t
             ((float *)data)[i] = test_random_float(&seed);
         } else if (strcmp(input->name, "starts") == 0) {
             ((int32_t *)data)[i] = i == 0 ? 0 : (int32_t)tokens;
+        } else if (strcmp(input->name, "lengths") == 0) {
+            ((int32_t *)data)[i] = (int32_t)tokens;
+        } else if (strcmp(input->name, "table") == 0) {
+            ((int32_t *)data)[i] = 0;
         } else {
             ((int32_t *)data)[i] = (int32_t)test_random_below(&seed, IDS);
         }

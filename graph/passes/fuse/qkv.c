@@ -28,6 +28,9 @@ static bool find_branch(const trm_analysis *analysis, const trm_tensor *tensor, 
     *found = (branch){0};
     const trm_layer *layer = trm_analysis_private_producer(analysis, tensor, TRM_LAYER_ROPE);
     if (layer != NULL) {
+        if (layer->desc.rope.first != 0) {
+            return false;
+        }
         found->rope = layer;
         tensor = layer->inputs[0];
     }

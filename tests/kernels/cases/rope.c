@@ -28,7 +28,7 @@ static void meaning_rope(const kernel_case *test, double *const *inputs, double 
             const double c = cos(angle) * (double)p->magnitude, s = sin(angle) * (double)p->magnitude;
             const int64_t first = p->interleaved ? 2 * i : i, second = p->interleaved ? 2 * i + 1 : i + pairs;
             for (int64_t h = 0; h < heads; h++) {
-                const int64_t at = (t * heads + h) * width;
+                const int64_t at = (t * heads + h) * width + p->first;
                 const double u = inputs[0][at + first], v = inputs[0][at + second];
                 outputs[0][at + first] = u * c - v * s;
                 outputs[0][at + second] = v * c + u * s;
@@ -40,9 +40,10 @@ static void meaning_rope(const kernel_case *test, double *const *inputs, double 
 static void rope_case(kernel_case_bench *bench, trm_dtype dtype, trm_rope_params p, int64_t tokens, int64_t heads,
                       int64_t head_dim, double last_position)
 {
-    kernel_case test = new_case(TRM_LAYER_ROPE, "scaling %d %s rotary %d of %lld%s, %lld tokens to %g", (int)p.scaling,
-                                trm_dtype_name(dtype), (int)p.rotary_dim, (long long)head_dim,
-                                p.interleaved ? " interleaved" : "", (long long)tokens, last_position);
+    kernel_case test =
+        new_case(TRM_LAYER_ROPE, "scaling %d %s rotary %d from %d of %lld%s, %lld tokens to %g", (int)p.scaling,
+                 trm_dtype_name(dtype), (int)p.rotary_dim, (int)p.first, (long long)head_dim,
+                 p.interleaved ? " interleaved" : "", (long long)tokens, last_position);
     double frequencies[1024];
     const int32_t pairs = p.rotary_dim / 2;
     for (int32_t i = 0; i < pairs; i++) {
@@ -128,6 +129,12 @@ void kernel_cases_rope(kernel_case_bench *bench)
             p.rotary_dim = 10;
             p.magnitude = 1.25f;
             rope_case(bench, floats[t], p, 33, 2, 12, 50.0);
+            p.first = 1;
+            rope_case(bench, floats[t], p, 33, 2, 12, 50.0);
+            p.first = 128;
+            p.rotary_dim = 64;
+            rope_case(bench, floats[t], p, 7, 16, 192, 5000.0);
+            p.first = 0;
             p.rotary_dim = 128;
             rope_case(bench, floats[t], p, 3, 5, 128, 4000.0);
             p.rotary_dim = 64;
