@@ -98,7 +98,6 @@ typedef struct trm_hf_moe {
     bool turned;         /* stacked weights are [E, H, 2I] and [E, I, H] */
     double limit, alpha; /* trm_experts_params */
     bool weighted_input;
-    bool turned; /* stacked weights are [E, H, 2I] and [E, I, H] */
     bool beside; /* an ordinary MLP, with norms of its own */
 } trm_hf_moe;
 
