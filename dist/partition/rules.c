@@ -233,7 +233,7 @@ static trm_status enumerate_layer(trm_partitioner *partitioner, const trm_layer 
     }
     if (partitioner->layers[layer->index].n_strategies == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "layer %s cannot run over %d ranks with these pins of its constants and states", layer->name,
+                 "layer %s cannot run over %d ranks with its constants and states pinned like this", layer->name,
                  partitioner->n);
     }
     return TRM_OK;

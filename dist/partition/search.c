@@ -338,7 +338,7 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
     s->n_live = n_after;
     settle(s);
     if (s->now.n == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s cannot run with these pins of its inputs", layer->name);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s cannot run with its inputs pinned like this", layer->name);
     }
     return TRM_OK;
 }

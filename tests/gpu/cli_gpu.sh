@@ -91,7 +91,7 @@ start 0 "${prompt[@]}" -n 40 -t 3 -s 4
 refused two-ranks-on-one-gpu 2 'ranks 0 and 1 both use GPU' 40 2 "${prompt[@]}" --backend cuda --device 0
 refused more-ranks-than-gpus 2 'both use GPU' 60 $((gpus + 1)) "${prompt[@]}" --backend cuda
 refused no-such-device 4 'device 99' 30 0 "${prompt[@]}" --backend cuda --device 99
-refused more-replicas-than-gpus 4 "64 replicas of 1 ranks take 64 GPUs, this machine has $gpus" 30 0 serve-worker "$model" --backend cuda --replicas 64
+refused more-replicas-than-gpus 4 "64 replicas of 1 ranks need 64 GPUs, this machine has $gpus" 30 0 serve-worker "$model" --backend cuda --replicas 64
 plan='needs [0-9.]+ GiB of memory on .* \(weights [0-9.]+, staging [0-9.]+, cache of [0-9]+ tokens [0-9.]+, activations [0-9.]+, .*\), [0-9.]+ GiB of [0-9.]+ GiB are free; with a weight budget'
 refused out-of-device-memory 5 "$plan" 60 0 bench llama-3-70b --batch 1024 --prompt-tokens 8000 --backend cuda
 [ "$gpus" -lt 2 ] || refused out-of-device-memory-2 5 "$plan" 60 2 bench llama-3-70b --batch 1024 --prompt-tokens 8000 --backend cuda

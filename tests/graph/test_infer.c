@@ -824,9 +824,9 @@ static void networks_are_inferred_with_concrete_dims(void **state)
     assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "reshape z: dims [5, 4] cannot be");
     dims[x->index] = (trm_dims){2, {6, 2}};
     assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT,
-                 "input x is given dims [6, 2], expected [?, 3]");
+                 "input x has dims [6, 2], expected [?, 3]");
     dims[x->index] = (trm_dims){2, {-1, 3}};
-    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "input x is given dims [?, 3]");
+    assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "input x has dims [?, 3]");
     dims[x->index] = (trm_dims){2, {6, 3}};
     dims[cache->index] = (trm_dims){2, {7, 1}};
     assert_fails(trm_infer_network(network, dims), TRM_ERROR_INVALID_ARGUMENT, "state cache has dims [7, 1]");

@@ -143,7 +143,7 @@ case_plans() { # networks built once, into plan files
     shows "; weights constants only" 0 inspect "$work/open.plan"
     ! grep -q collectives$ "$work/out" || complain "exchanges of one rank: $(cat "$work/out")"
     start 0 build "$work/stored.onnx" --refittable --strip-weights -o "$work/bare.plan" --json
-    fails 3 "bare.plan was saved without its 1 weights: give them" 0 inspect "$work/bare.plan"
+    fails 3 "bare.plan was saved without its 1 weights: supply them" 0 inspect "$work/bare.plan"
     shows "other.onnx" 0 refit "$work/bare.plan" --weights "$work/other.onnx" -o "$work/full.plan"
     start 0 build "$work/other.onnx" --refittable -o "$work/same.plan" --json
     cmp -s "$work/full.plan" "$work/same.plan" || complain "a plan that was refitted has other bytes than one that was built"

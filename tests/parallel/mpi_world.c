@@ -62,7 +62,7 @@ static void test_agree(void **state)
     if (trm_world_size(world) > 1) {
         const char *bytes = trm_world_rank(world) == 1 ? "hellO" : "hello";
         assert_fails(trm_world_agree(world, "greeting", bytes, 5), TRM_ERROR_INVALID_ARGUMENT,
-                     "rank 1 has another greeting than rank 0");
+                     "rank 1 differs from rank 0 in greeting");
     }
 }
 

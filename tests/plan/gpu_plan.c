@@ -234,7 +234,7 @@ static void tuning_can_be_ended(void **state)
     trm_plan_info info;
     options.cache = cache;
     options.progress = stop_at_second;
-    assert_fails(trm_plan_tune(plan, world, &options), TRM_ERROR_CANCELLED, "ended after 1 of ");
+    assert_fails(trm_plan_tune(plan, world, &options), TRM_ERROR_CANCELLED, "cancelled after 1 of ");
     trm_plan_get_info(plan, &info);
     assert_int_equal(info.n_tactics, 0);
     assert_true(trm_file_exists(cache));

@@ -521,8 +521,8 @@ static void plans_that_do_not_fit_are_refused(void **state)
     assert_fails(load_edited(&s, trm_version(), "9.9.9"), TRM_ERROR_UNSUPPORTED, "built by trireme 9.9.9");
     assert_fails(load_edited(&s, "host", "hast"), TRM_ERROR_INVALID_MODEL, "backend \"hast\"");
     test_write_file(s.path, s.bytes, s.size);
-    assert_fails(trm_plan_load(s.path, 1, &plan), TRM_ERROR_INVALID_ARGUMENT, "none for rank 1");
-    assert_fails(trm_plan_load(s.path, -1, &plan), TRM_ERROR_INVALID_ARGUMENT, "none for rank -1");
+    assert_fails(trm_plan_load(s.path, 1, &plan), TRM_ERROR_INVALID_ARGUMENT, "has no rank 1");
+    assert_fails(trm_plan_load(s.path, -1, &plan), TRM_ERROR_INVALID_ARGUMENT, "has no rank -1");
     s.bytes[8] = TRM_PLAN_FORMAT + 1;
     assert_fails(read_bytes(&s, s.bytes, s.size, false, &plan), TRM_ERROR_UNSUPPORTED, "has format 3");
     s.bytes[8] = TRM_PLAN_FORMAT;

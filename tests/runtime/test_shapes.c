@@ -548,7 +548,7 @@ static void bad_profiles(void **state)
     assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "has 1 dimensions, expected 2");
     bound.min = (trm_dims){0};
     bound.profile = TRM_MAX_PROFILES;
-    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "is of profile 16");
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT, "has profile 16");
     bound.profile = 1; /* and none in profile 0 */
     assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
                  "has unknown dimensions and no bound");
@@ -657,7 +657,7 @@ static void memory_of_the_caller(void **state)
     }
     const void *data;
     assert_ok(trm_context_bind_output(r.context, "y", out[0], 16));
-    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "has 48 bytes, it is bound to 16");
+    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "needs 48 bytes, it is bound to 16");
     assert_fails(trm_context_finish(r.context), TRM_ERROR_INVALID_ARGUMENT, "none was started");
     assert_ok(trm_context_bind_output(r.context, "y", NULL, 0));
     assert_ok(trm_context_set_output_allocator(r.context, give_memory, &out[1]));

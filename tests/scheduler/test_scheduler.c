@@ -88,7 +88,7 @@ static void what_can_never_run_is_refused(void **state)
     r = request_of(1, 0, 1);
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "0 prompt tokens");
     r = request_of(1, 5, -2);
-    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "asks for -2");
+    assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "max_tokens -2");
     r = request_of(1, 5, 5);
     r.n_resumed = 5;
     assert_fails(trm_scheduler_submit(s, &r), TRM_ERROR_INVALID_ARGUMENT, "5 of them resumed");

@@ -462,8 +462,8 @@ static void wrong_views_are_refused(void **state)
     assert_fails(trm_weight_transpose(w, (int32_t[]){0, 0}, &view), invalid, "position 1 of the permutation is 0");
     assert_fails(trm_weight_transpose(w, (int32_t[]){0, 2}, &view), invalid, "position 1 of the permutation is 2");
     assert_fails(trm_weight_slice(w, 2, 0, 1, &view), invalid, "of axis 2 of [3, 4]");
-    assert_fails(trm_weight_slice(w, 1, 2, 3, &view), invalid, "cannot take 3 elements from 2 on of axis 1");
-    assert_fails(trm_weight_slice(w, 1, -1, 1, &view), invalid, "cannot take 1 elements from -1 on");
+    assert_fails(trm_weight_slice(w, 1, 2, 3, &view), invalid, "cannot take 3 elements from offset 2 of axis 1");
+    assert_fails(trm_weight_slice(w, 1, -1, 1, &view), invalid, "cannot take 1 elements from offset -1");
     assert_fails(trm_weight_slice(w, 1, INT64_MAX, INT64_MAX, &view), invalid, "cannot take");
     assert_fails(trm_weight_concat((const trm_weight *[]){w, other}, 2, 0, &view), invalid,
                  "has dims [3, 5], cannot be joined to [3, 4] along axis 0");
@@ -478,7 +478,7 @@ static void wrong_views_are_refused(void **state)
     assert_fails(trm_weight_random(TRM_F32, &(trm_dims){2, {INT64_MAX, 2}}, 0, 0, 1, &view), invalid,
                  "exceeds the address space");
     float values[12];
-    assert_fails(trm_weight_read(w, TRM_F32, 0, 13, values), invalid, "has 12 elements, cannot read 13 from 0 on");
+    assert_fails(trm_weight_read(w, TRM_F32, 0, 13, values), invalid, "has 12 elements, cannot read 13 from offset 0");
     assert_fails(trm_weight_read(w, TRM_F32, SIZE_MAX, 2, values), invalid, "cannot read 2 from");
     assert_fails(trm_weight_read(w, TRM_I32, 0, 1, values), invalid, "has type f32, cannot be read as i32");
     assert_fails(trm_weight_read(w, TRM_DTYPE_NONE, 0, 1, values), invalid, "cannot be read as none");
