@@ -45,7 +45,7 @@ static void take_sum(trm_layer *product, trm_layer *norm)
 }
 
 /* norm(x) @ w^T, with a GLU or without -> one layer, which also makes the norm's sum. */
-static bool fuse(const trm_analysis *analysis, trm_layer *product)
+static bool fuse(trm_analysis *analysis, trm_layer *product)
 {
     const bool gated = product->desc.kind == TRM_LAYER_MATMUL_GLU;
     if (!gated && !is_linear(product)) {
