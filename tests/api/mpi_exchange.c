@@ -285,7 +285,7 @@ static void test_build_refuses(void **state)
         {{.op = TRM_ALL_REDUCE, .n_ranks = 63}, "is for 63 ranks"},
         {{.op = TRM_ALL_REDUCE, .n_ranks = 1, .n_groups = 1, .group_size = 1, .groups = {rank + 1}},
          rank + 1 < n_ranks ? "has no group with rank" : "the mesh has"},
-        {{.op = TRM_ALL_GATHER, .n_ranks = 2, .n_groups = 1, .group_size = 2, .groups = {rank, 60}}, "has rank 60"},
+        {{.op = TRM_ALL_GATHER, .n_ranks = 2, .n_groups = 1, .group_size = 2, .groups = {rank, 60}}, "names rank 60"},
         {{.op = TRM_SEND, .root = rank, .n_ranks = 2}, "peer"},
         {{.op = TRM_RECV, .root = 60, .n_ranks = 2}, "peer 60"},
     };
