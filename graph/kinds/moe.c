@@ -332,7 +332,7 @@ static void localize_experts(const trm_layer *layer, const trm_sharding *out, in
     desc->experts.first += first_row;
 }
 
-/* A rank with some of the experts has, on average, so many of a token's. */
+/* A rank with some of the experts has, on average, this part of those of a token. */
 static double experts_depth(const trm_layer *layer, const trm_dims *in, int64_t unknown)
 {
     const double held = trm_known_dim(in[TRM_EXPERTS_GATE_UP].d[0], unknown);
