@@ -299,6 +299,8 @@ ACTIVATIONS = {
 
 # Whose output projection is quantized, too.
 HEADS = ("quant-gptq", "quant-float", "quant-float-dynamic")
+# Whose experts alone are quantized: where the inputs of linear layers round would decide the choice of experts.
+EXPERTS_ONLY = ("quant-moe-turned",)
 # What checkpoints leave as it is.
 PLAIN = ("shared_expert_gate", "router", "lm_head")
 
@@ -364,7 +366,7 @@ def write(name):
             tensors.update({f"{full}.{part}_{suffix}": value.contiguous() for suffix, value in stored.items()})
             with torch.no_grad():
                 getattr(layer, part).copy_(meant.transpose(1, 2).to(dtype))
-        is_linear = isinstance(layer, torch.nn.Linear) and quantize is not mxfp4
+        is_linear = isinstance(layer, torch.nn.Linear) and quantize is not mxfp4 and name not in EXPERTS_ONLY
         if is_linear and (full.split(".")[-1] not in PLAIN or name in HEADS):
             stored, meant = quantize(tensors.pop(full + ".weight").float(), of)
             tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
