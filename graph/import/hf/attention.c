@@ -52,11 +52,13 @@ static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_ten
     return trm_hf_add_reshape(d, names->qkv, suffix, projected, trm_dims3(0, n, dim), heads);
 }
 
-/* Of the heads of q and k among attention's inputs. */
+/* Of the heads of q and k among attention's inputs; k may be another layer's. */
 static trm_status add_head_norms(trm_hf_decoder *d, int64_t dim, trm_tensor **inputs)
 {
     TRM_TRY(trm_hf_add_norm(d, d->names->q_norm, dim, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
-    return trm_hf_add_norm(d, d->names->k_norm, dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]);
+    return inputs[TRM_ATTENTION_K] == NULL
+               ? TRM_OK
+               : trm_hf_add_norm(d, d->names->k_norm, dim, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]);
 }
 
 /* A norm without a weight. */
@@ -155,6 +157,17 @@ static trm_status find_cache_scale(trm_hf_decoder *d, int which, float *scale)
     return TRM_OK;
 }
 
+static trm_status add_keys_and_values(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **inputs)
+{
+    const trm_hf_config *c = d->config;
+    TRM_TRY(add_heads(d, layer, KEY, x, &inputs[TRM_ATTENTION_K]));
+    inputs[TRM_ATTENTION_V] = inputs[TRM_ATTENTION_K];
+    if (c->sliding[layer] || !c->keys_as_values) {
+        TRM_TRY(add_heads(d, layer, VALUE, x, &inputs[TRM_ATTENTION_V]));
+    }
+    return c->unit_values ? add_unit_norm(d, "attention.v_norm", &inputs[TRM_ATTENTION_V]) : TRM_OK;
+}
+
 /* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
 trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
@@ -163,15 +176,10 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     const bool sliding = c->sliding[layer];
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {NULL};
     const int64_t dim = trm_hf_head_dim(c, layer);
-    for (int which = QUERY; which <= KEY; which++) {
-        TRM_TRY(add_heads(d, layer, which, x, &inputs[TRM_ATTENTION_Q + which]));
-    }
-    inputs[TRM_ATTENTION_V] = inputs[TRM_ATTENTION_K];
-    if (sliding || !c->keys_as_values) {
-        TRM_TRY(add_heads(d, layer, VALUE, x, &inputs[TRM_ATTENTION_V]));
-    }
-    if (c->unit_values) {
-        TRM_TRY(add_unit_norm(d, "attention.v_norm", &inputs[TRM_ATTENTION_V]));
+    const bool borrows = trm_hf_borrows(c, layer);
+    TRM_TRY(add_heads(d, layer, QUERY, x, &inputs[TRM_ATTENTION_Q]));
+    if (!borrows) {
+        TRM_TRY(add_keys_and_values(d, layer, x, inputs));
     }
     const bool normed = names->q_norm != NULL && !c->norm_all_heads && !c->plain_heads;
     if (normed && !c->norm_after_rope) {
@@ -180,6 +188,8 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     const bool rotated = c->rotary && !c->unrotated[layer];
     if (rotated) {
         TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
+    }
+    if (rotated && !borrows) {
         TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
     }
     if (rotated && c->unit_heads) {
@@ -189,6 +199,12 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     if (normed && c->norm_after_rope) {
         TRM_TRY(add_head_norms(d, dim, inputs));
     }
+    if (borrows) {
+        inputs[TRM_ATTENTION_K] = d->lent[sliding][0];
+        inputs[TRM_ATTENTION_V] = d->lent[sliding][1];
+    }
+    d->lent[sliding][0] = inputs[TRM_ATTENTION_K];
+    d->lent[sliding][1] = inputs[TRM_ATTENTION_V];
     if (c->query_scale != 0.0 && !(c->query_scale_unrotated && rotated)) {
         if (d->query_scale == NULL) {
             TRM_TRY(add_query_scale(d, &d->query_scale));

@@ -77,9 +77,13 @@ typedef struct trm_hf_names {
     const char *attention_norm, *attention_post_norm; /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
     const char *layer_scale; /* of what a block gives, a whole name: [1] */
-    const char *final_norm;  /* after the root */
-    const char *heads[2];    /* whole name of the output projection; the first one found */
-    bool transposed;         /* linear weights are stored [in, out] */
+    /* Embeddings by layer: their table, the projection of the usual ones and its norm, after the root; of a block, the
+     * linear layers before and behind them, and the norm of what they give. */
+    const char *layer_embedding, *layer_projection, *layer_projection_norm;
+    const char *layer_gate, *layer_out, *layer_out_norm;
+    const char *final_norm; /* after the root */
+    const char *heads[2];   /* whole name of the output projection; the first one found */
+    bool transposed;        /* linear weights are stored [in, out] */
 } trm_hf_names;
 
 typedef struct trm_hf_family trm_hf_family;
@@ -128,11 +132,15 @@ typedef struct trm_hf_config {
     bool keys_as_values;  /* in layers that are not sliding values are the keys before their norm */
     bool unit_heads;      /* q and k have norms without a weight behind their rope, where there is one */
 
-    bool rotary;           /* rotary positions; else learned ones */
-    trm_hf_rope rope[2];   /* of full and of sliding layers */
-    bool interleaved_rope; /* pairs that turn are (0, 1), (2, 3), ...; without norms of q and k */
-    bool sliding_rope;     /* rope[1] differs from rope[0] */
-    bool *unrotated;       /* [layers]: without positions, though others are rotary */
+    bool rotary;                      /* rotary positions; else learned ones */
+    trm_hf_rope rope[2];              /* of full and of sliding layers */
+    bool interleaved_rope;            /* pairs that turn are (0, 1), (2, 3), ...; without norms of q and k */
+    bool sliding_rope;                /* rope[1] differs from rope[0] */
+    bool *unrotated;                  /* [layers]: without positions, though others are rotary */
+    int64_t layer_width, layer_vocab; /* of embeddings by layer; 0: none */
+    int64_t borrowing; /* so many layers, the last ones, have the keys and values of the last one before them that is
+                          sliding or not, as they are */
+    bool borrowing_doubled; /* their MLP is twice as wide */
 
     double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
     bool scale_by_layer;                     /* the scale is divided by layer number + 1 */

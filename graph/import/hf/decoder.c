@@ -117,6 +117,26 @@ static trm_status add_residual(trm_hf_decoder *d, const char *part, trm_tensor *
     return trm_hf_add_sum(d, part, x, branch, sum);
 }
 
+/* x + norm(out(activation(gate(x)) * the layer's embedding)) */
+static trm_status add_layer_embedding(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    const trm_hf_names *names = d->names;
+    const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE, .slice = {1, layer, layer + 1, 1}};
+    trm_tensor *own, *inner;
+    TRM_TRY(trm_hf_add_layer(d, names->layer_gate, ".slice", &slice, &d->by_layer, 1, &own));
+    TRM_TRY(trm_hf_add_reshape(d, names->layer_gate, ".embedding", own, trm_dims2(0, c->layer_width), &own));
+    if (layer == c->layers - 1) {
+        TRM_TRY(add_wanted(d, "embedding.wanted", own, &own));
+    }
+    TRM_TRY(trm_hf_add_linear(d, names->layer_gate, &trm_hf_whole, false, c->layer_width, c->hidden, x, &inner));
+    TRM_TRY(trm_hf_add_activation(d, "embedding.activation", inner, &inner));
+    TRM_TRY(trm_hf_add_product(d, "embedding.gated", inner, own, &inner));
+    TRM_TRY(trm_hf_add_linear(d, names->layer_out, &trm_hf_whole, false, c->hidden, c->layer_width, inner, &inner));
+    TRM_TRY(trm_hf_add_norm(d, names->layer_out_norm, c->hidden, inner, &inner));
+    return trm_hf_add_sum(d, "embedding_residual", x, inner, output);
+}
+
 /* x [T, hidden] -> [T, hidden], through one block. The last one goes on with the tokens that are wanted behind its
  * attention, [R, hidden]: of the others only keys and values are needed. */
 static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
@@ -162,6 +182,9 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
         TRM_TRY(trm_hf_add_norm(d, names->mlp_post_norm, c->hidden, mixed, &mixed));
     }
     TRM_TRY(add_residual(d, "mlp_residual", x, mixed, output));
+    if (c->layer_width > 0) {
+        TRM_TRY(add_layer_embedding(d, layer, *output, output));
+    }
     if (names->layer_scale == NULL) {
         return TRM_OK;
     }
@@ -242,6 +265,31 @@ static trm_status add_embedding(trm_hf_decoder *d, trm_tensor **x)
         TRM_TRY(trm_hf_add_sum(d, "embeddings", *x, rows, x));
     }
     return TRM_OK;
+}
+
+/* x [T, hidden], the embeddings -> d->by_layer: (embeddings of their own + norm(projection of x)) / sqrt(2). */
+static trm_status add_layer_embeddings(trm_hf_decoder *d, trm_tensor *x)
+{
+    const trm_hf_config *c = d->config;
+    const trm_hf_names *names = d->names;
+    const trm_layer_desc embedding = {.kind = TRM_LAYER_EMBEDDING};
+    const int64_t width = c->layers * c->layer_width;
+    const trm_dims dims = trm_dims3(0, c->layers, c->layer_width);
+    trm_tensor *table, *own, *projected;
+    TRM_TRY(trm_hf_add_weight(d, names->layer_embedding, ".weight", TRM_HF_EMBEDDING, trm_dims2(c->layer_vocab, width),
+                              &table));
+    TRM_TRY(
+        trm_hf_add_layer(d, names->layer_embedding, "", &embedding, (trm_tensor *[]){table, d->token_ids}, 2, &own));
+    TRM_TRY(trm_hf_add_scale(d, names->layer_embedding, ".scaled", trm_hf_round(d->dtype, sqrt((double)c->layer_width)),
+                             own, &own));
+    TRM_TRY(trm_hf_add_linear(d, names->layer_projection, &trm_hf_whole, false, width, c->hidden, x, &projected));
+    TRM_TRY(
+        trm_hf_add_scale(d, names->layer_projection, ".scaled", 1.0 / sqrt((double)c->hidden), projected, &projected));
+    TRM_TRY(trm_hf_add_reshape(d, names->layer_embedding, ".layers", own, dims, &own));
+    TRM_TRY(trm_hf_add_reshape(d, names->layer_projection, ".layers", projected, dims, &projected));
+    TRM_TRY(trm_hf_add_norm(d, names->layer_projection_norm, c->layer_width, projected, &projected));
+    TRM_TRY(trm_hf_add_sum(d, "layer_embeddings", projected, own, &own));
+    return trm_hf_add_scale(d, "layer_embeddings", ".scaled", sqrt(0.5), own, &d->by_layer);
 }
 
 /* A stored output projection that equals the embedding, so that it is tied: other elements would be another model. */
@@ -342,6 +390,9 @@ static trm_status build(trm_hf_decoder *d)
     TRM_TRY(trm_hf_decoder_find(d->config, d->checkpoint, &d->root, &d->head));
     TRM_TRY(add_inputs(d));
     TRM_TRY(add_embedding(d, &x));
+    if (d->config->layer_width > 0) {
+        TRM_TRY(add_layer_embeddings(d, x));
+    }
     for (int64_t layer = 0; layer < d->config->layers; layer++) {
         TRM_TRY(add_block(d, layer, x, &x));
     }

@@ -14,7 +14,7 @@ const trm_hf_family *const trm_hf_families[] = {TRM_HF_FAMILIES(ROW) NULL};
 /* Aya Vision and Command A Vision are not here: transformers leaves out the scale of logits that Cohere 2 has. */
 const trm_hf_wrapper trm_hf_wrappers[] = {
     {"Gemma3ForConditionalGeneration", "gemma3", "Gemma 3 4B to 27B", true, NULL},
-    {"Gemma4ForConditionalGeneration", "gemma4", "Gemma 4 26B-A4B and 31B", true, NULL},
+    {"Gemma4ForConditionalGeneration", "gemma4", "Gemma 4", true, NULL},
     {"Mistral3ForConditionalGeneration", "mistral3", "Mistral Small 3.1 and 3.2, Ministral 3, Devstral Small 2", true,
      NULL},
     {"LlavaForConditionalGeneration", "llava", "LLaVA 1.5, Pixtral", false, NULL},

@@ -69,7 +69,7 @@ static trm_status add_xielu(trm_hf_decoder *d, trm_tensor *x, trm_tensor **outpu
     return trm_hf_add_sum(d, "mlp.activation", *output, linear, output);
 }
 
-static trm_status add_activation(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output)
+trm_status trm_hf_add_activation(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
     if (d->names->xielu != NULL) {
@@ -90,7 +90,7 @@ static trm_status add_inner(trm_hf_decoder *d, const char *part, trm_tensor *gat
         trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {c->activation}};
         return trm_hf_add_layer(d, text, "", &glu, (trm_tensor *[]){gate, up}, 2, inner);
     }
-    TRM_TRY(add_activation(d, text, gate != NULL ? gate : up, inner));
+    TRM_TRY(trm_hf_add_activation(d, text, gate != NULL ? gate : up, inner));
     snprintf(text, sizeof(text), "%s.gated", part);
     return gate != NULL ? trm_hf_add_product(d, text, *inner, up, inner) : TRM_OK;
 }
@@ -137,10 +137,10 @@ trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_t
 {
     const trm_hf_config *c = d->config;
     const trm_hf_names *names = d->names;
+    const int64_t width = c->intermediate * (c->borrowing_doubled && trm_hf_borrows(c, layer) ? 2 : 1);
     if (c->moe.experts > 0 && !c->moe.beside && (c->moe.dense == NULL || !c->moe.dense[layer])) {
         return trm_hf_add_moe(d, x, output);
     }
-    return names->gate_up != NULL
-               ? trm_hf_add_joined_mlp(d, names->gate_up, names->down, c->intermediate, x, output)
-               : trm_hf_add_plain_mlp(d, names->gate, names->up, names->down, c->intermediate, x, output);
+    return names->gate_up != NULL ? trm_hf_add_joined_mlp(d, names->gate_up, names->down, width, x, output)
+                                  : trm_hf_add_plain_mlp(d, names->gate, names->up, names->down, width, x, output);
 }

@@ -25,6 +25,8 @@ typedef struct trm_hf_decoder {
     trm_tensor *inv_freq[2]; /* of full and of sliding layers */
     trm_tensor *query_scale; /* [T, 1, 1] */
     trm_tensor *embedding;   /* [vocab, hidden] */
+    trm_tensor *by_layer;    /* [T, layers, layer_width] */
+    trm_tensor *lent[2][2];  /* keys and values of the last full and sliding layer with their own */
 } trm_hf_decoder;
 
 /* Key-value heads of a layer, and elements of a head. */
@@ -35,6 +37,12 @@ static inline int64_t trm_hf_kv_heads(const trm_hf_config *c, int64_t layer)
 static inline int64_t trm_hf_head_dim(const trm_hf_config *c, int64_t layer)
 {
     return c->full_head_dim > 0 && !c->sliding[layer] ? c->full_head_dim : c->head_dim;
+}
+
+/* Whether a layer has the keys and values of another one. */
+static inline bool trm_hf_borrows(const trm_hf_config *c, int64_t layer)
+{
+    return layer >= c->layers - c->borrowing;
 }
 
 /* ---- decoder.c: names, weights, layers ------------------------------------------------------------ */
@@ -99,6 +107,8 @@ trm_status trm_hf_add_moe(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
 trm_status trm_hf_add_moe_beside(trm_hf_decoder *d, trm_tensor *x, trm_tensor *mlp, trm_tensor **output);
 /* The weights of all experts of a block, in their places among the inputs of an EXPERTS layer. */
 trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs);
+/* The activation of MLPs. */
+trm_status trm_hf_add_activation(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output);
 /* An MLP of this width, of linear layers of these names: gate may be NULL. */
 trm_status trm_hf_add_plain_mlp(trm_hf_decoder *d, const char *gate, const char *up, const char *down, int64_t width,
                                 trm_tensor *x, trm_tensor **output);

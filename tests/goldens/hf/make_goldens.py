@@ -741,6 +741,21 @@ def goldens():
                 rope_parameters=gemma4_rope, per_layer_config=ABSENT, global_head_dim=16, num_global_key_value_heads=1
             ),
         ),
+        # The small ones: embeddings by layer, and layers with the keys and values of others.
+        Golden(
+            "gemma4-small",
+            t.Gemma4ForCausalLM,
+            t.Gemma4TextConfig,
+            {
+                **gemma4,
+                "num_hidden_layers": 5,
+                "layer_types": windows[:1] + windows[2:] + windows,
+                "hidden_size_per_layer_input": 6,
+                "vocab_size_per_layer_input": VOCAB,
+                "num_kv_shared_layers": 3,
+                "use_double_wide_mlp": True,
+            },
+        ),
         Golden("gemma4-dense", t.Gemma4ForCausalLM, t.Gemma4TextConfig, gemma4),
         images(
             "qwen3-vl-moe-images",

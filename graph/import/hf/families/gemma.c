@@ -3,7 +3,7 @@
  * outputs of attention and MLP, soft caps and a window on every other layer; Gemma 3 has q and k norms in place of
  * the caps, five windowed layers to a full one, and a rope of its own for the windowed ones. Gemma 4 scales norms by
  * their weight, has heads of another size in full layers, norms on values, and perhaps a mixture of experts beside the
- * MLP.
+ * MLP, or embeddings by layer.
  */
 #include "graph/import/hf/families.h"
 
@@ -180,20 +180,43 @@ static trm_status read_full_heads(const trm_hf_reader *reader, trm_hf_config *co
     return TRM_OK;
 }
 
-/* Models with embeddings by layer, or whose last layers use the keys and values of others, are another kind. */
-static trm_status refuse_small_ones(const trm_hf_reader *reader)
+/* The small models have embeddings by layer, and last layers that borrow keys and values. */
+static trm_status read_small_ones(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    double width = 256.0;
+    bool lends[2] = {false, false};
+    config->layer_vocab = 262144;
+    TRM_TRY(trm_hf_read_real(reader, "hidden_size_per_layer_input", &width)); /* null: 0 */
+    TRM_TRY(trm_hf_read_size(reader, "vocab_size_per_layer_input", &config->layer_vocab));
+    TRM_TRY(trm_hf_read_count(reader, "num_kv_shared_layers", &config->borrowing));
+    TRM_TRY(trm_hf_read_bool(reader, "use_double_wide_mlp", &config->borrowing_doubled));
+    if (!(width >= 0.0 && width <= INT16_MAX) || width != (double)(int64_t)width) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: hidden_size_per_layer_input is %g, expected 0 to %d", width,
+                 INT16_MAX);
+    }
+    config->layer_width = (int64_t)width;
+    if (reader->layers > 0 && (config->layer_width > 0 || config->borrowing > 0)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "%lld layers were asked for, expected all: they share a table or keys and values",
+                 (long long)reader->layers);
+    }
+    for (int64_t i = 0; i < config->layers - config->borrowing; i++) {
+        lends[config->sliding[i]] = true;
+    }
+    for (int64_t i = 0; i < config->layers; i++) {
+        if (!lends[config->sliding[i]]) {
+            TRM_FAIL(
+                TRM_ERROR_INVALID_MODEL,
+                "config.json: num_kv_shared_layers is %lld, and no layer of the type of layer %lld is before those",
+                (long long)config->borrowing, (long long)i);
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status check_bidirectional(const trm_hf_reader *reader)
 {
     const char *bidirectional = NULL;
-    double by_layer = 256.0;
-    int64_t shared = 0;
-    TRM_TRY(trm_hf_read_real(reader, "hidden_size_per_layer_input", &by_layer));
-    TRM_TRY(trm_hf_read_count(reader, "num_kv_shared_layers", &shared));
-    if (by_layer != 0.0 || shared != 0) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                 "config.json: hidden_size_per_layer_input is %g and num_kv_shared_layers %lld, expected 0: embeddings "
-                 "by layer and shared keys are not supported",
-                 by_layer, (long long)shared);
-    }
     TRM_TRY(
         trm_json_member_string(reader->document, reader->object, "use_bidirectional_attention", false, &bidirectional));
     if (bidirectional != NULL && strcmp(bidirectional, "vision") != 0) {
@@ -238,7 +261,7 @@ static trm_status read_gemma4(const trm_hf_reader *reader, trm_hf_config *config
     config->attention_scale = 1.0;
     config->unit_values = true;
     TRM_TRY(trm_hf_read_sizes(reader, config));
-    TRM_TRY(refuse_small_ones(reader));
+    TRM_TRY(check_bidirectional(reader));
     config->embedding_scale = sqrt((double)config->hidden);
     TRM_TRY(trm_hf_read_activation(reader, "hidden_activation", config));
     TRM_TRY(trm_hf_read_real(reader, "rms_norm_eps", &config->norm_eps));
@@ -250,6 +273,7 @@ static trm_status read_gemma4(const trm_hf_reader *reader, trm_hf_config *config
         config->sliding[config->layers - 1] = false; /* whatever layer_types says, as transformers does */
     }
     TRM_TRY(read_full_heads(reader, config));
+    TRM_TRY(read_small_ones(reader, config));
     TRM_TRY(read_gemma4_rope(reader, config));
     TRM_TRY(trm_hf_read_bool(reader, "enable_moe_block", &has_experts));
     if (!has_experts) {
@@ -263,13 +287,28 @@ static trm_status read_gemma4(const trm_hf_reader *reader, trm_hf_config *config
 const trm_hf_family trm_hf_gemma4 = {
     .architecture = "Gemma4ForCausalLM",
     .model_type = "gemma4_text",
-    .models = "Gemma 4 26B-A4B and 31B",
-    .details = "heads by layer, norms on q, k and v, mixture of experts beside the MLP",
+    .models = "Gemma 4",
+    .details = "heads and embeddings by layer, norms on q, k and v, mixture of experts beside the MLP",
     .read = read_gemma4,
-    .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, GEMMA2_NORM_NAMES,
-              .layer_scale = "layer_scalar", .router = "router.proj", .router_scale = "router.scale",
-              .expert_scale = "router.per_expert_scale", .experts = "experts",
-              .experts_gate_up = "experts.gate_up_proj", .experts_down = "experts.down_proj",
-              .beside_mlp_norm = "post_feedforward_layernorm_1", .beside_norm = "pre_feedforward_layernorm_2",
+    .names = {TRM_HF_MODEL_NAMES,
+              TRM_HF_ATTENTION_NAMES,
+              TRM_HF_QK_NORM_NAMES,
+              TRM_HF_MLP_NAMES,
+              GEMMA2_NORM_NAMES,
+              .layer_scale = "layer_scalar",
+              .layer_embedding = "embed_tokens_per_layer",
+              .layer_projection = "per_layer_model_projection",
+              .layer_projection_norm = "per_layer_projection_norm",
+              .layer_gate = "per_layer_input_gate",
+              .layer_out = "per_layer_projection",
+              .layer_out_norm = "post_per_layer_input_norm",
+              .router = "router.proj",
+              .router_scale = "router.scale",
+              .expert_scale = "router.per_expert_scale",
+              .experts = "experts",
+              .experts_gate_up = "experts.gate_up_proj",
+              .experts_down = "experts.down_proj",
+              .beside_mlp_norm = "post_feedforward_layernorm_1",
+              .beside_norm = "pre_feedforward_layernorm_2",
               .beside_post_norm = "post_feedforward_layernorm_2"},
 };
