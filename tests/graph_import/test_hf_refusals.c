@@ -117,6 +117,41 @@ static void unknown_things_are_named(void **state)
     assert_fails(open_with("llama", "eos_token_id", "[1,2,3,4,5,6,7,8,9]"), unsupported, "lists 9 tokens");
 }
 
+static void mixtures_must_be_known_and_fit(void **state)
+{
+    (void)state;
+    const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
+    static const struct {
+        const char *golden, *key, *value;
+        trm_status status;
+        const char *text;
+    } cases[] = {
+        {"qwen3-moe", "num_local_experts", "70000", invalid, "there are 70000 experts, expected at most 65536"},
+        {"qwen3-moe", "num_experts_per_tok", "9", invalid, "a token takes 9 of 8 experts"},
+        {"mixtral", "hidden_act", "\"relu\"", unsupported, "the activation of experts is not silu"},
+        {"olmoe", "clip_qkv", "8.0", unsupported, "clip_qkv is 8, expected null"},
+        {"hunyuan-moe", "moe_topk", "[2, 3]", unsupported, "moe_topk lists 2 and 3, expected the same"},
+        {"ernie4-5-moe", "moe_norm_min", "0.5", unsupported, "moe_norm_min is 0.5"},
+        {"ernie4-5-moe", "moe_num_shared_experts", "-1", invalid, "moe_num_shared_experts is -1, expected 0 to"},
+        {"glm4-moe", "scoring_func", "\"softmax\"", unsupported, "scoring_func is \"softmax\", expected \"sigmoid\""},
+        {"glm4-moe", "n_group", "3", invalid, "n_group is 3 and topk_group 2, expected groups that divide 8 experts"},
+        {"glm4-moe", "topk_group", "5", invalid, "n_group 4 and topk_group 5"},
+        {"dots1", "routed_scaling_factor", "0", invalid, "routed_scaling_factor is 0"},
+        {"llama4", "floor_scale", "0.5", invalid, "floor_scale is 0.5"},
+        {"llama4", "layer_types", "[\"sliding_attention\", \"a\", \"a\"]", unsupported,
+         "layer_types[0] is \"sliding_attention\", expected full_attention or chunked_attention"},
+        {"gemma4", "hidden_size_per_layer_input", "0.5", invalid, "hidden_size_per_layer_input is 0.5"},
+        {"gemma4-small", "num_kv_shared_layers", "4", invalid, "no layer of the type of layer 1 is before those"},
+        {"gemma4", "use_bidirectional_attention", "\"all\"", unsupported, "use_bidirectional_attention is \"all\""},
+        {"gemma4", "rope_parameters", NULL, invalid, "rope_parameters lacks full_attention"},
+        {"gemma4", "per_layer_config", "{\"0\": {\"head_dim\": 16}}", unsupported, "per_layer_config of layer 0"},
+        {"gemma4-v4", "num_global_key_value_heads", "3", invalid, "3 key-value heads of 16 elements"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_fails(open_with(cases[i].golden, cases[i].key, cases[i].value), cases[i].status, cases[i].text);
+    }
+}
+
 /* What would run, and give other logits than transformers does. */
 static void unlike_transformers_is_refused(void **state)
 {
@@ -523,7 +558,9 @@ static void no_value_is_worse_than_an_error(void **state)
     static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope", "gemma3-v4",
                                           "gpt-neox-v4",       "quant-fp8",       "quant-int4",    "quant-gptq",
                                           "quant-awq",         "ministral3",      "smollm3",       "granite",
-                                          "exaone4",           "apertus",         "hunyuan-alpha", "quant-moe-gptq"};
+                                          "exaone4",           "apertus",         "hunyuan-alpha", "quant-moe-gptq",
+                                          "glm4-moe",          "llama4",          "gemma4",        "hunyuan-moe",
+                                          "minimax-m2-v4"};
     for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
         cJSON *config = read_config(goldens[g]);
         for (cJSON *member = config->child; member != NULL; member = member->next) {
@@ -541,12 +578,19 @@ static void no_value_is_worse_than_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_things_are_named),        cmocka_unit_test(quantizations_are_named),
-        cmocka_unit_test(unlike_transformers_is_refused),  cmocka_unit_test(other_spellings_are_read),
-        cmocka_unit_test(quantized_weights_are_checked),   cmocka_unit_test(keys_are_required_and_typed),
-        cmocka_unit_test(sizes_must_fit_together),         cmocka_unit_test(weights_must_have_the_shapes_expected),
-        cmocka_unit_test(weights_must_be_floats),          cmocka_unit_test(unused_weights_are_a_warning),
-        cmocka_unit_test(files_are_missing_or_malformed),  cmocka_unit_test(generation_config_wins),
+        cmocka_unit_test(unknown_things_are_named),
+        cmocka_unit_test(quantizations_are_named),
+        cmocka_unit_test(mixtures_must_be_known_and_fit),
+        cmocka_unit_test(unlike_transformers_is_refused),
+        cmocka_unit_test(other_spellings_are_read),
+        cmocka_unit_test(quantized_weights_are_checked),
+        cmocka_unit_test(keys_are_required_and_typed),
+        cmocka_unit_test(sizes_must_fit_together),
+        cmocka_unit_test(weights_must_have_the_shapes_expected),
+        cmocka_unit_test(weights_must_be_floats),
+        cmocka_unit_test(unused_weights_are_a_warning),
+        cmocka_unit_test(files_are_missing_or_malformed),
+        cmocka_unit_test(generation_config_wins),
         cmocka_unit_test(no_value_is_worse_than_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
