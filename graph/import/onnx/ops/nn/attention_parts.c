@@ -140,7 +140,7 @@ static bool is_short_float(trm_dtype dtype)
 static bool layer_can(const trm_onnx_attention *at)
 {
     const int64_t most = 512; /* width of heads that every backend's kernels take */
-    return !at->wants_scores && at->change_scores == NULL && at->change_weights == NULL && at->sink == NULL &&
+    return !at->wants_scores && at->change_scores == NULL && at->change_weights == NULL &&
            is_short_float(at->q->dtype) && at->precision != TRM_F64 && at->q->dims.d[3] <= most &&
            at->v->dims.d[3] <= most &&
            (at->mask == NULL || at->mask->dtype == TRM_BOOL || is_short_float(at->mask->dtype));
@@ -167,7 +167,15 @@ static trm_tensor *attend_by_layer(trm_onnx_node *node, const trm_onnx_attention
     trm_tensor *inputs[TRM_ATTENTION_INPUT_COUNT] = {at->q, at->k, at->v}, *outputs[TRM_MAX_LAYER_OUTPUTS];
     trm_tensor *mask = join_masks(node, at->mask, seen_by_position(node, at, causal, left, right));
     inputs[TRM_ATTENTION_MASK] = mask;
-    trm_onnx_layer(node, &desc, inputs, mask == NULL ? 3 : TRM_ATTENTION_MASK + 1, outputs);
+    if (at->sink != NULL) {
+        const trm_onnx_dim heads = trm_onnx_dim_of(node, at->q, 1);
+        inputs[TRM_ATTENTION_SINKS] = trm_onnx_expand(node, trm_onnx_cast(node, at->sink, TRM_F32), &heads, 1);
+    }
+    trm_onnx_layer(node, &desc, inputs,
+                   at->sink != NULL ? TRM_ATTENTION_INPUT_COUNT
+                   : mask != NULL   ? TRM_ATTENTION_MASK + 1
+                                    : TRM_ATTENTION_V + 1,
+                   outputs);
     return outputs[0];
 }
 
