@@ -48,7 +48,7 @@
     X(glm4_moe)                                                                                                        \
     X(dots1)                                                                                                           \
     X(gpt_oss)                                                                                                         \
-    X(llama4)\
+    X(llama4)                                                                                                          \
     X(gemma4)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
