@@ -177,7 +177,7 @@ static void check_quantized(trm_dtype weight, int64_t n, int64_t k, int32_t bloc
     const int64_t columns = weight == TRM_U8 ? k / 2 : k;
     problem p = {.name = name, .n_inputs = 3, .n_outputs = 1, .by_row = 1};
     p.layer.kind = TRM_LAYER_DEQUANT_MATMUL;
-    p.layer.dequant_matmul = (trm_dequant_matmul_params){1, block_k, out};
+    p.layer.dequant_matmul = (trm_dequant_matmul_params){.block_n = 1, .block_k = block_k, .out = out};
     p.inputs[0] = new_view(TRM_BF16, dims_of(ROWS, k), 1);
     p.inputs[1] = new_view(TRM_BF16, dims_of(n, columns / 2), 2);
     p.inputs[1].dtype = weight;
