@@ -139,7 +139,12 @@ static void layers_of_several_inputs(void **state)
     net_layer(network, NULL, rope, h, ids, f, ids);
     trm_layer_desc attention = {
         .kind = TRM_LAYER_ATTENTION,
-        .attention = {TRM_ATTENTION_PADDED_BHND, TRM_CAUSAL_UPPER_LEFT, 8, 0.25f, 30, 2},
+        .attention = {.form = TRM_ATTENTION_PADDED_BHND,
+                      .causal = TRM_CAUSAL_UPPER_LEFT,
+                      .window = 8,
+                      .scale = 0.25f,
+                      .softcap = 30,
+                      .n_ranks = 2},
     };
     trm_tensor *q = net_input(network, "q", TRM_F32, DIMS(1, 2, 3, 4)), *output = NULL;
     trm_tensor *mask = net_input(network, "mask", TRM_BOOL, DIMS(3, 6));
