@@ -288,7 +288,6 @@ ACTIVATIONS = {
     "quant-fp8-rest": lambda x: quantized(x, 32),
     "quant-fp8-phi3": lambda x: quantized(x, 16),
     "quant-fp8-glm4": lambda x: quantized(x, 16),
-    "quant-moe-fp8": lambda x: quantized(x, 128),
     "quant-moe-stacked": lambda x: quantized(x, 128),
     "quant-fp8-tensor": lambda x: quantized(x, scale=INPUT_SCALE),
     "quant-modelopt": lambda x: quantized(x, scale=INPUT_SCALE),
@@ -300,7 +299,7 @@ ACTIVATIONS = {
 # Whose output projection is quantized, too.
 HEADS = ("quant-gptq", "quant-float", "quant-float-dynamic")
 # Whose experts alone are quantized: where the inputs of linear layers round would decide the choice of experts.
-EXPERTS_ONLY = ("quant-moe-turned",)
+EXPERTS_ONLY = ("quant-moe-fp8", "quant-moe-turned")
 # What checkpoints leave as it is.
 PLAIN = ("shared_expert_gate", "router", "lm_head")
 
