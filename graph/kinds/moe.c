@@ -48,6 +48,11 @@ static trm_status infer_router(const trm_infer_call *call)
     const trm_dims *x = call->dims[TRM_ROUTER_X], *weight = call->dims[TRM_ROUTER_WEIGHT];
     TRM_TRY(trm_infer_require_dims(call, TRM_ROUTER_WEIGHT, "weight", trm_dims2(-1, x->d[1])));
     TRM_TRY(check_router(p, weight->d[0]));
+    if (p->scoring == TRM_ROUTER_SPARSE_MIXER &&
+        (p->groups > 1 || p->renormalize || trm_infer_has(call, TRM_ROUTER_CORRECTION))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "scoring is sparse_mixer, expected no groups, no correction and no renormalize");
+    }
     for (int32_t i = TRM_ROUTER_BIAS; i < call->n_inputs; i++) {
         if (trm_infer_has(call, i)) {
             TRM_TRY(trm_infer_require_dtype(call, i, names[i], TRM_F32));

@@ -245,7 +245,8 @@ typedef struct trm_dequant_matmul_params {
     X(TRM_ROUTER_SOFTMAX, "softmax")               /* over all experts */                                              \
     X(TRM_ROUTER_SOFTMAX_CHOSEN, "softmax_chosen") /* over the logits of the chosen ones */                            \
     X(TRM_ROUTER_SIGMOID, "sigmoid")                                                                                   \
-    X(TRM_ROUTER_SQRT_SOFTPLUS, "sqrt_softplus")   /* sqrt(log(1 + e^logit)) */
+    X(TRM_ROUTER_SQRT_SOFTPLUS, "sqrt_softplus")   /* sqrt(log(1 + e^logit)) */                                           \
+    X(TRM_ROUTER_SPARSE_MIXER, "sparse_mixer")     /* one after another, see below */
 /* clang-format on */
 typedef enum trm_router_scoring { TRM_ROUTER_SCORINGS(TRM_ENUMERATOR) TRM_ROUTER_SCORING_COUNT } trm_router_scoring;
 
@@ -266,7 +267,11 @@ enum {
  * first; of equals the lower id. With groups > 1 the experts lie in that many groups of neighbours and those of the
  * top_groups best groups can be chosen; a group counts as its best expert, or with group_sum as the sum of its two
  * best. A weight is the score of its expert, without the correction; divided by (the sum of the k + epsilon) if
- * renormalize; times scale; times the expert's expert_scale. */
+ * renormalize; times scale; times the expert's expert_scale.
+ *
+ * SPARSE_MIXER (arXiv 2409.12136), without groups, corrections and renormalize: each of the k experts is the best of
+ * those left, and its weight its part of a softmax over those left whose logit l is near its own, b: (b - l) / max(|l|,
+ * b) is at most 2 epsilon. */
 typedef struct trm_router_params {
     int32_t k; /* experts of a token */
     trm_router_scoring scoring;

@@ -286,7 +286,7 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS *
 
 bool trm_cuda_moe_router_accepts(const trm_moe_router *p)
 {
-    if (trm_moe_router_check(p) != TRM_OK || p->groups > 32) {
+    if (trm_moe_router_check(p) != TRM_OK || p->groups > 32 || p->scoring == TRM_ROUTER_SPARSE_MIXER) {
         return false;
     }
     const int32_t x_bytes = p->x_type == TRM_F32 ? 4 : 2, weight_bytes = p->weight_type == TRM_F32 ? 4 : 2;

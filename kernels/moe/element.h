@@ -137,9 +137,38 @@ TRM_ELEMENT void trm_moe_keep_groups(const trm_moe_router *p, const float *value
     }
 }
 
+/* SPARSE_MIXER: each expert is the best of those left, its weight its part among those near it. */
+TRM_ELEMENT void trm_moe_mix(const trm_moe_router *p, const float *logits, int32_t *ids, float *weights)
+{
+    uint32_t keys[TRM_MOE_MOST_EXPERTS]; /* 0: taken */
+    for (int32_t e = 0; e < p->experts; e++) {
+        keys[e] = trm_moe_key(logits[e]);
+    }
+    for (int32_t i = 0; i < p->k; i++) {
+        int32_t best = 0;
+        for (int32_t e = 1; e < p->experts; e++) {
+            best = keys[e] > keys[best] ? e : best;
+        }
+        const float most = logits[best];
+        double sum = 0.0;
+        for (int32_t e = 0; e < p->experts; e++) {
+            const float size = fabsf(logits[e]) > most ? fabsf(logits[e]) : most;
+            const bool is_far = (most - logits[e]) / size > 2.0f * p->epsilon;
+            sum += keys[e] != 0 && !is_far ? (double)expf(logits[e] - most) : 0.0;
+        }
+        keys[best] = 0;
+        ids[i] = best;
+        weights[i] = (float)(1.0 / sum) * p->scale * (p->expert_scale != NULL ? p->expert_scale[best] : 1.0f);
+    }
+}
+
 /* Experts of a token and their weights, from its logits [experts]. */
 TRM_ELEMENT void trm_moe_route(const trm_moe_router *p, const float *logits, int32_t *ids, float *weights)
 {
+    if (p->scoring == TRM_ROUTER_SPARSE_MIXER) {
+        trm_moe_mix(p, logits, ids, weights);
+        return;
+    }
     float scores[TRM_MOE_MOST_EXPERTS], values[TRM_MOE_MOST_EXPERTS];
     uint32_t keys[TRM_MOE_MOST_EXPERTS];
     double sum = 0.0;

@@ -41,6 +41,8 @@ const moe_router_shape moe_router_shapes[] = {
     {4, 200, 16, 1, TRM_F16, TRM_F32, TRM_ROUTER_SIGMOID, 0, 0, false, false, false, false, false, false, 1.0f},
     {100, 0, 128, 8, TRM_F32, TRM_F32, TRM_ROUTER_SOFTMAX, 0, 0, false, true, true, false, false, false, 1.0f},
     {67, 0, 512, 10, TRM_F32, TRM_F32, TRM_ROUTER_SOFTMAX, 4, 2, true, true, true, true, false, false, 1.0f},
+    {30, 0, 16, 2, TRM_F32, TRM_F32, TRM_ROUTER_SPARSE_MIXER, 0, 0, false, false, true, false, false, false, 1.0f},
+    {4, 200, 16, 3, TRM_BF16, TRM_BF16, TRM_ROUTER_SPARSE_MIXER, 0, 0, false, false, false, true, false, true, 1.5f},
 };
 const int32_t moe_router_shapes_n = (int32_t)(sizeof(moe_router_shapes) / sizeof(moe_router_shapes[0]));
 
@@ -252,7 +254,7 @@ void moe_router_call_init(moe_router_call *call, const moe_router_shape *s, uint
                                     .top_groups = s->top_groups,
                                     .group_sum = s->group_sum,
                                     .renormalize = s->renormalize,
-                                    .epsilon = 1e-20f,
+                                    .epsilon = s->scoring == TRM_ROUTER_SPARSE_MIXER ? 0.3f : 1e-20f,
                                     .scale = s->scale};
     if (s->logits) {
         put_router(call, MOE_ROUTER_LOGITS, tokens * experts * 4, fill_floats(tokens * experts, -4.0f, 4.0f, &seed));

@@ -36,6 +36,25 @@ static void order_by(const double *keys, int32_t n, int32_t *ids, int32_t k)
     }
 }
 
+/* Weights of SPARSE_MIXER, from logits; `used` are those chosen before. */
+static void expected_mix(const trm_moe_router *p, const double *logits, int32_t *ids, double *weights)
+{
+    bool used[1024] = {false};
+    for (int32_t i = 0; i < p->k; i++) {
+        double sum = 0.0;
+        ids[i] = -1;
+        for (int32_t e = 0; e < p->experts; e++) {
+            ids[i] = !used[e] && (ids[i] < 0 || logits[e] > logits[ids[i]]) ? e : ids[i];
+        }
+        for (int32_t e = 0; e < p->experts; e++) {
+            const double distance = (logits[ids[i]] - logits[e]) / fmax(fabs(logits[e]), logits[ids[i]]);
+            sum += !used[e] && distance <= 2.0 * (double)p->epsilon ? exp(logits[e] - logits[ids[i]]) : 0.0;
+        }
+        used[ids[i]] = true;
+        weights[i] = (double)p->scale * (p->expert_scale != NULL ? (double)p->expert_scale[ids[i]] : 1.0) / sum;
+    }
+}
+
 static void expected_route(const trm_moe_router *p, int64_t token, int32_t *ids, double *weights)
 {
     double logits[1024], scores[1024], keys[1024], most = -INFINITY, sum = 0.0, chosen = 0.0;
@@ -47,6 +66,10 @@ static void expected_route(const trm_moe_router *p, int64_t token, int32_t *ids,
         }
         logits[e] += p->bias != NULL ? (double)p->bias[e] : 0.0;
         most = fmax(most, logits[e]);
+    }
+    if (p->scoring == TRM_ROUTER_SPARSE_MIXER) {
+        expected_mix(p, logits, ids, weights);
+        return;
     }
     for (int32_t e = 0; e < p->experts; e++) {
         sum += exp(logits[e] - most);

@@ -755,7 +755,10 @@ static bool make_mixture(gen *g, trm_tensor *x)
                              .router = {.k = 1 + (int32_t)below(g, experts),
                                         .scoring = (trm_router_scoring)below(g, TRM_ROUTER_SCORING_COUNT),
                                         .renormalize = below(g, 2) == 0,
+                                        .epsilon = 0.01f,
                                         .scale = 0.5f}};
+    const bool mixes = router.router.scoring == TRM_ROUTER_SPARSE_MIXER; /* what is far apart is a bias then */
+    router.router.renormalize = router.router.renormalize && !mixes;
     trm_layer_desc mixture = {.kind = TRM_LAYER_EXPERTS,
                               .experts = {.activation = (trm_expert_activation)below(g, TRM_EXPERT_ACTIVATION_COUNT),
                                           .interleaved = below(g, 2) == 0,
@@ -773,8 +776,9 @@ static bool make_mixture(gen *g, trm_tensor *x)
         trm_network_add_constant(g->network, "correction", TRM_F32, (trm_dims){1, {experts}}, order, &correction));
     free(order);
     const bool biased = below(g, 2) == 0;
-    trm_tensor *router_inputs[TRM_ROUTER_INPUT_COUNT] = {
-        x, constant(g, trm_dims2(experts, hidden), 1.0f / (float)hidden), NULL, correction, NULL};
+    trm_tensor *router_inputs[TRM_ROUTER_INPUT_COUNT] = {x,
+                                                         constant(g, trm_dims2(experts, hidden), 1.0f / (float)hidden),
+                                                         mixes ? correction : NULL, mixes ? NULL : correction, NULL};
     assert_ok(trm_network_add_layer(g->network, "router", &router, router_inputs, TRM_ROUTER_INPUT_COUNT, chosen));
     trm_dims gate_up = {4, {experts, halves, width, hidden}}, bias = {3, {experts, halves, width}};
     if (mixture.experts.interleaved) {

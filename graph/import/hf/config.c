@@ -305,7 +305,8 @@ trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_
 static const trm_hf_family *find_family(const char *architecture)
 {
     for (const trm_hf_family *const *family = trm_hf_families; *family != NULL; family++) {
-        if (strcmp((*family)->architecture, architecture) == 0) {
+        const char *other = (*family)->other_architecture;
+        if (strcmp((*family)->architecture, architecture) == 0 || (other != NULL && strcmp(other, architecture) == 0)) {
             return *family;
         }
     }

@@ -113,7 +113,8 @@ typedef struct trm_hf_config {
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
     int64_t full_kv_heads, full_head_dim; /* of layers that are not sliding; 0: as of the others */
 
-    bool tied;              /* the output projection is the embedding */
+    bool tied; /* the output projection is the embedding */
+    bool head_bias;
     double embedding_scale; /* 0: none, as of the next two; rounded to the compute type */
     double residual_scale;  /* multiplies what attention and MLP add */
     double logit_scale;     /* multiplies logits */
@@ -175,8 +176,9 @@ typedef struct trm_hf_reader {
 
 struct trm_hf_family {
     const char *architecture, *model_type;
-    const char *text_type;        /* what its text models in wrappers are called, if not model_type; or NULL */
-    const char *models, *details; /* for docs/reference/support-matrix.md: published ones; what sets it apart */
+    const char *other_architecture; /* as published files spell it, or NULL */
+    const char *text_type;          /* what its text models in wrappers are called, if not model_type; or NULL */
+    const char *models, *details;   /* for docs/reference/support-matrix.md: published ones; what sets it apart */
     trm_status (*read)(const trm_hf_reader *reader, trm_hf_config *config);
     trm_hf_names names;
 };

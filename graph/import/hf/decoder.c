@@ -329,6 +329,11 @@ static trm_status add_output(trm_hf_decoder *d, trm_tensor *x)
     } else {
         TRM_TRY(note_tied_head(d));
     }
+    if (c->head_bias && d->head != NULL) {
+        const bool is_quantized = product.kind == TRM_LAYER_DEQUANT_MATMUL;
+        TRM_TRY(trm_hf_add_weight(d, d->head, ".bias", TRM_HF_BIAS, trm_dims1(c->vocab),
+                                  &inputs[is_quantized ? TRM_DEQUANT_MATMUL_BIAS : 2]));
+    }
     TRM_TRY(trm_hf_add_layer(d, capped || scaled ? "raw_logits" : "logits", "", &product, inputs,
                              TRM_DEQUANT_MATMUL_INPUT_COUNT, &x));
     if (scaled) {

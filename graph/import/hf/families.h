@@ -49,7 +49,8 @@
     X(dots1)                                                                                                           \
     X(gpt_oss)                                                                                                         \
     X(llama4)                                                                                                          \
-    X(gemma4)
+    X(gemma4)                                                                                                          \
+    X(phimoe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
