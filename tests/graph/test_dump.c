@@ -142,6 +142,7 @@ static void layers_of_several_inputs(void **state)
         .attention = {.form = TRM_ATTENTION_PADDED_BHND,
                       .causal = TRM_CAUSAL_UPPER_LEFT,
                       .window = 8,
+                      .chunked = true,
                       .scale = 0.25f,
                       .softcap = 30,
                       .n_ranks = 2},
@@ -177,7 +178,7 @@ static void layers_of_several_inputs(void **state)
                 "rope.1: f32 [?, 2, 4] = rope(h, ids, f, ids) scaling=dynamic rotary_dim=4 interleaved magnitude=0.5 "
                 "base=10000 factor=2 original_length=64\n"
                 "attention: f32 [1, 2, 3, 4] = attention(q, q, q, -, -, -, -, -, mask) form=padded_bhnd "
-                "causal=upper_left window=8 scale=0.25 softcap=30 n_ranks=2\n"
+                "causal=upper_left window=8 chunked scale=0.25 softcap=30 n_ranks=2\n"
                 "latent_attention: f32 [?, 2, 3] = latent_attention(h, x, k, kv, ids, n, t, c) scale=0.25\n");
     trm_free(text);
     trm_network_destroy(network);
