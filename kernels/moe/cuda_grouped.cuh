@@ -74,8 +74,9 @@ struct tile_form {
     static const int barriers_at = scales_at + 2 * scale_bytes, staged_at = barriers_at + 16 * STAGES + 32;
     static const int together = ROWS < 64 ? ROWS : 64;         /* tokens whose outputs are staged at a time */
     static const int info_at = staged_at + 2 * 128 * together; /* 128 bytes of outputs per token and warp group */
+    static const int blocks = !halves && ROWS <= 64 ? 2 : 1;   /* on a multiprocessor */
     static const int shared = info_at + 2 * 8 * ROWS + 1024;   /* 1024: to align the panels */
-    static_assert(shared <= 227 * 1024, "room");
+    static_assert(shared <= (blocks == 2 ? 113 : 227) * 1024, "room");
 };
 
 typedef struct grouped_args {
@@ -417,27 +418,30 @@ static __device__ __forceinline__ void load_left_f4(uint32_t (&left)[16], uint32
     }
 }
 
-/* Of e4m3: bytes 2t, 2t + 1 and 2t + 8, 2t + 9 of each 16, times their scale and rounded. Rows are of 64 bytes, whose
- * 16 are swizzled. */
-static __device__ __forceinline__ void load_left_f8(uint32_t (&left)[16], uint32_t stage, int row,
-                                                    const scale_rows &scales, int32_t block, int lane)
+/* Two numbers e4m3 in the low bytes as bf16. A number's bits where a bf16 has its lower exponent bits are the number
+ * times 2^-120, also where that is subnormal. */
+static __device__ __forceinline__ uint32_t f8_pair(uint32_t bytes)
+{
+    uint32_t high, tiny, pair;
+    asm("prmt.b32 %0, %1, 0, 0x1404;" : "=r"(high) : "r"(bytes));
+    asm("lop3.b32 %0, %1, 0x07f007f0, %2, 0xea;" : "=r"(tiny) : "r"(high >> 4), "r"(high & 0x80008000u));
+    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(tiny), "r"(0x7b807b80u)); /* 2^120 */
+    return pair;
+}
+
+/* Of e4m3: bytes 2t, 2t + 1 and 2t + 8, 2t + 9 of each 16. Rows are of 64 bytes, whose 16 are swizzled. */
+static __device__ __forceinline__ void load_left_f8(uint32_t (&left)[16], uint32_t stage, int row, int lane)
 {
     const int g = lane >> 2, t = lane & 3;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int at = row + g + 8 * h;
-        const float scale = scales.from[h][scales.one ? 0 : block / 2];
 #pragma unroll
         for (int q = 0; q < 8; q++) { /* eights of columns */
             const uint32_t address = stage + at * TILE_K + (((q >> 1) ^ (at >> 1 & 3)) << 4) + (q & 1) * 8 + 2 * t;
-            uint32_t bytes, halves;
-            float v[2];
+            uint32_t bytes;
             asm volatile("ld.shared.u16 %0, [%1];" : "=r"(bytes) : "r"(address) : "memory");
-            asm("{ .reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low; }"
-                : "=r"(halves)
-                : "r"(bytes));
-            unpack2(halves, v, __half());
-            left[(q >> 1) * 4 + (q & 1) * 2 + h] = pack2(v[0] * scale, v[1] * scale, __nv_bfloat16());
+            left[(q >> 1) * 4 + (q & 1) * 2 + h] = f8_pair(bytes);
         }
     }
 }
@@ -449,11 +453,21 @@ static __device__ __forceinline__ void load_left(uint32_t (&left)[16], uint32_t 
     if (F::f4) {
         load_left_f4(left, stage, row, scales, block, lane);
     } else {
-        load_left_f8(left, stage, row, scales, block, lane);
+        load_left_f8(left, stage, row, lane);
     }
 }
 
-/* The same with a quantized weight: while a stage is multiplied, numbers of the next one become left operands. */
+/* The scale of a block of 128 columns of e4m3; as good as 0 if it is 0, so that others can be divided by it. */
+static __device__ __forceinline__ float f8_scale(const scale_rows &scales, int h, int32_t block)
+{
+    const float scale = scales.from[h][block];
+    return fabsf(scale) < 1e-30f ? 1e-30f : scale;
+}
+
+/*
+ * The same with a quantized weight: while a stage is multiplied, numbers of the next one become left operands. Sums of
+ * e4m3 are in units of the scale of their rows' last block: a new scale changes the unit.
+ */
 template <typename F, bool SCATTERED, int N>
 static __device__ __forceinline__ void multiply_quantized(float (&all)[F::rows / 2], const tile_ring<F> &r,
                                                           ring_place<F> &at, int32_t blocks_k, int lane,
@@ -462,6 +476,13 @@ static __device__ __forceinline__ void multiply_quantized(float (&all)[F::rows /
     float(&sums)[N / 2] = reinterpret_cast<float(&)[N / 2]>(all);
     const int row = ((int)(threadIdx.x >> 5) - 4) * 16;
     uint32_t left[16], next[16];
+    float unit[2] = {}, coming[2] = {};
+    const int32_t last_scale = scales.one ? 0 : (blocks_k - 1) / 2;
+#pragma unroll
+    for (int h = 0; !F::f4 && h < 2; h++) {
+        unit[h] = f8_scale(scales, h, 0);
+        coming[h] = f8_scale(scales, h, min(1, last_scale));
+    }
     barrier_wait(r.full(at.stage), at.parity);
     load_left<F>(left, r.stage(at.stage), row, scales, 0, lane);
     for (int32_t block = 0; block < blocks_k; block++) {
@@ -487,6 +508,18 @@ static __device__ __forceinline__ void multiply_quantized(float (&all)[F::rows /
         wgmma_wait<0>();
         wgmma_pin(sums);
         release(r, stage, lane);
+        if (!F::f4 && !scales.one && (block & 1) != 0 && block + 1 < blocks_k) {
+            const float ratio[2] = {__fdividef(unit[0], coming[0]), __fdividef(unit[1], coming[1])};
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) {
+                sums[i] *= ratio[i >> 1 & 1];
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                unit[h] = coming[h];
+                coming[h] = f8_scale(scales, h, min(block / 2 + 2, last_scale));
+            }
+        }
 #pragma unroll
         for (int i = 0; i < 16; i++) {
             asm volatile("" : "+r"(left[i]) : : "memory"); /* products read them up to here: they are not `next` yet */
@@ -494,8 +527,8 @@ static __device__ __forceinline__ void multiply_quantized(float (&all)[F::rows /
         }
     }
 #pragma unroll
-    for (int i = 0; F::f4 && i < N / 2; i++) {
-        sums[i] *= F4_UNIT;
+    for (int i = 0; i < N / 2; i++) {
+        sums[i] *= F::f4 ? F4_UNIT : unit[i >> 1 & 1];
     }
 }
 template <typename T, typename F, bool SCATTERED, int N>
@@ -764,7 +797,7 @@ template <typename F> static __device__ __forceinline__ void sync_blocks(void)
 }
 
 template <typename T, typename F, int PART, bool SCATTERED>
-static __global__ void __launch_bounds__(THREADS, 1)
+static __global__ void __launch_bounds__(THREADS, F::blocks)
     multiply_groups(const __grid_constant__ grouped_args a, const __grid_constant__ grouped_maps maps)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -787,7 +820,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
     wait_for_previous();
     start_next();
     if (threadIdx.x < 128) {
-        registers_shrink<72>();
+        registers_shrink<F::blocks == 2 ? 48 : 72>();
         if (SCATTERED) {
             bring_scattered<T, F, PART>(a, maps, r);
         } else if (threadIdx.x == 0) {
@@ -795,7 +828,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
         }
         __syncwarp();
     } else {
-        registers_grow<216>();
+        registers_grow<F::blocks == 2 ? 96 : 216>();
         compute<T, F, PART, SCATTERED>(a, r);
     }
     if (F::cluster > 1) { /* the other block may still write and arrive here */
@@ -842,7 +875,7 @@ static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStr
     config.numAttrs = launch_attributes(attributes, true, F::cluster);
     TRM_CUDA_TRY(cudaFuncSetAttribute(multiply_groups<T, F, PART, SCATTERED>,
                                       cudaFuncAttributeMaxDynamicSharedMemorySize, F::shared));
-    const int64_t clusters = clusters_of(multiply_groups<T, F, PART, SCATTERED>, &config, F::cluster);
+    const int64_t clusters = clusters_of(multiply_groups<T, F, PART, SCATTERED>, &config, F::cluster) * F::blocks;
     config.gridDim.x = (unsigned)(most < clusters ? most : clusters) * F::cluster;
     (void)cudaLaunchKernelEx(&config, multiply_groups<T, F, PART, SCATTERED>, *a, *maps);
     return trm_cuda_launched("moe experts, grouped");

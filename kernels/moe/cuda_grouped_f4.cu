@@ -7,11 +7,11 @@ trm_status trm_cuda_moe_grouped_f4_run(const trm_moe_experts *p, const trm_moe_p
     typedef __nv_bfloat16 T;
     switch (plan->rows) {
     case 16:
-        return launch_products<T, tile_form<16, 20, TRM_MOE_MXFP4>>(p, room, stream);
+        return launch_products<T, tile_form<16, 8, TRM_MOE_MXFP4>>(p, room, stream);
     case 32:
-        return launch_products<T, tile_form<32, 18, TRM_MOE_MXFP4>>(p, room, stream);
+        return launch_products<T, tile_form<32, 5, TRM_MOE_MXFP4>>(p, room, stream);
     case 64:
-        return launch_products<T, tile_form<64, 12, TRM_MOE_MXFP4>>(p, room, stream);
+        return launch_products<T, tile_form<64, 3, TRM_MOE_MXFP4>>(p, room, stream);
     default:
         return launch_products<T, tile_form<256, 4, TRM_MOE_MXFP4>>(p, room, stream);
     }
