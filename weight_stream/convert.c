@@ -7,6 +7,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/half.h"
+
 static inline uint32_t bits_of(float value)
 {
     uint32_t bits;
@@ -84,6 +86,7 @@ static inline uint16_t f16_from_f32(float value)
         }                                                                                                              \
     }
 
+LOOP(f8_to_f32, uint8_t, float, trm_f8e4m3_to_f32(value))
 LOOP(f32_to_f16, float, uint16_t, f16_from_f32(value))
 LOOP(f32_to_bf16, float, uint16_t, bf16_from_f32(value))
 LOOP(f32_to_f64, float, double, (double)value)
@@ -111,7 +114,7 @@ bool trm_convertible(trm_dtype from, trm_dtype to)
     if (trm_dtype_size(from) == 0 || trm_dtype_size(to) == 0) {
         return false;
     }
-    return from == to || (from <= TRM_F64 && to <= TRM_F64);
+    return from == to || (from <= TRM_F64 && to <= TRM_F64) || (from == TRM_F8E4M3 && to == TRM_F32);
 }
 
 void trm_convert(trm_dtype from, const void *source, trm_dtype to, void *target, size_t count)
@@ -119,6 +122,8 @@ void trm_convert(trm_dtype from, const void *source, trm_dtype to, void *target,
     assert(trm_convertible(from, to));
     if (from == to) {
         memcpy(target, source, count * trm_dtype_size(from));
+    } else if (from == TRM_F8E4M3) {
+        f8_to_f32(source, target, count);
     } else {
         loops[from][to](source, target, count);
     }

@@ -79,8 +79,8 @@ trm_status trm_weight_check_compute(trm_weight_op op, trm_dtype dtype, const trm
     *dims = (trm_dims){0};
     for (int32_t i = 0; i < n; i++) {
         dims->n = parts[i]->view.dims.n > dims->n ? parts[i]->view.dims.n : dims->n;
-        if (!is_number(parts[i]->base->dtype)) {
-            return refuse(op, parts[i], "its type is not f32, f16 or bf16");
+        if (!is_number(parts[i]->base->dtype) && parts[i]->base->dtype != TRM_F8E4M3) {
+            return refuse(op, parts[i], "its type is not f32, f16, bf16 or f8e4m3");
         }
     }
     for (int32_t axis = 0; axis < dims->n; axis++) {

@@ -48,7 +48,8 @@ TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /
  * Builds the network of the model, computing in `dtype` (NONE: the type of the weights). Inputs, all i32:
  *   token_ids [T], positions [T], sequence_starts [S + 1], sequence_lengths [S], block_table [S, blocks],
  *   logit_rows [R] (tokens whose logits are wanted), and rope_lengths [T] if the rope type needs it.
- * States: layers.N.key_cache and layers.N.value_cache [cache blocks, TRM_KV_BLOCK_SIZE, kv_heads, head_dim].
+ * States: layers.N.key_cache and layers.N.value_cache [cache blocks, TRM_KV_BLOCK_SIZE, kv_heads, head_dim], or with
+ * latent attention layers.N.latent_cache [cache blocks, TRM_KV_BLOCK_SIZE, latent and rope key].
  * Output: logits f32 [R, vocab].
  */
 #define TRM_KV_BLOCK_SIZE 16

@@ -115,6 +115,11 @@ static void unknown_things_are_named(void **state)
     assert_fails(open_with("gemma3-images", "text_config.model_type", "\"mamba\""), unsupported,
                  "model_type of text_config, \"mamba\", is not supported");
     assert_fails(open_with("llama", "eos_token_id", "[1,2,3,4,5,6,7,8,9]"), unsupported, "lists 9 tokens");
+    assert_fails(open_with("deepseek-v2", "topk_method", "\"noaux_tc\""), unsupported,
+                 "topk_method is \"noaux_tc\", expected greedy or group_limited_greedy");
+    assert_fails(open_with("deepseek-v2", "norm_topk_prob", "true"), unsupported, "norm_topk_prob is true");
+    assert_fails(open_with("deepseek-v3", "scoring_func", "\"softmax\""), unsupported,
+                 "scoring_func is \"softmax\", expected \"sigmoid\"");
 }
 
 static void mixtures_must_be_known_and_fit(void **state)
@@ -560,7 +565,7 @@ static void no_value_is_worse_than_an_error(void **state)
                                           "quant-awq",         "ministral3",      "smollm3",       "granite",
                                           "exaone4",           "apertus",         "hunyuan-alpha", "quant-moe-gptq",
                                           "glm4-moe",          "llama4",          "gemma4",        "hunyuan-moe",
-                                          "minimax-m2-v4"};
+                                          "minimax-m2-v4",     "kimi-k2"};
     for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
         cJSON *config = read_config(goldens[g]);
         for (cJSON *member = config->child; member != NULL; member = member->next) {

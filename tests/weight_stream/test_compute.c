@@ -342,7 +342,7 @@ static void what_cannot_be_is_refused(void **state)
     trm_weight_destroy(wrong);
     assert_ok(trm_weight_random(TRM_I8, &(trm_dims){1, {K}}, 1, 0, 3, &wrong));
     assert_fails(trm_weight_compute(TRM_WEIGHT_ADD, TRM_F32, w, wrong, &made), TRM_ERROR_INVALID_ARGUMENT,
-                 "its type is not f32, f16 or bf16");
+                 "its type is not f32, f16, bf16 or f8e4m3");
     /* Twice itself, again and again: a few levels name thousands of weights. */
     assert_ok(trm_weight_clone(w, &whole));
     for (int i = 0; i < 8; i++) {

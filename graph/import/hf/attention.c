@@ -69,7 +69,8 @@ static trm_status add_unit_norm(trm_hf_decoder *d, const char *part, trm_tensor 
     return trm_hf_add_layer(d, part, "", &desc, x, 1, x);
 }
 
-static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, trm_tensor *x, trm_tensor **output)
+trm_status trm_hf_add_rope(trm_hf_decoder *d, const char *part, bool sliding, int64_t first, trm_tensor *x,
+                           trm_tensor **output)
 {
     const int which = sliding && d->config->sliding_rope;
     const trm_hf_rope *rope = &d->config->rope[which];
@@ -79,7 +80,8 @@ static trm_status add_rope(trm_hf_decoder *d, const char *part, bool sliding, tr
                                     .magnitude = (float)rope->attention_factor,
                                     .base = (float)rope->theta,
                                     .factor = (float)rope->factor,
-                                    .original_length = rope->original_length}};
+                                    .original_length = rope->original_length,
+                                    .first = (int32_t)first}};
     if (rope->type == TRM_HF_ROPE_DYNAMIC) {
         desc.rope.scaling = TRM_ROPE_DYNAMIC;
     } else if (rope->type == TRM_HF_ROPE_LONGROPE) {
@@ -187,10 +189,10 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     }
     const bool rotated = c->rotary && !c->unrotated[layer];
     if (rotated) {
-        TRM_TRY(add_rope(d, "attention.q_rope", sliding, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
+        TRM_TRY(trm_hf_add_rope(d, "attention.q_rope", sliding, 0, inputs[TRM_ATTENTION_Q], &inputs[TRM_ATTENTION_Q]));
     }
     if (rotated && !borrows) {
-        TRM_TRY(add_rope(d, "attention.k_rope", sliding, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
+        TRM_TRY(trm_hf_add_rope(d, "attention.k_rope", sliding, 0, inputs[TRM_ATTENTION_K], &inputs[TRM_ATTENTION_K]));
     }
     if (rotated && c->unit_heads) {
         TRM_TRY(add_unit_norm(d, "attention.q_norm", &inputs[TRM_ATTENTION_Q]));

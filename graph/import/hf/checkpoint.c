@@ -234,6 +234,19 @@ static bool is_derived(const char *name)
     return false;
 }
 
+void trm_hf_checkpoint_skip_layers(trm_hf_checkpoint *checkpoint, const char *prefix, int64_t first, int64_t count)
+{
+    for (int32_t i = 0; checkpoint->stored != NULL && i < trm_safetensors_count(checkpoint->stored); i++) {
+        const char *name = trm_safetensors_name(checkpoint->stored, i);
+        const size_t length = strlen(prefix);
+        char *end;
+        if (strncmp(name, prefix, length) == 0) {
+            const long long layer = strtoll(name + length, &end, 10);
+            checkpoint->taken[i] = checkpoint->taken[i] || (*end == '.' && layer >= first && layer - first < count);
+        }
+    }
+}
+
 void trm_hf_checkpoint_warn_unused(const trm_hf_checkpoint *checkpoint)
 {
     if (checkpoint->stored == NULL) {

@@ -47,6 +47,8 @@ bool trm_hf_checkpoint_has_floats(const trm_hf_checkpoint *checkpoint, const cha
 trm_status trm_hf_checkpoint_same(const trm_hf_checkpoint *checkpoint, const char *a, const char *b, bool *same);
 /* Counts a weight that is not needed as taken, if it is there. */
 void trm_hf_checkpoint_skip(trm_hf_checkpoint *checkpoint, const char *name);
+/* Counts the weights of layers `first` to first + count - 1 as taken, whose names are "<prefix><n>.<rest>". */
+void trm_hf_checkpoint_skip_layers(trm_hf_checkpoint *checkpoint, const char *prefix, int64_t first, int64_t count);
 /* The seed of a random weight of this name. */
 uint64_t trm_hf_checkpoint_seed(const trm_hf_checkpoint *checkpoint, const char *name);
 /* A stored positive number, [] or [1]. INVALID_MODEL if it is none, UNSUPPORTED for another shape or type. */

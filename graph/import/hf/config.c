@@ -136,6 +136,7 @@ trm_status trm_hf_check_sizes(const trm_hf_reader *reader, trm_hf_config *config
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%lld layers were asked for, the model has %lld",
                  (long long)reader->layers, (long long)config->layers);
     }
+    config->n_stored = config->layers;
     if (reader->layers > 0) {
         config->layers = reader->layers;
     }

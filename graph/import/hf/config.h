@@ -49,12 +49,14 @@ typedef enum trm_hf_qkv_layout {
 
 /* Names of weights, without ".weight" and ".bias". NULL: the family has no such weight. */
 typedef struct trm_hf_names {
-    const char *roots[6];  /* what the decoder's names begin with; the first one found in the files */
-    const char *embedding; /* after the root */
-    const char *positions; /* learned positions */
-    const char *layers;    /* followed by ".<n>." */
-    const char *q, *k, *v; /* SEPARATE; after "<root><layers>.<n>.", as the rest up to `down` */
-    const char *qkv;       /* STACKED, PER_HEAD */
+    const char *roots[6];             /* what the decoder's names begin with; the first one found in the files */
+    const char *embedding;            /* after the root */
+    const char *positions;            /* learned positions */
+    const char *layers;               /* followed by ".<n>." */
+    const char *q, *k, *v;            /* SEPARATE; after "<root><layers>.<n>.", as the rest up to `down` */
+    const char *q_a, *q_a_norm, *q_b; /* of latent attention: queries by way of fewer dimensions, in place of q */
+    const char *kv_a, *kv_a_norm, *kv_b;
+    const char *qkv; /* STACKED, PER_HEAD */
     const char *q_norm, *k_norm;
     const char *sinks; /* of attention, a whole name */
     const char *o;
@@ -94,7 +96,7 @@ typedef struct trm_hf_moe {
     int64_t shared_width;     /* of the experts that every token has, as one MLP; 0: none */
     bool *dense;              /* [layers] with an ordinary MLP; NULL: none */
     trm_router_params router; /* k, scoring, ... */
-    bool router_f32;          /* its weight stays in f32 */
+    bool router_f32;          /* its weight stays in f32 where it is stored so */
     bool router_bias, correction;
     trm_expert_activation activation;
     bool expert_bias;
@@ -105,6 +107,13 @@ typedef struct trm_hf_moe {
     bool beside; /* an ordinary MLP, with norms of its own */
 } trm_hf_moe;
 
+/* Latent attention; rank 0: it is not. A head's value is `head_dim` of the configuration. */
+typedef struct trm_hf_latent {
+    int64_t query_rank;     /* of queries that are made by way of fewer dimensions; 0: they are not */
+    int64_t rank;           /* of a token's latent */
+    int64_t plain, rotated; /* elements of a head of queries and keys: first those without positions */
+} trm_hf_latent;
+
 #define TRM_HF_MAX_EOS 8
 
 typedef struct trm_hf_config {
@@ -112,6 +121,7 @@ typedef struct trm_hf_config {
     const char *architecture, *model_type;
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
     int64_t full_kv_heads, full_head_dim; /* of layers that are not sliding; 0: as of the others */
+    int64_t n_stored, n_predicting; /* layers of the file; those behind them that predict further tokens: not used */
 
     bool tied; /* the output projection is the embedding */
     bool head_bias;
@@ -157,6 +167,7 @@ typedef struct trm_hf_config {
     bool squared;           /* what the activation gives is squared */
     bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
 
+    trm_hf_latent latent;
     trm_hf_moe moe;
 
     trm_hf_quantization quantization; /* of linear layers */

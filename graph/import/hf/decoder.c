@@ -3,7 +3,7 @@
  *
  * One description for all families: config.h has the switches, the family's table the names of weights. Where
  * transformers rounds to the model's type (between projection, norm, rope, activation, residual), a layer ends, so that
- * 16-bit results agree. What a block is made of is in linear.c, attention.c and mlp.c.
+ * 16-bit results agree. What a block is made of is in linear.c, attention.c, latent.c and mlp.c.
  */
 #include "graph/import/hf/decoder.h"
 
@@ -148,7 +148,8 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     if (names->attention_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_norm, c->hidden, x, &normed));
     }
-    TRM_TRY(trm_hf_add_attention(d, layer, normed, &attended));
+    TRM_TRY(c->latent.rank > 0 ? trm_hf_add_latent_attention(d, layer, normed, &attended)
+                               : trm_hf_add_attention(d, layer, normed, &attended));
     if (layer == c->layers - 1) {
         TRM_TRY(add_wanted(d, "wanted", x, &x));
         TRM_TRY(add_wanted(d, "attention.wanted", attended, &attended));

@@ -95,8 +95,9 @@ trm_status trm_hf_read_sigmoid_moe(const trm_hf_reader *reader, int64_t dense_la
         .experts = "n_routed_experts", .k = "num_experts_per_tok", .width = "moe_intermediate_size"};
     trm_hf_moe *moe = &config->moe;
     trm_router_params *router = &moe->router;
-    int64_t shared = 1, groups = 1, top_groups = 1;
-    double scale = 1.0;
+    int64_t shared = 1, groups = router->groups > 0 ? router->groups : 1;
+    int64_t top_groups = router->top_groups > 0 ? router->top_groups : 1;
+    double scale = router->scale != 0.0f ? (double)router->scale : 1.0;
     TRM_TRY(expect_name(reader, "scoring_func", "sigmoid"));
     TRM_TRY(expect_name(reader, "topk_method", "noaux_tc"));
     TRM_TRY(trm_hf_read_size(reader, "n_group", &groups));

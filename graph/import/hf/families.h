@@ -50,7 +50,9 @@
     X(gpt_oss)                                                                                                         \
     X(llama4)                                                                                                          \
     X(gemma4)                                                                                                          \
-    X(phimoe)
+    X(phimoe)                                                                                                          \
+    X(deepseek_v2)                                                                                                     \
+    X(deepseek_v3)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

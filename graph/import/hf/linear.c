@@ -39,32 +39,39 @@ done:
 static trm_status part_pairs(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
 {
     const trm_dims stored = trm_weight_dims(weight);
-    const int64_t rotated = 2 * range->pairs, heads = stored.d[0] / range->head_dim;
+    const int64_t rotated = 2 * range->pairs, heads = stored.d[0] / range->head_dim, end = range->first_pair + rotated;
     trm_dims by_head = {stored.n + 1, {heads, range->head_dim}}, by_pair = {stored.n + 2, {heads, range->pairs, 2}};
     for (int32_t i = 1; i < stored.n; i++) {
         by_head.d[i + 1] = by_pair.d[i + 2] = stored.d[i];
     }
     trm_dims halves = by_head;
     halves.d[1] = rotated;
-    trm_weight *views[5] = {NULL}, *parts[2] = {NULL}, *joined = NULL;
+    trm_weight *views[4] = {NULL}, *parts[3] = {NULL}, *joined = NULL;
+    int32_t n = 0;
     trm_status status;
     TRM_TRY_GOTO(status, trm_weight_reshape(weight, &by_head, &views[0]), done);
-    TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, 0, rotated, &views[1]), done);
+    if (range->first_pair > 0) {
+        TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, 0, range->first_pair, &parts[n++]), done);
+    }
+    TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, range->first_pair, rotated, &views[1]), done);
     TRM_TRY_GOTO(status, trm_weight_reshape(views[1], &by_pair, &views[2]), done);
     TRM_TRY_GOTO(status, trm_weight_transpose(views[2], (const int32_t[]){0, 2, 1, 3}, &views[3]), done);
-    TRM_TRY_GOTO(status, trm_weight_reshape(views[3], &halves, &parts[0]), done);
-    if (rotated < range->head_dim) {
-        TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, rotated, range->head_dim - rotated, &parts[1]), done);
-        TRM_TRY_GOTO(status, trm_weight_concat((const trm_weight *const *)parts, 2, 1, &joined), done);
+    TRM_TRY_GOTO(status, trm_weight_reshape(views[3], &halves, &parts[n++]), done);
+    if (end < range->head_dim) {
+        TRM_TRY_GOTO(status, trm_weight_slice(views[0], 1, end, range->head_dim - end, &parts[n++]), done);
+    }
+    if (n > 1) {
+        TRM_TRY_GOTO(status, trm_weight_concat((const trm_weight *const *)parts, n, 1, &joined), done);
     }
     status = trm_weight_reshape(joined != NULL ? joined : parts[0], &stored, rows);
 done:
     trm_weight_destroy(joined);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 4; i++) {
         trm_weight_destroy(views[i]);
     }
-    trm_weight_destroy(parts[0]);
-    trm_weight_destroy(parts[1]);
+    for (int i = 0; i < 3; i++) {
+        trm_weight_destroy(parts[i]);
+    }
     trm_weight_destroy(weight);
     return status;
 }
@@ -91,6 +98,16 @@ static trm_status take_matrix(trm_hf_decoder *d, const char *part, int64_t out, 
     return status;
 }
 
+/* Whether pairs of rows stay in their blocks when they are put in order. */
+static bool keeps_blocks(const trm_hf_rows *range, int64_t block)
+{
+    bool keeps = true;
+    for (int64_t head = 0; keeps && range->pairs > 0 && head < block; head++) { /* the places repeat from there on */
+        keeps = (head * range->head_dim + range->first_pair) % block + 2 * range->pairs <= block;
+    }
+    return keeps;
+}
+
 /* The rows of `range` among scales or zero points of blocks of `block` rows. */
 static trm_status block_rows(trm_hf_decoder *d, const trm_hf_rows *range, int64_t block, trm_hf_rows *blocks)
 {
@@ -98,8 +115,7 @@ static trm_status block_rows(trm_hf_decoder *d, const trm_hf_rows *range, int64_
     if (block == 1) {
         return TRM_OK;
     }
-    if (range->pairs > 0 && block % range->head_dim != 0 &&
-        (range->head_dim % block != 0 || 2 * range->pairs > block)) { /* rows would change their block */
+    if (!keeps_blocks(range, block)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                  "weight %s: blocks of %lld rows with a scale each do not fit heads of %lld rows with interleaved rope",
                  d->text, (long long)block, (long long)range->head_dim);

@@ -200,6 +200,18 @@ static int64_t count_quantized(const trm_network *network)
     return more;
 }
 
+/* Layers that predict the tokens after the next are not used. */
+static trm_status skip_predicting(trm_model *model)
+{
+    const trm_hf_config *c = &model->config;
+    const char *root, *head;
+    char prefix[256];
+    TRM_TRY(trm_hf_decoder_find(c, &model->checkpoint, &root, &head));
+    snprintf(prefix, sizeof(prefix), "%s%s.", root, c->family->names.layers);
+    trm_hf_checkpoint_skip_layers(&model->checkpoint, prefix, c->n_stored, c->n_predicting);
+    return TRM_OK;
+}
+
 /* Builds the network once: every weight is found and checked, and counted. */
 static trm_status check(trm_model *model)
 {
@@ -215,6 +227,7 @@ static trm_status check(trm_model *model)
     }
     model->parameters += count_quantized(network);
     trm_network_destroy(network);
+    TRM_TRY(skip_predicting(model));
     trm_hf_checkpoint_warn_unused(&model->checkpoint);
     return TRM_OK;
 }

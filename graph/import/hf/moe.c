@@ -40,6 +40,8 @@ static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chose
     const trm_hf_names *names = d->names;
     const trm_dims experts = trm_dims1(moe->experts);
     trm_tensor *inputs[TRM_ROUTER_INPUT_COUNT] = {x};
+    trm_dims dims;
+    trm_dtype dtype;
     if (names->router_scale != NULL) {
         TRM_TRY(add_router_input(d, x, &inputs[TRM_ROUTER_X]));
     }
@@ -47,8 +49,13 @@ static trm_status add_router(trm_hf_decoder *d, trm_tensor *x, trm_tensor *chose
         TRM_TRY(trm_hf_add_exact(d, names->expert_scale, "", TRM_HF_NORM, experts, TRM_F32,
                                  &inputs[TRM_ROUTER_EXPERT_SCALE]));
     }
+    if (!moe->router_f32 ||
+        !trm_hf_checkpoint_describe(d->checkpoint, trm_hf_name(d, names->router, ".weight"), &dtype, &dims) ||
+        dtype != TRM_F32) {
+        dtype = d->dtype;
+    }
     TRM_TRY(trm_hf_add_exact(d, names->router, ".weight", TRM_HF_MATRIX, trm_dims2(moe->experts, d->config->hidden),
-                             moe->router_f32 ? TRM_F32 : d->dtype, &inputs[TRM_ROUTER_WEIGHT]));
+                             dtype, &inputs[TRM_ROUTER_WEIGHT]));
     if (moe->router_bias) {
         TRM_TRY(trm_hf_add_exact(d, names->router, ".bias", TRM_HF_BIAS, experts, TRM_F32, &inputs[TRM_ROUTER_BIAS]));
     }

@@ -80,9 +80,9 @@ typedef struct trm_hf_rows {
     trm_dims view;      /* dims of the rows, n == 0: the whole */
     int32_t axis;
     int64_t first, count;
-    /* pairs > 0: of each head, `head_dim` of those rows, the first 2 * pairs are stored as (0, 1), (2, 3), ... and
-     * taken as 0, 2, ..., 1, 3, ...: so one kind of rope is for all. */
-    int64_t head_dim, pairs;
+    /* pairs > 0: of each head, `head_dim` of those rows, 2 * pairs are stored as (0, 1), (2, 3), ... and
+     * taken as 0, 2, ..., 1, 3, ...: so one kind of rope is for all. They begin at row first_pair of the head. */
+    int64_t head_dim, pairs, first_pair;
 } trm_hf_rows;
 
 extern const trm_hf_rows trm_hf_whole;
@@ -96,10 +96,14 @@ bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part);
 trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, int64_t out, int64_t in,
                                 trm_tensor **inputs, trm_layer_desc *desc);
 
-/* ---- attention.c, mlp.c, moe.c, experts.c ----------------------------------------------------------------- */
+/* ---- attention.c, latent.c, mlp.c, moe.c, experts.c ------------------------------------------------------- */
 
 /* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
 trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+trm_status trm_hf_add_latent_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+/* Rotates the heads of x [T, heads, width] from element `first` on; `sliding`: as sliding layers do. */
+trm_status trm_hf_add_rope(trm_hf_decoder *d, const char *part, bool sliding, int64_t first, trm_tensor *x,
+                           trm_tensor **output);
 /* x [T, hidden], normalized -> [T, hidden]: the MLP of a block, or its mixture of experts. */
 trm_status trm_hf_add_mlp(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 trm_status trm_hf_add_moe(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output);

@@ -42,6 +42,17 @@
     "\"truncate\":false,\"original_max_position_embeddings\":4096},\"rms_norm_eps\":1e-05,"                            \
     "\"sliding_window\":128,\"swiglu_limit\":7.0,\"attention_bias\":true,\"tie_word_embeddings\":false,"               \
     "\"quantization_config\":{\"quant_method\":\"mxfp4\"}}"
+#define DEEPSEEK_V3(layers, heads, experts, groups, top_groups, dense_layers, scale, vocab, context, theta, rope)      \
+    "{\"architectures\":[\"DeepseekV3ForCausalLM\"],\"model_type\":\"deepseek_v3\",\"hidden_act\":\"silu\","           \
+    "\"hidden_size\":7168,\"intermediate_size\":18432,\"moe_intermediate_size\":2048,\"num_hidden_layers\":" layers    \
+    ",\"num_attention_heads\":" heads ",\"q_lora_rank\":1536,\"kv_lora_rank\":512,\"qk_nope_head_dim\":128,"           \
+    "\"qk_rope_head_dim\":64,\"v_head_dim\":128,\"n_routed_experts\":" experts                                         \
+    ",\"n_shared_experts\":1,\"num_experts_per_tok\":8,\"n_group\":" groups ",\"topk_group\":" top_groups              \
+    ",\"first_k_dense_replace\":" dense_layers ",\"routed_scaling_factor\":" scale                                     \
+    ",\"norm_topk_prob\":true,\"scoring_func\":\"sigmoid\",\"topk_method\":\"noaux_tc\",\"vocab_size\":" vocab         \
+    ",\"max_position_embeddings\":" context ",\"rope_theta\":" theta ",\"rms_norm_eps\":1e-06,"                        \
+    "\"tie_word_embeddings\":false,\"rope_scaling\":{\"type\":\"yarn\"," rope                                          \
+    ",\"original_max_position_embeddings\":4096,\"mscale\":1.0,\"mscale_all_dim\":1.0}}"
 #define GEMMA3(hidden, intermediate, layers, heads, kv_heads, vocab, context, window, rest)                            \
     "{\"architectures\":[\"Gemma3ForCausalLM\"],\"model_type\":\"gemma3_text\",\"head_dim\":256,"                      \
     "\"hidden_activation\":\"gelu_pytorch_tanh\",\"hidden_size\":" hidden ",\"intermediate_size\":" intermediate       \
@@ -90,6 +101,10 @@ static const trm_hf_preset presets[] = {
                 "\"rms_norm_eps\":1e-05,\"tie_word_embeddings\":false}"},
     {"gpt-oss-20b", GPT_OSS("24", "32")},
     {"gpt-oss-120b", GPT_OSS("36", "128")},
+    {"deepseek-v3", DEEPSEEK_V3("61", "128", "256", "8", "4", "3", "2.5", "129280", "163840", "10000.0",
+                                "\"factor\":40.0,\"beta_fast\":32.0,\"beta_slow\":1.0")},
+    {"kimi-k2", DEEPSEEK_V3("61", "64", "384", "1", "1", "1", "2.827", "163840", "131072", "50000.0",
+                            "\"factor\":32.0,\"beta_fast\":1.0,\"beta_slow\":1.0")},
     {"gemma-2-2b",
      "{\"architectures\":[\"Gemma2ForCausalLM\"],\"model_type\":\"gemma2\",\"hidden_activation\":"
      "\"gelu_pytorch_tanh\",\"hidden_size\":2304,\"intermediate_size\":9216,\"num_hidden_layers\":26,"

@@ -58,6 +58,10 @@ void trm_hf_quantized_fini(trm_hf_quantized *quantized);
  */
 bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
                          const char *part);
+/* The weight of linear layer `part` [out, in] as floats, `dtype` if it is stored quantized; the caller's. UNSUPPORTED
+ * unless it is stored as floats or F8E4M3. */
+trm_status trm_hf_take_dequantized(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
+                                   const char *part, int64_t out, int64_t in, trm_dtype dtype, trm_weight **weight);
 /* The tensors of linear layer `part` [out, in], checked; the caller's. */
 trm_status trm_hf_quantized_take(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
                                  const char *part, int64_t out, int64_t in, trm_hf_quantized *quantized);

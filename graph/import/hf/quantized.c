@@ -424,3 +424,68 @@ failed:
     *numbers = NULL;
     return status;
 }
+
+/* ---- as floats ---------------------------------------------------------------------------------------------- */
+
+/* weight [out, in] seen as blocks [out / n, in / k, n, k], or back. Takes it over. */
+static trm_status turn_blocks(trm_weight **weight, trm_dims before, trm_dims after)
+{
+    trm_weight *seen = NULL, *turned = NULL, *made = NULL;
+    trm_status status = trm_weight_reshape(*weight, &before, &seen);
+    status = status == TRM_OK ? trm_weight_transpose(seen, (const int32_t[]){0, 2, 1, 3}, &turned) : status;
+    status = status == TRM_OK ? trm_weight_reshape(turned, &after, &made) : status;
+    trm_weight_destroy(turned);
+    trm_weight_destroy(seen);
+    return replace(weight, status, made);
+}
+
+/* An axis with zeros behind it, to whole blocks. */
+static trm_status fill(trm_weight **weight, int32_t axis, int64_t length)
+{
+    trm_weight *made = NULL;
+    trm_status status = trm_weight_pad(*weight, axis, length, &made);
+    return replace(weight, status, made);
+}
+
+/* weight times scale, each for a block of `taken`. */
+static trm_status multiply_blocks(trm_hf_quantized *taken, int64_t out, int64_t in, trm_dtype dtype)
+{
+    const int64_t n = taken->block_n, k = taken->block_k == 0 ? in : taken->block_k;
+    const int64_t rows = blocks_of(out, n), columns = blocks_of(in, k);
+    const trm_dims scale = {4, {rows, columns, 1, 1}};
+    trm_weight *product = NULL, *spread = NULL;
+    TRM_TRY(fill(&taken->weight, 0, rows * n));
+    TRM_TRY(fill(&taken->weight, 1, columns * k));
+    TRM_TRY(turn_blocks(&taken->weight, (trm_dims){4, {rows, n, columns, k}}, (trm_dims){4, {rows, columns, n, k}}));
+    TRM_TRY(trm_weight_reshape(taken->scale, &scale, &spread));
+    trm_status status = trm_weight_compute(TRM_WEIGHT_MULTIPLY, dtype, taken->weight, spread, &product);
+    trm_weight_destroy(spread);
+    TRM_TRY(replace(&taken->weight, status, product));
+    TRM_TRY(turn_blocks(&taken->weight, (trm_dims){4, {rows, columns, n, k}}, trm_dims2(rows * n, columns * k)));
+    TRM_TRY(cut(&taken->weight, 0, out));
+    return cut(&taken->weight, 1, in);
+}
+
+trm_status trm_hf_take_dequantized(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
+                                   const char *part, int64_t out, int64_t in, trm_dtype dtype, trm_weight **weight)
+{
+    char text[320];
+    const trm_dims dims = trm_dims2(out, in);
+    trm_hf_quantized taken;
+    if (checkpoint->stored == NULL || !trm_hf_is_quantized(checkpoint, quantization, part)) {
+        snprintf(text, sizeof(text), "%s.weight", part);
+        return trm_hf_checkpoint_take(checkpoint, text, TRM_HF_MATRIX, &dims, weight);
+    }
+    if (quantization->format != TRM_HF_QUANT_BYTES || quantization->type != TRM_F8E4M3) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "layer %s is quantized by %s, expected floats or f8e4m3: it is used as floats",
+                 part, quantization->method);
+    }
+    TRM_TRY(trm_hf_quantized_take(checkpoint, quantization, part, out, in, &taken));
+    trm_status status = multiply_blocks(&taken, out, in, dtype);
+    if (status == TRM_OK) {
+        *weight = taken.weight;
+        taken.weight = NULL;
+    }
+    trm_hf_quantized_fini(&taken);
+    return status;
+}

@@ -43,6 +43,19 @@ BASE = dict(
     eos_token_id=2,
     pad_token_id=0,
 )
+LATENT = dict(  # a mixture behind a dense layer, with latent attention
+    num_hidden_layers=3,
+    num_key_value_heads=4,
+    first_k_dense_replace=1,
+    n_routed_experts=8,
+    num_experts_per_tok=3,
+    moe_intermediate_size=24,
+    n_shared_experts=2,
+    kv_lora_rank=20,
+    qk_nope_head_dim=12,
+    qk_rope_head_dim=8,
+    v_head_dim=10,
+)
 MIXTURE = {**BASE, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
 # A mixture of DeepSeek-V3's kind.
 SIGMOID = {
@@ -81,7 +94,10 @@ def llama(name, share=None, dtype=torch.float32, shard=None, spell4=None, **opti
 
 
 class Golden:
-    def __init__(self, name, model_class, config_class, options, share=None, dtype=torch.float32, shard=None, spell4=None):
+    def __init__(
+        self, name, model_class, config_class, options, share=None, dtype=torch.float32, shard=None, spell4=None, model_type=None
+    ):
+        self.model_type = model_type  # of the file, where transformers has another name for it
         self.name, self.model_class, self.config_class, self.options = name, model_class, config_class, options
         self.share, self.dtype, self.shard, self.spell4 = share, dtype, shard, spell4
 
@@ -115,21 +131,22 @@ class Golden:
             os.remove(os.path.join(folder, "model.safetensors"))
             os.symlink(f"../{self.share}/model.safetensors", os.path.join(folder, "model.safetensors"))
         if self.spell4:
-            self.respell(folder)
+            self.respell(folder, {"torch_dtype": str(self.dtype).split(".")[1], "dtype": ABSENT, **self.spell4})
         # Loaded as a user would, so that the goldens see what the files say.
         model = self.model_class.from_pretrained(folder, attn_implementation="eager", dtype=self.dtype).eval()
         os.mkdir(os.path.join(folder, "expected"))
         save_file(measure(model), os.path.join(folder, "expected", "model.safetensors"))
+        if self.model_type:
+            self.respell(folder, {"model_type": self.model_type})
 
-    def respell(self, folder):
+    def respell(self, folder, keys):
         """Rewrites config.json as transformers 4 did."""
         path = os.path.join(folder, "config.json")
         with open(path) as file:
             config = json.load(file)
         config.pop("rope_parameters", None)
-        config["torch_dtype"] = config.pop("dtype")
         config["transformers_version"] = "4.44.0"
-        config.update(self.spell4)
+        config.update(keys)
         config = {key: value for key, value in config.items() if value is not ABSENT}
         with open(path, "w") as file:
             json.dump(config, file, indent=2, sort_keys=True)
@@ -198,6 +215,8 @@ def rope(**parameters):
 def goldens():
     t = transformers
     mistral = {**BASE, "rms_norm_eps": 1e-5}
+    latent = {**BASE, **LATENT, "rms_norm_eps": 1e-5}
+    v3 = {**latent, "q_lora_rank": 16, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 2.5}
     ministral3 = {
         **mistral,
         "head_dim": 16,
@@ -829,6 +848,65 @@ def goldens():
                     original_max_position_embeddings=16,
                 ),
             },
+        ),
+        # DeepSeek-V2-Lite (queries at once, no groups), DeepSeek-V2, DeepSeek-V3, Kimi-K2 (no groups, another model_type).
+        Golden("deepseek-v2-lite", t.DeepseekV2ForCausalLM, t.DeepseekV2Config, {**latent, "q_lora_rank": None}),
+        Golden(
+            "deepseek-v2",
+            t.DeepseekV2ForCausalLM,
+            t.DeepseekV2Config,
+            {
+                **latent,
+                "q_lora_rank": 16,
+                "topk_method": "group_limited_greedy",
+                "n_group": 4,
+                "topk_group": 2,
+                "routed_scaling_factor": 3.0,
+                **rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=12, mscale=0.707, mscale_all_dim=0.707),
+            },
+        ),
+        Golden("deepseek-v3", t.DeepseekV3ForCausalLM, t.DeepseekV3Config, v3),
+        # With all experts of a token, whose choice the last bits of bf16 would decide.
+        Golden(
+            "deepseek-v3-bf16",
+            t.DeepseekV3ForCausalLM,
+            t.DeepseekV3Config,
+            {**v3, "n_routed_experts": 4, "num_experts_per_tok": 4, "n_group": 1, "topk_group": 1},
+            dtype=torch.bfloat16,
+        ),
+        Golden(
+            "deepseek-v3-yarn",
+            t.DeepseekV3ForCausalLM,
+            t.DeepseekV3Config,
+            {
+                **v3,
+                "attention_bias": True,
+                "rope_interleave": False,
+                "norm_topk_prob": False,
+                **rope(rope_type="yarn", factor=4.0, original_max_position_embeddings=12, mscale=1.0, mscale_all_dim=0.5),
+            },
+        ),
+        Golden(
+            "kimi-k2",
+            t.DeepseekV3ForCausalLM,
+            t.DeepseekV3Config,
+            {**v3, "n_group": 1, "topk_group": 1, "n_shared_experts": 1},
+            model_type="kimi_k2",
+            spell4=dict(
+                rope_theta=10000.0,
+                rope_scaling=dict(
+                    type="yarn",
+                    factor=4.0,
+                    original_max_position_embeddings=12,
+                    beta_fast=1.0,
+                    beta_slow=1.0,
+                    mscale=1.0,
+                    mscale_all_dim=1.0,
+                ),
+                topk_method="noaux_tc",
+                scoring_func="sigmoid",
+                moe_layer_freq=1,
+            ),
         ),
         Golden("gpt2", t.GPT2LMHeadModel, t.GPT2Config, gpt2),
         Golden("gpt2-scaled", t.GPT2LMHeadModel, t.GPT2Config, {**gpt2, "n_inner": 40, "scale_attn_by_inverse_layer_idx": True}),

@@ -22,7 +22,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from make_goldens import BASE, GPT_OSS, HERE, MIXTURE, measure, randomise
+from make_goldens import BASE, GPT_OSS, HERE, LATENT, MIXTURE, measure, randomise
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 F8 = torch.float8_e4m3fn
@@ -169,6 +169,24 @@ QWEN3_MOE = (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16
 WIDE_MIXTURE = {**MIXTURE, "head_dim": 16, "num_experts": 12, "moe_intermediate_size": 128, "mlp_only_layers": [0]}
 GLM4 = (t.Glm4ForCausalLM, t.Glm4Config, {**BASE, "head_dim": 16})
 GPT = (t.GptOssForCausalLM, t.GptOssConfig, GPT_OSS)
+V3 = (
+    t.DeepseekV3ForCausalLM,
+    t.DeepseekV3Config,
+    {
+        **BASE,
+        **LATENT,
+        "num_hidden_layers": 2,
+        "q_lora_rank": 16,
+        "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16,
+        "n_routed_experts": 12,  # all of a token: rounded inputs do not decide the choice
+        "num_experts_per_tok": 12,
+        "moe_intermediate_size": 128,
+        "n_shared_experts": 1,
+        "n_group": 1,
+        "topk_group": 1,
+    },
+)
 F32, F16, BF16 = torch.float32, torch.float16, torch.bfloat16
 # name: model, type, quantize, its type of scales, quantization_config
 GOLDENS = {
@@ -186,6 +204,10 @@ GOLDENS = {
     "quant-fp8-phi3": (PHI3, F32, fp8_block, F32, dict(quant_method="fp8", weight_block_size=[16, 16])),
     # Interleaved rope: rows of q and k are reordered, with a block for each head, and with scales of rows.
     "quant-fp8-glm4": (GLM4, F32, fp8_block, F32, dict(quant_method="fp8", weight_block_size=[16, 16])),
+    # Latent attention: rotated rows at the end of a head, a weight that is used as floats, blocks that are cut off.
+    "quant-fp8-deepseek": (
+        V3, F32, lambda w, of: fp8_block(w, of, (128, 128)), F32, dict(quant_method="fp8", weight_block_size=[128, 128]),
+    ),
     "quant-gptq-glm4": (
         GLM4, F32, gptq, F16, dict(quant_method="gptq", bits=4, group_size=16, sym=False, desc_act=False),
     ),
@@ -288,6 +310,7 @@ ACTIVATIONS = {
     "quant-fp8-rest": lambda x: quantized(x, 32),
     "quant-fp8-phi3": lambda x: quantized(x, 16),
     "quant-fp8-glm4": lambda x: quantized(x, 16),
+    "quant-fp8-deepseek": lambda x: quantized(x, 128),
     "quant-moe-stacked": lambda x: quantized(x, 128),
     "quant-fp8-tensor": lambda x: quantized(x, scale=INPUT_SCALE),
     "quant-modelopt": lambda x: quantized(x, scale=INPUT_SCALE),
@@ -300,6 +323,8 @@ ACTIVATIONS = {
 HEADS = ("quant-gptq", "quant-float", "quant-float-dynamic")
 # Whose experts alone are quantized: where the inputs of linear layers round would decide the choice of experts.
 EXPERTS_ONLY = ("quant-moe-fp8", "quant-moe-turned")
+# What is used as floats, and so is its input.
+FLOATS = ("kv_b_proj",)
 # What checkpoints leave as it is.
 PLAIN = ("shared_expert_gate", "router", "lm_head")
 
@@ -371,7 +396,7 @@ def write(name):
             tensors.update({f"{full}.{suffix}": value.contiguous() for suffix, value in stored.items()})
             with torch.no_grad():
                 layer.weight.copy_(meant.to(dtype))
-            if name in ACTIVATIONS:
+            if name in ACTIVATIONS and full.split(".")[-1] not in FLOATS:
                 layer.register_forward_pre_hook(lambda _, inputs: (ACTIVATIONS[name](inputs[0]),))
     quantize_experts(model, tensors, quantize, of)
     if name == "quant-moe-stacked":
