@@ -77,6 +77,9 @@ trm_status trm_cuda_attention_hopper_prepare(const trm_kernel_call *call, trm_pr
 bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_qkv_attention_prepare(const trm_kernel_call *call, trm_program *program);
+bool trm_cuda_latent_attention_accepts(const trm_kernel_call *call);
+size_t trm_cuda_latent_attention_workspace(const trm_kernel_call *call);
+trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_program *program);
 #endif
 
 #ifdef __cplusplus

@@ -62,7 +62,7 @@ bool trm_cuda_attention_accepts(const trm_kernel_call *call)
                 call->outputs[0].dtype == dtype && (!s.cached || s.cache_dtype == dtype || s.cache_dtype == TRM_F8E4M3);
     bool fits = s.sequences <= INT32_MAX && s.tokens <= INT32_MAX && s.queries <= INT32_MAX && s.keys <= INT32_MAX &&
                 s.query_heads <= INT32_MAX && s.table_blocks <= INT32_MAX && s.block_size <= INT32_MAX &&
-                s.dim <= TRM_ATTENTION_PLAIN_MAX_DIM && s.value_dim <= TRM_ATTENTION_PLAIN_MAX_DIM;
+                s.dim <= TRM_ATTENTION_PLAIN_MAX_DIM && s.value_dim <= TRM_ATTENTION_PLAIN_MAX_VALUE;
     return is_float(dtype) && same && fits && (mask == TRM_BOOL || is_float(mask));
 }
 

@@ -38,6 +38,7 @@ typedef struct trm_cuda_attention {
     bool packed, cached;
     bool cache_f8;       /* the cache is e4m3 */
     bool rows_first;     /* padded form with a row's heads together */
+    bool shared_values;  /* a value is the beginning of its key, in the key cache; plain.cu alone: q and out are f32 */
     int32_t skipped;     /* sequences of up to so many queries are another kernel's */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
@@ -59,8 +60,9 @@ trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStr
 
 /* Sinks are for plain.cu, prefill.cu, decode.cu, hopper.cu and invariant.cu; the others take none. */
 
-/* plain.cu: every form, type and size up to 512 per head. */
-#define TRM_ATTENTION_PLAIN_MAX_DIM 512
+/* plain.cu: every form, type and size up to 576 per key and 512 per value. */
+#define TRM_ATTENTION_PLAIN_MAX_DIM   576
+#define TRM_ATTENTION_PLAIN_MAX_VALUE 512
 trm_status trm_cuda_attention_plain(const trm_cuda_attention *attention, cudaStream_t stream);
 
 /* masked_softmax.cu: weights [pairs, group * queries, keys] of the query heads of `pairs` pairs of sequence and

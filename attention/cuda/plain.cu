@@ -1,12 +1,12 @@
 /*
- * Attention of every form, type and head size up to 512, one warp per query and head: the padded form with its masks,
- * f32, odd sizes. Not tuned: bound by the latency of dependent loads.
+ * Attention of every form, type and head size up to 512 (keys of 576), one warp per query and head: the padded form
+ * with its masks, f32, odd sizes, latents. Not tuned: bound by the latency of dependent loads.
  */
 #include "attention/cuda/fp8.cuh"
 #include "attention/cuda/rows.cuh"
 
 #define PLAIN_WARPS 4
-#define PLAIN_PARTS (TRM_ATTENTION_PLAIN_MAX_DIM / 32) /* elements of an output per lane */
+#define PLAIN_PARTS (TRM_ATTENTION_PLAIN_MAX_VALUE / 32) /* elements of an output per lane */
 
 /* Where a row of the output belongs. Its vector in q and out has the row's own index, in both forms. */
 typedef struct plain_row {
@@ -45,7 +45,7 @@ static __device__ bool locate(const trm_cuda_attention &a, int64_t row, plain_ro
 }
 
 /* Keys pass in runs of 32: a lane scores one key against q in shared memory, then the warp adds the 32 weighted values,
- * a lane holding every 32nd element of the sum. 4 warps per block, 2 KiB of shared memory each. C: type of keys and
+ * a lane holding every 32nd element of the sum. 4 warps per block, 2.25 KiB of shared memory each. C: type of keys and
  * values, uint8_t for e4m3. */
 template <typename T, typename C>
 static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_attention a, int64_t rows)
@@ -54,6 +54,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_a
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     float *q = queries[warp];
     const C *keys = (const C *)(a.cached ? a.key_cache : a.k), *values = (const C *)(a.cached ? a.value_cache : a.v);
+    const int32_t pitch = a.shared_values ? a.dim : a.value_dim; /* from one value to the next */
     for (int64_t row = (int64_t)blockIdx.x * PLAIN_WARPS + warp; row < rows; row += (int64_t)gridDim.x * PLAIN_WARPS) {
         plain_row at;
         if (!locate(a, row, &at)) {
@@ -99,7 +100,7 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_a
             int count = at.range.high - start < 32 ? at.range.high - start : 32;
             for (int j = 0; j < count; j++) {
                 float w = __shfl_sync(0xffffffffu, weight, j);
-                const C *value = values + __shfl_sync(0xffffffffu, (long long)vector, j) * a.value_dim;
+                const C *value = values + __shfl_sync(0xffffffffu, (long long)vector, j) * pitch;
 #pragma unroll
                 for (int i = 0; i < PLAIN_PARTS; i++) {
                     if (lane + i * 32 < a.value_dim) {
@@ -124,7 +125,9 @@ trm_status trm_cuda_attention_plain(const trm_cuda_attention *a, cudaStream_t st
     int64_t rows = a->packed ? a->tokens * a->query_heads : (int64_t)a->sequences * a->query_heads * a->queries;
     int64_t blocks = (rows + PLAIN_WARPS - 1) / PLAIN_WARPS;
     unsigned grid = (unsigned)(blocks < 1 << 20 ? blocks : 1 << 20);
-    if (a->cache_f8) {
+    if (a->shared_values) {
+        DISPATCH_FLOAT(a->dtype, plain_rows<float, T><<<grid, PLAIN_WARPS * 32, 0, stream>>>(*a, rows));
+    } else if (a->cache_f8) {
         DISPATCH_FLOAT(a->dtype, plain_rows<T, uint8_t><<<grid, PLAIN_WARPS * 32, 0, stream>>>(*a, rows));
     } else {
         DISPATCH_FLOAT(a->dtype, plain_rows<T, T><<<grid, PLAIN_WARPS * 32, 0, stream>>>(*a, rows));

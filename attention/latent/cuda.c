@@ -1,0 +1,171 @@
+/*
+ * Latent attention on CUDA: what runs for a call. The absorbed form, by tensor cores where their kernels take it, else
+ * by plain kernels; heads pass in pieces, so that their queries and sums fit into the workspace.
+ */
+#include "attention/latent/cuda.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/cuda/hopper.h"
+
+#define LIMIT          ((size_t)256 << 20) /* bytes of queries and sums at a time, unless one head has more */
+#define MOST_SEQUENCES 65536
+#define ALIGNED(x)     (((x) + 255) & ~(size_t)255)
+
+static bool describe(const trm_kernel_call *call, trm_latent_shape *s, trm_cuda_latent *l)
+{
+    trm_layer_desc desc;
+    trm_kernel_call absorbed;
+    if (!trm_latent_attention_describe(call, &desc, &absorbed, s)) {
+        return false;
+    }
+    *l = (trm_cuda_latent){.a = trm_cuda_attention_of(&absorbed, &s->absorbed),
+                           .q = call->inputs[TRM_LATENT_ATTENTION_Q].data,
+                           .weight = s->weight.data,
+                           .out = call->outputs[0].data,
+                           .heads = (int32_t)s->heads,
+                           .plain = (int32_t)s->plain,
+                           .rotated = (int32_t)s->rotated,
+                           .values = (int32_t)s->value_dim,
+                           .constant = (call->constants >> TRM_LATENT_ATTENTION_WEIGHT & 1) != 0};
+    l->a.shared_values = true;
+    return true;
+}
+
+bool trm_cuda_latent_attention_accepts(const trm_kernel_call *call)
+{
+    trm_latent_shape s;
+    trm_cuda_latent l;
+    return describe(call, &s, &l) && s.absorbed.dim <= TRM_ATTENTION_PLAIN_MAX_DIM &&
+           s.rank <= TRM_ATTENTION_PLAIN_MAX_VALUE && s.absorbed.sequences <= INT32_MAX &&
+           s.absorbed.tokens * s.heads <= INT32_MAX && s.absorbed.table_blocks <= INT32_MAX &&
+           s.absorbed.block_size <= INT32_MAX &&
+           (l.a.dtype == TRM_F32 || l.a.dtype == TRM_F16 || l.a.dtype == TRM_BF16);
+}
+
+/* Whether dims and types are those of the tensor core kernels. Their sums depend on what else is in the step. */
+static bool is_fast(const trm_kernel_call *call, const trm_latent_shape *s, trm_dtype dtype)
+{
+    return TRM_HAVE_SM90A && (dtype == TRM_F16 || dtype == TRM_BF16) && !call->batch_invariant &&
+           s->rank == TRM_LATENT_RANK && s->rotated == TRM_LATENT_ROTATED && s->plain % 64 == 0 && s->plain > 0 &&
+           s->value_dim % 64 == 0 && s->absorbed.scale > 0.0f && s->absorbed.block_size % 8 == 0 &&
+           s->absorbed.sequences <= MOST_SEQUENCES;
+}
+
+static bool is_aligned(const trm_cuda_latent *l)
+{
+    return trm_aligned16(l->q) && trm_aligned16(l->weight) && trm_aligned16(l->out) && trm_aligned16(l->a.key_cache);
+}
+
+/* Bytes of a head's query and sum for all tokens. */
+static size_t bytes_of_head(const trm_latent_shape *s, size_t element)
+{
+    return (size_t)s->absorbed.tokens * (size_t)(s->absorbed.dim + s->rank) * element;
+}
+
+/* Not what a piece needs: that would fall where larger dims make for fewer heads. */
+static size_t bytes_of_pieces(const trm_latent_shape *s)
+{
+    const size_t head = bytes_of_head(s, sizeof(float)), all = head * (size_t)s->heads;
+    const size_t most = head > LIMIT ? head : LIMIT;
+    return ALIGNED(all < most ? all : most);
+}
+
+/* What the tensor core kernels have before the queries and sums. */
+static size_t bytes_before(const trm_latent_shape *s)
+{
+    return ALIGNED((size_t)trm_cuda_latent_plan_ints((int32_t)s->absorbed.sequences) * sizeof(int32_t)) +
+           ALIGNED(TRM_LATENT_PARTIAL_BYTES);
+}
+
+size_t trm_cuda_latent_attention_workspace(const trm_kernel_call *call)
+{
+    trm_latent_shape s;
+    trm_cuda_latent l;
+    if (!describe(call, &s, &l)) {
+        return 0;
+    }
+    return bytes_of_pieces(&s) + (is_fast(call, &s, l.a.dtype) ? bytes_before(&s) : 0);
+}
+
+/* ---- launches ------------------------------------------------------------------------------------ */
+
+typedef struct latent_args {
+    trm_status (*run)(const trm_cuda_latent *latent, cudaStream_t stream);
+    trm_cuda_latent latent;
+} latent_args;
+
+static trm_status enqueue(void *user, trm_stream *stream)
+{
+    const latent_args *args = user;
+    return args->run(&args->latent, trm_cuda_stream(stream));
+}
+
+static trm_status append(trm_program *program, const char *name,
+                         trm_status (*run)(const trm_cuda_latent *latent, cudaStream_t stream),
+                         const trm_cuda_latent *latent)
+{
+    latent_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *args = (latent_args){run, *latent};
+    return trm_program_append(program, name, enqueue, args);
+}
+
+static trm_status run_plain_attention(const trm_cuda_latent *latent, cudaStream_t stream)
+{
+    return trm_cuda_attention_plain(&latent->a, stream);
+}
+
+/* Some heads, whose absorbed form is described. */
+static trm_status append_heads(const trm_cuda_latent *l, bool fast, trm_program *program)
+{
+    if (!fast) {
+        TRM_TRY(append(program, "cuda.latent_attention.plain_queries", trm_cuda_latent_plain_queries, l));
+        TRM_TRY(append(program, "cuda.latent_attention.plain", run_plain_attention, l));
+        return append(program, "cuda.latent_attention.plain_values", trm_cuda_latent_plain_values, l);
+    }
+    TRM_TRY(append(program, "cuda.latent_attention.queries", trm_cuda_latent_queries, l));
+    TRM_TRY(append(program, "cuda.latent_attention", trm_cuda_latent_attention, l));
+    TRM_TRY(append(program, "cuda.latent_attention.join", trm_cuda_latent_join, l));
+    return append(program, "cuda.latent_attention.values", trm_cuda_latent_values, l);
+}
+
+trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    trm_latent_shape s;
+    trm_cuda_latent l;
+    if (!describe(call, &s, &l)) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "a latent attention call does not fit the layer it was accepted for");
+    }
+    if (s.absorbed.sequences == 0 || s.absorbed.tokens == 0) {
+        return TRM_OK;
+    }
+    const bool fast = is_fast(call, &s, l.a.dtype) && is_aligned(&l) && trm_cuda_hopper_ready();
+    const size_t element = fast ? trm_dtype_size(l.a.dtype) : sizeof(float), head = bytes_of_head(&s, element);
+    char *memory = call->workspace;
+    int64_t piece = (int64_t)(bytes_of_pieces(&s) / head);
+    piece = piece < s.heads ? piece : s.heads;
+    if (fast) {
+        /* Blocks that have the same keys run at a time, so that these come from memory once. */
+        const int32_t tiles = (int32_t)((piece + TRM_LATENT_ROWS - 1) / TRM_LATENT_ROWS);
+        l.width = tiles < 4 ? tiles : 1;
+        const int processors = trm_cuda_hopper_processors();
+        l.shares = (processors < TRM_LATENT_BLOCKS ? processors : TRM_LATENT_BLOCKS) / l.width;
+        l.plan = (int32_t *)memory;
+        l.a.partial = (float *)(memory + bytes_before(&s) - ALIGNED(TRM_LATENT_PARTIAL_BYTES));
+        memory += bytes_before(&s);
+    }
+    for (int64_t first = 0; first < s.heads; first += piece) {
+        l.first_head = (int32_t)first;
+        l.a.query_heads = l.a.group = (int32_t)(s.heads - first < piece ? s.heads - first : piece);
+        l.a.q = memory;
+        l.a.out = memory + (size_t)(s.absorbed.tokens * l.a.query_heads * s.absorbed.dim) * element;
+        if (first == 0) {
+            TRM_TRY(append(program, "cuda.latent_attention.store", trm_cuda_latent_store, &l));
+        } else if (fast && l.a.query_heads < piece) { /* other units */
+            TRM_TRY(append(program, "cuda.latent_attention.store", trm_cuda_latent_store, &l));
+        }
+        TRM_TRY(append_heads(&l, fast, program));
+    }
+    return TRM_OK;
+}

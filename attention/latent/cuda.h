@@ -1,0 +1,66 @@
+/*
+ * Latent attention on CUDA: the arguments that its kernels share, and their entry points. All run the absorbed form for
+ * some of the heads at a time: queries times the weights of keys, attention over latents, sums times the weights of
+ * values.
+ */
+#ifndef TRM_ATTENTION_LATENT_CUDA_H
+#define TRM_ATTENTION_LATENT_CUDA_H
+
+#include "attention/cuda/attention.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Blocks of a sequence's rows and keys in cuda_hopper.cu. */
+#define TRM_LATENT_ROWS 64
+#define TRM_LATENT_KEYS 64
+/* What that kernel is for: latents of 512 and rope keys of 64. */
+#define TRM_LATENT_RANK    512
+#define TRM_LATENT_ROTATED 64
+
+/* One call for `a.query_heads` heads from `first_head` on. */
+typedef struct trm_cuda_latent {
+    /* The absorbed form: q [tokens, query_heads, dim] and out [tokens, query_heads, value_dim] in the workspace, f32
+     * for the plain kernels, else of dtype; k: latents, v: rope keys; dim = rank + rotated, value_dim = rank. */
+    trm_cuda_attention a;
+    const void *q;      /* the layer's, [tokens, heads, plain + rotated] */
+    const void *weight; /* [heads, plain + values, rank] */
+    void *out;          /* the layer's, [tokens, heads, values] */
+    int32_t heads, first_head, plain, rotated, values;
+    bool constant; /* the weight may be read before the kernels before have ended */
+    int32_t *plan; /* [trm_cuda_latent_plan_ints(sequences)], or NULL */
+    int32_t width; /* blocks that have the same keys and other rows */
+    int32_t shares;
+} trm_cuda_latent;
+
+/* Of the plan: tiles of keys before each sequence's, [sequences + 1]; units in all; tiles of the longest unit. */
+static inline int32_t trm_cuda_latent_plan_ints(int32_t sequences)
+{
+    return sequences + 3;
+}
+/* Blocks at most, one a multiprocessor, and bytes of the sums of units that several of them share. */
+#define TRM_LATENT_BLOCKS        132
+#define TRM_LATENT_PARTIAL_BYTES (sizeof(float) * TRM_LATENT_BLOCKS * 2 * TRM_LATENT_ROWS * (TRM_LATENT_RANK + 2))
+
+/* cuda_store.cu: the step's latents and rope keys into the cache, and the plan where there is one. */
+trm_status trm_cuda_latent_store(const trm_cuda_latent *latent, cudaStream_t stream);
+
+/* cuda_plain.cu: any size and float type; absorbed queries and sums are f32. */
+trm_status trm_cuda_latent_plain_queries(const trm_cuda_latent *latent, cudaStream_t stream);
+trm_status trm_cuda_latent_plain_values(const trm_cuda_latent *latent, cudaStream_t stream);
+
+/* cuda_product.cu: 16-bit floats; plain, rank and values multiples of 64, rotated at most 64 and a multiple of 8,
+ * addresses aligned to 16 bytes. */
+trm_status trm_cuda_latent_queries(const trm_cuda_latent *latent, cudaStream_t stream);
+trm_status trm_cuda_latent_values(const trm_cuda_latent *latent, cudaStream_t stream);
+
+/* cuda_hopper.cu: attention over latents on a Hopper, 16-bit floats, rank TRM_LATENT_RANK, rotated TRM_LATENT_ROTATED,
+ * scale > 0, blocks of a multiple of 8 keys. The first leaves units that several blocks share to the second. */
+trm_status trm_cuda_latent_attention(const trm_cuda_latent *latent, cudaStream_t stream);
+trm_status trm_cuda_latent_join(const trm_cuda_latent *latent, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
