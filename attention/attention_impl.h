@@ -80,6 +80,7 @@ trm_status trm_cuda_qkv_attention_prepare(const trm_kernel_call *call, trm_progr
 bool trm_cuda_latent_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_latent_attention_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_program *program);
+trm_status trm_cuda_latent_attention_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 #endif
 
 #ifdef __cplusplus

@@ -41,6 +41,7 @@ typedef struct trm_cuda_attention {
     bool shared_values;  /* a value is the beginning of its key, in the key cache; plain.cu alone: q and out are f32 */
     int32_t skipped;     /* sequences of up to so many queries are another kernel's */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */
+    float *logs;         /* [tokens, query_heads]: log2 of a row's sum of weights; latent attention alone */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
     float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
 } trm_cuda_attention;

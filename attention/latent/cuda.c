@@ -1,12 +1,15 @@
 /*
  * Latent attention on CUDA: what runs for a call. The absorbed form, by tensor cores where their kernels take it, else
- * by plain kernels; heads pass in pieces, so that their queries and sums fit into the workspace.
+ * by plain kernels; heads pass in pieces, so that their queries and sums fit into the workspace. Prompts of DeepSeek's
+ * sizes attend to the step's own tokens in the expanded form.
  */
 #include "attention/latent/cuda.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hopper.h"
+#include "kernels/kernel_list.h"
 
 #define LIMIT          ((size_t)256 << 20) /* bytes of queries and sums at a time, unless one head has more */
+#define EXPANDED_LIMIT ((size_t)640 << 20) /* of keys and values of a step's tokens; beyond, they are not expanded */
 #define MOST_SEQUENCES 65536
 #define ALIGNED(x)     (((x) + 255) & ~(size_t)255)
 
@@ -52,7 +55,8 @@ static bool is_fast(const trm_kernel_call *call, const trm_latent_shape *s, trm_
 
 static bool is_aligned(const trm_cuda_latent *l)
 {
-    return trm_aligned16(l->q) && trm_aligned16(l->weight) && trm_aligned16(l->out) && trm_aligned16(l->a.key_cache);
+    return trm_aligned16(l->q) && trm_aligned16(l->weight) && trm_aligned16(l->out) && trm_aligned16(l->a.k) &&
+           trm_aligned16(l->a.v) && trm_aligned16(l->a.key_cache);
 }
 
 /* Bytes of a head's query and sum for all tokens. */
@@ -76,6 +80,41 @@ static size_t bytes_before(const trm_latent_shape *s)
            ALIGNED(TRM_LATENT_PARTIAL_BYTES);
 }
 
+/* ---- prompts ------------------------------------------------------------------------------------- */
+
+/* Of the expanded form: a counter, logs of both forms, keys and values, and what their product works with. */
+typedef struct expansion {
+    size_t logs, product, all; /* bytes */
+    trm_layer_desc layer;
+    trm_kernel_call call; /* latents times the weight */
+} expansion;
+
+/* False where sizes are others, or no sequence can have more than a few queries. */
+static bool expansion_make(const trm_kernel_call *call, const trm_latent_shape *s, expansion *e)
+{
+    const int64_t tokens = s->absorbed.tokens, columns = s->heads * (s->plain + s->value_dim);
+    const trm_view *latents = &call->inputs[TRM_LATENT_ATTENTION_LATENT];
+    if (s->plain != TRM_LATENT_PLAIN || s->value_dim != TRM_LATENT_VALUES || tokens <= TRM_LATENT_FEW) {
+        return false;
+    }
+    e->layer = (trm_layer_desc){.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    e->call = (trm_kernel_call){.layer = &e->layer, .n_inputs = 2, .n_outputs = 1, .stream = call->stream};
+    e->call.inputs[0] = *latents;
+    e->call.inputs[1] = (trm_view){s->weight.data, latents->dtype, {2, {columns, s->rank}}};
+    e->call.outputs[0] = (trm_view){NULL, latents->dtype, {2, {tokens, columns}}};
+    e->logs = ALIGNED((size_t)(tokens * s->heads) * sizeof(float));
+    e->product = ALIGNED(trm_cuda_matmul_workspace(&e->call));
+    e->all = 256 + 2 * e->logs + e->product + ALIGNED((size_t)(tokens * columns) * trm_dtype_size(latents->dtype));
+    return true;
+}
+
+/* Bytes for it: as for the most that is expanded where it is more, so that they do not fall. */
+static size_t bytes_of_expansion(const trm_kernel_call *call, const trm_latent_shape *s)
+{
+    expansion e;
+    return !expansion_make(call, s, &e) ? 0 : e.all < EXPANDED_LIMIT ? e.all : EXPANDED_LIMIT;
+}
+
 size_t trm_cuda_latent_attention_workspace(const trm_kernel_call *call)
 {
     trm_latent_shape s;
@@ -83,7 +122,7 @@ size_t trm_cuda_latent_attention_workspace(const trm_kernel_call *call)
     if (!describe(call, &s, &l)) {
         return 0;
     }
-    return bytes_of_pieces(&s) + (is_fast(call, &s, l.a.dtype) ? bytes_before(&s) : 0);
+    return bytes_of_pieces(&s) + (is_fast(call, &s, l.a.dtype) ? bytes_before(&s) + bytes_of_expansion(call, &s) : 0);
 }
 
 /* ---- launches ------------------------------------------------------------------------------------ */
@@ -130,6 +169,48 @@ static trm_status append_heads(const trm_cuda_latent *l, bool fast, trm_program 
     return append(program, "cuda.latent_attention.values", trm_cuda_latent_values, l);
 }
 
+/* The step's tokens as keys and values, and prompts against them. */
+static trm_status append_prompts(const trm_kernel_call *call, const trm_latent_shape *s, trm_cuda_latent *l,
+                                 char *memory, trm_program *program)
+{
+    static const trm_kernel product = {.name = "cuda.matmul", .run = trm_cuda_matmul_run};
+    expansion e;
+    if (!expansion_make(call, s, &e) || e.all > EXPANDED_LIMIT ||
+        s->absorbed.tokens <= s->absorbed.sequences + TRM_LATENT_FEW) { /* most likely there is no prompt */
+        return TRM_OK;
+    }
+    trm_layer_desc *layer = trm_program_alloc(program, sizeof(*layer));
+    if (layer == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *layer = e.layer;
+    l->a.next_tile = (uint32_t *)memory;
+    l->logs = (float *)(memory + 256);
+    l->expanded_logs = (float *)(memory + 256 + e.logs);
+    e.call.layer = layer;
+    e.call.workspace = memory + 256 + 2 * e.logs;
+    e.call.workspace_size = e.product;
+    l->expanded = e.call.outputs[0].data = memory + 256 + 2 * e.logs + e.product;
+    TRM_TRY(trm_kernel_prepare(&product, &e.call, program));
+    return append(program, "cuda.latent_attention.prefill", trm_cuda_latent_prefill, l);
+}
+
+trm_status trm_cuda_latent_attention_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
+{
+    trm_latent_shape s;
+    trm_cuda_latent l;
+    expansion e;
+    if (!describe(call, &s, &l) || !is_fast(call, &s, l.a.dtype) || !expansion_make(call, &s, &e) ||
+        e.all > EXPANDED_LIMIT) {
+        return TRM_OK;
+    }
+    char *memory = (char *)call->workspace + bytes_before(&s);
+    e.call.workspace = memory + 256 + 2 * e.logs;
+    e.call.workspace_size = e.product;
+    e.call.outputs[0].data = memory + 256 + 2 * e.logs + e.product;
+    return trm_cuda_matmul_tune(&e.call, tuner);
+}
+
 trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_program *program)
 {
     trm_latent_shape s;
@@ -154,6 +235,8 @@ trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_pr
         l.plan = (int32_t *)memory;
         l.a.partial = (float *)(memory + bytes_before(&s) - ALIGNED(TRM_LATENT_PARTIAL_BYTES));
         memory += bytes_before(&s);
+        TRM_TRY(append_prompts(call, &s, &l, memory, program));
+        memory += bytes_of_expansion(call, &s);
     }
     for (int64_t first = 0; first < s.heads; first += piece) {
         l.first_head = (int32_t)first;

@@ -38,6 +38,7 @@ typedef struct latent_call {
 /* Tiles tile .. end - 1 of a unit. */
 typedef struct latent_run {
     int32_t sequence, first, queries, keys; /* of the sequence; first: its first token */
+    bool split;                             /* keys are those before the step's, which every query sees */
     int32_t unit, tile, end, tiles;         /* tiles: of the whole unit */
     int32_t left;                           /* tiles of the share behind them */
     bool is_first;                          /* of the share */
@@ -73,7 +74,8 @@ static __device__ __forceinline__ latent_run run_at(const trm_cuda_latent &l, in
     run.sequence = sequence;
     run.first = l.a.starts[sequence];
     run.queries = l.a.starts[sequence + 1] - run.first;
-    run.keys = l.a.lengths[sequence];
+    run.keys = trm_cuda_latent_keys(l, sequence, run.queries);
+    run.split = trm_cuda_latent_is_split(l, run.queries);
     run.tiles = (run.keys + KEYS - 1) / KEYS;
     run.unit = offset / run.tiles;
     run.tile = offset - run.unit * run.tiles;
@@ -119,6 +121,12 @@ static __device__ __forceinline__ int32_t row_of(const trm_cuda_latent &l, const
     return (run.unit * l.width + side) * ROWS;
 }
 
+/* Keys that a query of the run's sequence sees. */
+static __device__ __forceinline__ int32_t seen_keys(const latent_run &run, int32_t query)
+{
+    return run.split ? run.keys : run.keys - run.queries + query + 1;
+}
+
 /* One behind the last tile of the run that one of the rows from `row` on sees; run.tile: none does. */
 static __device__ __forceinline__ int32_t seen_end(const trm_cuda_latent &l, const latent_run &run, int32_t row)
 {
@@ -126,8 +134,7 @@ static __device__ __forceinline__ int32_t seen_end(const trm_cuda_latent &l, con
     if (row >= run.queries * heads) {
         return run.tile;
     }
-    const int32_t query = last < run.queries ? last : run.queries - 1, keys = run.keys - run.queries + query + 1;
-    const int32_t end = (keys + KEYS - 1) / KEYS;
+    const int32_t end = (seen_keys(run, last < run.queries ? last : run.queries - 1) + KEYS - 1) / KEYS;
     return end < run.tile ? run.tile : end < run.end ? end : run.end;
 }
 
@@ -290,6 +297,9 @@ static __device__ __forceinline__ void store_run(const trm_cuda_latent &l, const
             }
             continue;
         }
+        if (run.split && valid && group == 0 && lane % 4 == 0) {
+            l.logs[(int64_t)run.first * heads + row + in_tile + 8 * r] = rows.largest[r] * factor + log2f(total);
+        }
         const float scale = total == 0.0f ? 0.0f : __fdividef(1.0f, total);
         T *to = (T *)l.a.out + ((int64_t)run.first * heads + row + in_tile + 8 * r) * RANK + group * (RANK / 2);
 #pragma unroll
@@ -327,9 +337,9 @@ static __device__ void compute_all(const latent_call &c, const latent_shared &sh
             rows.largest[r] = -INFINITY;
             rows.part[r] = 0.0f;
             rows.ranges[r].low = 0;
-            rows.ranges[r].high = run.keys - run.queries + (row + in_tile + 8 * r) / heads + 1;
+            rows.ranges[r].high = seen_keys(run, (row + in_tile + 8 * r) / heads);
         }
-        const int32_t inside = run.keys - run.queries + row / heads + 1; /* keys that every row sees */
+        const int32_t inside = seen_keys(run, row / heads); /* keys that every row sees */
 #pragma unroll
         for (int i = 0; i < RANK / 4; i++) {
             out[i] = 0.0f;
@@ -439,7 +449,11 @@ template <typename T> static __global__ void __launch_bounds__(128) latent_join(
     if (sequence < 0) {
         return;
     }
-    const int32_t share = share_of(l), tiles = (l.a.lengths[sequence] + KEYS - 1) / KEYS;
+    const int32_t queries = l.a.starts[sequence + 1] - l.a.starts[sequence];
+    const int32_t tiles = (trm_cuda_latent_keys(l, sequence, queries) + KEYS - 1) / KEYS, share = share_of(l);
+    if (tiles == 0) {
+        return;
+    }
     const int32_t within = row - l.a.starts[sequence] * l.a.query_heads, tile = within / ROWS;
     const int32_t start = l.plan[sequence] + tile / l.width * tiles, side = tile % l.width;
     const int32_t first = start / share, last = (start + tiles - 1) / share;
@@ -470,6 +484,9 @@ template <typename T> static __global__ void __launch_bounds__(128) latent_join(
             sums[4 * j + 2] += weight * four.z;
             sums[4 * j + 3] += weight * four.w;
         }
+    }
+    if (trm_cuda_latent_is_split(l, queries) && lane == 0) {
+        l.logs[row] = largest + log2f(total);
     }
     const float scale = total == 0.0f ? 0.0f : 1.0f / total;
     T *to = (T *)l.a.out + (int64_t)row * RANK + lane * 4;

@@ -36,6 +36,37 @@ template <typename T> static __device__ void copy_rotated(const trm_cuda_latent 
     }
 }
 
+/* Whether the tokens from `first` on, up to 64, are all of one sequence whose queries attend to nothing in the absorbed
+ * form. */
+static __device__ __forceinline__ bool has_nothing(const trm_cuda_latent &l, int32_t first, int32_t rows)
+{
+    if (l.expanded == NULL) {
+        return false;
+    }
+    const int32_t sequence = trm_attention_sequence_of(l.a.starts, l.a.sequences, first);
+    if (sequence < 0 || first + rows > l.a.starts[sequence + 1]) {
+        return false;
+    }
+    return trm_cuda_latent_keys(l, sequence, l.a.starts[sequence + 1] - l.a.starts[sequence]) == 0;
+}
+
+/* What a token's output in the expanded form counts, and this one; {1, 0}: this one is nothing. */
+static __device__ __forceinline__ float2 counts_of(const trm_cuda_latent &l, int32_t token, int32_t head)
+{
+    const int32_t sequence = l.expanded == NULL ? -1 : trm_attention_sequence_of(l.a.starts, l.a.sequences, token);
+    const int32_t queries = sequence < 0 ? 0 : l.a.starts[sequence + 1] - l.a.starts[sequence];
+    if (sequence < 0 || !trm_cuda_latent_is_split(l, queries)) {
+        return make_float2(0.0f, 1.0f);
+    }
+    if (l.a.lengths[sequence] == queries) {
+        return make_float2(1.0f, 0.0f);
+    }
+    const float own = l.logs[(int64_t)token * l.a.query_heads + head];
+    const float other = l.expanded_logs[(int64_t)token * l.heads + l.first_head + head];
+    const float part = 1.0f / (1.0f + exp2f(own - other)); /* infinity gives 0 */
+    return make_float2(part, 1.0f - part);
+}
+
 /*
  * Block (64 columns, 64 tokens, head), a warp for 16 tokens. QUERIES: queries [tokens, plain] times weight [plain,
  * rank]; behind the blocks of all columns, one for what is rotated. Otherwise: sums [tokens, rank] times the transpose
@@ -52,7 +83,9 @@ template <typename T, bool QUERIES> static __global__ void __launch_bounds__(THR
     start_next();
     if (QUERIES && column >= rank) {
         wait_for_previous();
-        copy_rotated<T>(l, first, head);
+        if (!has_nothing(l, first, rows)) {
+            copy_rotated<T>(l, first, head);
+        }
         return;
     }
     weight += QUERIES ? column : (int64_t)(l.plain + column) * rank;
@@ -64,6 +97,11 @@ template <typename T, bool QUERIES> static __global__ void __launch_bounds__(THR
         copy_tile(tiles[0][1], weight, rank, TILE);
     }
     wait_for_previous();
+    if (has_nothing(l, first, rows)) {
+        copies_commit();
+        copies_wait<0>();
+        return;
+    }
     if (!l.constant) {
         copy_tile(tiles[0][1], weight, rank, TILE);
     }
@@ -110,11 +148,24 @@ template <typename T, bool QUERIES> static __global__ void __launch_bounds__(THR
         const int64_t token = first + row;
         T *to = QUERIES ? (T *)l.a.q + (token * l.a.query_heads + head) * l.a.dim
                         : (T *)l.out + (token * l.heads + l.first_head + head) * l.values;
-        if (row < rows) {
+        if (row >= rows) {
+            continue;
+        }
+        const float2 counts = QUERIES ? make_float2(0.0f, 1.0f) : counts_of(l, (int32_t)token, head);
+        if (counts.x == 1.0f) { /* it stands there */
+            continue;
+        }
 #pragma unroll
-            for (int j = 0; j < TILE / 8; j++) {
-                *(uint32_t *)(to + column + 8 * j + lane % 4 * 2) = pack2(sums[j][2 * r], sums[j][2 * r + 1], T());
+        for (int j = 0; j < TILE / 8; j++) {
+            uint32_t *at = (uint32_t *)(to + column + 8 * j + lane % 4 * 2);
+            float x = sums[j][2 * r], y = sums[j][2 * r + 1];
+            if (counts.x != 0.0f) {
+                float other[2];
+                unpack2(*at, other, T());
+                x = counts.x * other[0] + counts.y * x;
+                y = counts.x * other[1] + counts.y * y;
             }
+            *at = pack2(x, y, T());
         }
     }
 }

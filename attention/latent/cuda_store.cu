@@ -17,7 +17,8 @@ static __device__ void make_plan(const trm_cuda_latent &l, int lane)
             int32_t queries = a.starts[s + 1] - a.starts[s];
             int32_t rows = TRM_LATENT_ROWS * l.width;
             count = queries <= 0 ? 0 : (queries * a.query_heads + rows - 1) / rows;
-            tiles = (a.lengths[s] + TRM_LATENT_KEYS - 1) / TRM_LATENT_KEYS;
+            tiles = (trm_cuda_latent_keys(l, s, queries) + TRM_LATENT_KEYS - 1) / TRM_LATENT_KEYS;
+            count = tiles > 0 ? count : 0;
             longest = count > 0 && tiles > longest ? tiles : longest;
             units += count;
         }

@@ -199,6 +199,11 @@ void attention_cases_latent(kernel_case_bench *bench)
         latent_case(bench, dtype, real, 0.1f, 16, 1, one, (const int64_t[]){600});
         latent_case(bench, dtype, many, 0.0f, 16, 2, ones, (const int64_t[]){9, 70});
         latent_case(bench, dtype, many, 0.0f, 16, 2, (const int64_t[]){2, 5}, (const int64_t[]){2, 40});
+        if (dtype != TRM_F32) { /* prompts in the expanded form, alone and behind a prefix, more heads than a tile */
+            latent_case(bench, dtype, real, 0.0f, 16, 1, (const int64_t[]){100}, (const int64_t[]){100});
+            latent_case(bench, dtype, real, 0.0f, 16, 1, (const int64_t[]){150}, (const int64_t[]){430});
+            latent_case(bench, dtype, many, 0.0f, 16, 2, (const int64_t[]){1, 40}, (const int64_t[]){30, 70});
+        }
         latent_case(bench, dtype, narrow, 0.0f, 16, COUNT(mixed), mixed, mixed_keys);
         latent_case(bench, dtype, wide, 0.0f, 16, COUNT(mixed), mixed, mixed_keys);
         latent_case(bench, dtype, tiny, 0.0f, 16, 1, (const int64_t[]){40}, (const int64_t[]){40});

@@ -363,7 +363,7 @@ static void presets_have_the_published_sizes(void **state)
         {"qwen3-8b", 8190735360},      {"qwen3-32b", 32762123264},     {"gemma-2-2b", 2614341888},
         {"gemma-3-1b", 999885952},     {"phi-3-mini", 3821079552},     {"gpt2", 124439808},
         {"gpt-neox-20b", 20554567680}, {"qwen3-30b-a3b", 30532122624}, {"qwen3-235b-a22b", 235093634560},
-        {"mixtral-8x7b", 46702792704},
+        {"mixtral-8x7b", 46702792704}, {"deepseek-v3", 671026419200},  {"kimi-k2", 1026408232448},
     };
     for (size_t i = 0; i < sizeof(published) / sizeof(published[0]); i++) {
         trm_model *model;

@@ -33,9 +33,9 @@ static __device__ __forceinline__ void multiply_keys(float (&scores)[S::KEYS / 2
     }
 }
 
-/* out [64, DP] += weights v of a warp group. */
+/* out [64, VP] += weights v of a warp group. */
 template <typename T, typename S>
-static __device__ __forceinline__ void multiply_values(float (&out)[S::DP / 2], const uint32_t (&weights)[S::KEYS / 4],
+static __device__ __forceinline__ void multiply_values(float (&out)[S::VP / 2], const uint32_t (&weights)[S::KEYS / 4],
                                                        uint32_t v)
 {
     uint64_t b = wgmma_operand<S::SWIZZLE>(v, S::KEYS * S::SWIZZLE);
@@ -131,7 +131,7 @@ static __device__ __forceinline__ uint4 exchange_columns(uint32_t a, uint32_t b,
 /* factor: from the rows' maxima to log2 units. */
 template <typename T, typename S>
 static __device__ __forceinline__ void store_tile(const hopper_call &c, const hopper_tile &t,
-                                                  const float (&out)[S::DP / 2], const hopper_rows &rows, float factor,
+                                                  const float (&out)[S::VP / 2], const hopper_rows &rows, float factor,
                                                   int row, int lane)
 {
 #pragma unroll
@@ -141,15 +141,19 @@ static __device__ __forceinline__ void store_tile(const hopper_call &c, const ho
         int32_t in_tile = row + 8 * r, query = t.start + in_tile / c.pack, head = t.head + in_tile % c.pack;
         total = with_sink(c.a, head, rows.largest[r] * factor, total);
         float scale = total == 0.0f ? 0.0f : __fdividef(c.a.value_scale, total); /* no key seen: zeros */
-        T *to = (T *)c.a.out + ((int64_t)(t.first + query) * c.a.query_heads + head) * c.a.dim;
+        const int64_t vector = (int64_t)(t.first + query) * c.a.query_heads + head;
+        T *to = (T *)c.a.out + vector * c.a.value_dim;
+        if (S::LATENT && query < t.queries && lane % 4 == 0) {
+            c.a.logs[vector] = rows.largest[r] * factor + log2f(total);
+        }
 #pragma unroll
-        for (int j = 0; j < S::DP / 32; j++) {
+        for (int j = 0; j < S::VP / 32; j++) {
             const float *from = &out[16 * j + 2 * r];
             uint4 eight = exchange_columns(
                 pack2(from[0] * scale, from[1] * scale, T()), pack2(from[4] * scale, from[5] * scale, T()),
                 pack2(from[8] * scale, from[9] * scale, T()), pack2(from[12] * scale, from[13] * scale, T()), lane);
             int column = 32 * j + lane % 4 * 8;
-            if (query < t.queries && column < c.a.dim) {
+            if (query < t.queries && column < c.a.value_dim) {
                 *(uint4 *)(to + column) = eight;
             }
         }
@@ -187,7 +191,7 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
             return;
         }
         hopper_rows rows;
-        float out[S::DP / 2], scores[S::KEYS / 2], shrink[2];
+        float out[S::VP / 2], scores[S::KEYS / 2], shrink[2];
         uint32_t weights[S::KEYS / 4];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -203,7 +207,7 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
             trm_attention_range(a.causal, a.window, t.start + (group + 1) * (64 / c.pack) - 1, t.queries, t.keys);
         int32_t inside_low = last.low, inside_high = first.high < t.keys ? first.high : t.keys;
 #pragma unroll
-        for (int i = 0; i < S::DP / 2; i++) {
+        for (int i = 0; i < S::VP / 2; i++) {
             out[i] = 0.0f;
         }
         if (t.high > t.low) {
@@ -246,7 +250,7 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
                 multiply_keys<T, S>(scores, q, shared.k + k_stage() * S::TILE_BYTES);
                 wgmma_commit();
                 barrier_wait(shared.v_full(v_stage()), v_count / S::STAGES & 1);
-                multiply_values<T, S>(out, weights, shared.v + v_stage() * S::TILE_BYTES);
+                multiply_values<T, S>(out, weights, shared.v + v_stage() * S::VALUE_BYTES);
                 wgmma_commit();
                 give_turn<S, PINGPONG>(group);
                 wgmma_wait<1>();
@@ -263,7 +267,7 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
                 }
                 v_count++;
 #pragma unroll
-                for (int j = 0; j < S::DP / 8; j++) {
+                for (int j = 0; j < S::VP / 8; j++) {
                     out[4 * j] *= shrink[0];
                     out[4 * j + 1] *= shrink[0];
                     out[4 * j + 2] *= shrink[1];
@@ -278,7 +282,7 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
             take_turn<S, PINGPONG>(group);
             wgmma_pin(out);
             wgmma_begin();
-            multiply_values<T, S>(out, weights, shared.v + v_stage() * S::TILE_BYTES);
+            multiply_values<T, S>(out, weights, shared.v + v_stage() * S::VALUE_BYTES);
             wgmma_commit();
             give_turn<S, PINGPONG>(group);
             wgmma_wait<0>();

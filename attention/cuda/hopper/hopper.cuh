@@ -110,6 +110,11 @@ static trm_status launch_hopper(const hopper_call *call, int blocks, cudaStream_
                        a->dtype));
     if constexpr (S::F8) { /* read without maps */
         maps.k_boxes = maps.v_boxes = maps.k_tiles = maps.v_tiles = maps.q;
+    } else if constexpr (S::LATENT) {
+        TRM_TRY(
+            hopper_map(&maps.k_tiles, a->k, a->tokens, a->query_heads, S::DP - 64 + S::VP, 64, 1, S::KEYS, a->dtype));
+        TRM_TRY(hopper_map(&maps.k_boxes, a->v, a->tokens, 1, 64, 64, 1, S::KEYS, a->dtype));
+        maps.v_boxes = maps.v_tiles = maps.k_tiles;
     } else {
         const int64_t rows = a->cached ? a->cache_rows : a->packed ? a->tokens : (int64_t)a->sequences * a->keys;
         const void *k = a->cached ? a->key_cache : a->k, *v = a->cached ? a->value_cache : a->v;

@@ -94,6 +94,24 @@ static __device__ __forceinline__ void load_boxes(const hopper_call &c, const CU
     }
 }
 
+/* The same of latent attention: keys whose last panel all heads share, or values behind them. */
+template <typename S, bool VALUES>
+static __device__ __forceinline__ void load_latent(const hopper_maps &maps, int32_t row, int32_t head, uint32_t to,
+                                                   uint32_t barrier, int lane)
+{
+    if (lane == 0) {
+        barrier_arrive_expect(barrier, VALUES ? S::VALUE_BYTES : S::TILE_BYTES);
+#pragma unroll
+        for (int panel = 0; panel < (VALUES ? S::VP : S::DP - 64) / 64; panel++) {
+            copy_box(to + panel * (S::KEYS * 128), &maps.k_tiles, (VALUES ? S::DP - 64 : 0) + panel * 64, head, row,
+                     barrier);
+        }
+        if (!VALUES) {
+            copy_box(to + (S::PANELS - 1) * (S::KEYS * 128), &maps.k_boxes, 0, 0, row, barrier);
+        }
+    }
+}
+
 static __device__ __forceinline__ void store_shared16(uint32_t address, uint4 value)
 {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
@@ -234,6 +252,9 @@ static __device__ __forceinline__ void load_queries_keys(const hopper_call &c, c
             if constexpr (S::F8) {
                 barrier_wait(shared.k_empty(stage), (k_count / S::STAGES & 1) ^ 1);
                 expand_tile<T, S>(c, t, c.a.key_cache, n, to, shared.k_full(stage), 0, lane);
+            } else if constexpr (S::LATENT) {
+                barrier_wait(shared.k_empty(stage), (k_count / S::STAGES & 1) ^ 1);
+                load_latent<S, false>(maps, t.first + n * S::KEYS, t.head, to, shared.k_full(stage), lane);
             } else {
                 hopper_boxes boxes = find_boxes<S>(c, t, n, lane);
                 barrier_wait(shared.k_empty(stage), (k_count / S::STAGES & 1) ^ 1);
@@ -266,7 +287,7 @@ template <typename S> static __device__ __forceinline__ void clear_rows(uint32_t
 {
     int32_t chunks = (S::KEYS - row) * (S::SWIZZLE / 16);
 #pragma unroll 1
-    for (int panel = 0; panel < S::PANELS; panel++) {
+    for (int panel = 0; panel < S::VP / S::COLUMNS; panel++) {
 #pragma unroll 1
         for (int32_t i = lane; i < chunks; i += 32) {
             asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};"
@@ -291,14 +312,19 @@ static __device__ __forceinline__ void load_values(const hopper_call &c, const h
             return;
         }
         for (int32_t n = t.high - 1; n >= t.low; n--) {
-            hopper_boxes boxes = find_boxes<S>(c, t, n, lane);
             int stage = v_count % S::STAGES;
-            uint32_t to = shared.v + stage * S::TILE_BYTES;
+            uint32_t to = shared.v + stage * S::VALUE_BYTES;
             /* What is multiplied by a weight of 0 must not be NaN: past the end of the sequence stand zeros. */
             bool tail = (n + 1) * S::KEYS > t.keys;
-            barrier_wait(shared.v_empty(stage), (v_count / S::STAGES & 1) ^ 1);
-            load_boxes<S>(c, &maps.v_boxes, &maps.v_tiles, boxes, t.head / c.a.group, to,
-                          tail ? shared.tail_full() : shared.v_full(stage), lane);
+            const uint32_t full = tail ? shared.tail_full() : shared.v_full(stage);
+            if constexpr (S::LATENT) {
+                barrier_wait(shared.v_empty(stage), (v_count / S::STAGES & 1) ^ 1);
+                load_latent<S, true>(maps, t.first + n * S::KEYS, t.head, to, full, lane);
+            } else {
+                hopper_boxes boxes = find_boxes<S>(c, t, n, lane);
+                barrier_wait(shared.v_empty(stage), (v_count / S::STAGES & 1) ^ 1);
+                load_boxes<S>(c, &maps.v_boxes, &maps.v_tiles, boxes, t.head / c.a.group, to, full, lane);
+            }
             if (tail) {
                 barrier_wait(shared.tail_full(), tails++ & 1);
                 clear_rows<S>(to, t.keys - n * S::KEYS, lane);

@@ -30,24 +30,28 @@ typedef struct hopper_maps {
     CUtensorMap q, k_boxes, v_boxes, k_tiles, v_tiles;
 } hopper_maps;
 
-/* F8: keys and values are of an e4m3 cache, and two warps each expand them. */
-template <int DP_, int KEYS_, int GROUPS_, bool F8_ = false> struct hopper_shape {
-    static const int DP = DP_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = 2;
-    static const bool F8 = F8_;
+/* F8: keys and values are of an e4m3 cache, and two warps each expand them. VP: of a value, if not as many as of a key;
+ * then it is latent attention, whose k_tiles are [tokens, heads, DP - 64 of a key and VP of a value], and k_boxes the
+ * 64 of a key that all heads share. */
+template <int DP_, int KEYS_, int GROUPS_, bool F8_ = false, int VP_ = DP_> struct hopper_shape {
+    static const int DP = DP_, VP = VP_, KEYS = KEYS_, GROUPS = GROUPS_, STAGES = 2;
+    static const bool F8 = F8_, LATENT = VP != DP;
     static const int ROWS = 64 * GROUPS;                /* of a tile of queries, 64 for each consuming warp group */
     static const int THREADS = 128 * (GROUPS + 1);      /* the first warp group loads */
     static const int SWIZZLE = DP % 64 == 0 ? 128 : 64; /* bytes of a panel's row */
     static const int COLUMNS = SWIZZLE / 2;             /* elements of it */
     static const int PANELS = DP / COLUMNS;
     static const int Q_BYTES = 64 * DP * 2;      /* of one warp group */
-    static const int TILE_BYTES = KEYS * DP * 2; /* of a tile of keys or of values */
+    static const int TILE_BYTES = KEYS * DP * 2; /* of a tile of keys */
+    static const int VALUE_BYTES = KEYS * VP * 2;
     static const int BARRIERS = 4 * STAGES + 2 * GROUPS + 4 + 1;
-    static const int TILES_AT = GROUPS * Q_BYTES + 2 * STAGES * TILE_BYTES;
+    static const int TILES_AT = GROUPS * Q_BYTES + STAGES * (TILE_BYTES + VALUE_BYTES);
     static const int BARRIERS_AT = TILES_AT + 2 * 32;
     static const int SHARED = BARRIERS_AT + 8 * BARRIERS + 1024; /* 1024: to align the panels */
     static const int LOAD_REGISTERS = F8 ? 72 : GROUPS == 2 ? 40 : 32;
     static const int REGISTERS = F8 ? 216 : GROUPS == 2 ? 232 : GROUPS == 3 ? 160 : 0;
     static const int LOADERS = F8 ? 2 : 1; /* warps that bring keys, and as many that bring values */
+    static_assert(!LATENT || (SWIZZLE == 128 && VP % 64 == 0 && !F8), "values are whole panels");
     static_assert(!F8 || GROUPS == 2, "the loaders' registers are those that two groups leave");
 };
 
