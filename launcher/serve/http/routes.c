@@ -257,9 +257,22 @@ static enum MHD_Result answer_completions(call *c)
 static void find_reasoning(const server *s, api_request *request)
 {
     bool free_text = request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA;
-    request->has_reasoning =
-        request->kind == API_CHAT && free_text && trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
+    request->has_reasoning = request->kind == API_CHAT && free_text && !request->harmony &&
+                             trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
     request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
+}
+
+/* Prepares a request whose reply has channels: their marks are special tokens, and two of them end it. */
+static void read_channels(const trm_tokenizer *tokenizer, api_request *request)
+{
+    static const char *const ends[] = {"<|return|>", "<|call|>"};
+    request->skip_special = false;
+    for (size_t i = 0; !request->ignore_eos && i < sizeof(ends) / sizeof(ends[0]); i++) {
+        const int32_t token = trm_tokenizer_find(tokenizer, ends[i]);
+        if (token >= 0 && request->n_stop_ids < TRM_MAX_STOP_TOKENS) {
+            request->stop_ids[request->n_stop_ids++] = token;
+        }
+    }
 }
 
 /* Chats of every kind: renders messages into a prompt and submits it. */
@@ -284,6 +297,9 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
         return call_reply_error(c, &error);
     }
     find_reasoning(c->server, &request);
+    if (request.harmony) {
+        read_channels(c->server->options.tokenizer, &request);
+    }
     return submit_request(c, &request);
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/requests/api_format.h"
+#include "launcher/serve/requests/chat.h"
 #include "launcher/serve/requests/tools.h"
 
 static const char *error_type(int status)
@@ -396,6 +397,9 @@ static bool check_parts(const trm_json *parts, const char *key, int32_t index, a
     }
     for (const trm_json *part = trm_json_first(parts); part != NULL; part = trm_json_next(part)) {
         const char *type = trm_json_string(trm_json_get(part, "type"));
+        if (chat_passes_over(part)) {
+            continue;
+        }
         if (type == NULL || strstr(type, "text") == NULL) {
             return api_fail(error, 400, key, "unsupported_content",
                             "%s[%d].content has a part of type %.40s, expected text", key, index,
@@ -419,6 +423,9 @@ static bool check_messages(const trm_json *messages, const char *key, api_error 
     for (const trm_json *message = trm_json_first(messages); message != NULL;
          message = trm_json_next(message), index++) {
         const trm_json *content = trm_json_get(message, "content");
+        if (chat_passes_over(message)) {
+            continue;
+        }
         if (!trm_json_is_object(message) || !trm_json_is_string(trm_json_get(message, "role"))) {
             return api_fail(error, 400, key, "invalid_type", "%s[%d] is not a message with a role", key, index);
         }
@@ -554,9 +561,18 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
            read_response_logprobs(r, error) && api_read_format(r, error);
 }
 
+/* Of messages: {"type": "enabled"}, "adaptive" or "disabled". */
+static void read_thinking(api_request *r)
+{
+    const trm_json *value = trm_json_get(trm_json_root(r->document), "thinking");
+    const char *type = trm_json_string(trm_json_get(value, "type"));
+    r->include_reasoning = type == NULL || strcmp(type, "disabled") != 0;
+    r->thinking = value != NULL && r->include_reasoning;
+}
+
 static bool read_messages(api_request *r, int32_t vocab, api_error *error)
 {
-    static const char *const unsupported[] = {"tools", "tool_choice", "thinking", "mcp_servers", "n"};
+    static const char *const unsupported[] = {"tools", "tool_choice", "mcp_servers", "n"};
     const trm_json *root = trm_json_root(r->document), *system = trm_json_get(root, "system");
     for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++) {
         const trm_json *value = trm_json_get(root, unsupported[i]);
@@ -565,9 +581,10 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
                     (type != NULL && (strcmp(type, "disabled") == 0 || strcmp(type, "none") == 0));
         if (!none) {
             return api_fail(error, 400, unsupported[i], "unsupported_parameter",
-                            "messages do not support %s; use chat completions for tools and reasoning", unsupported[i]);
+                            "messages do not support %s; use chat completions", unsupported[i]);
         }
     }
+    read_thinking(r);
     r->messages = trm_json_get(root, "messages");
     if (system != NULL && !trm_json_is_string(system) && !check_parts(system, "system", 0, error)) {
         return false;

@@ -86,6 +86,8 @@ typedef struct api_request {
     bool parallel_tools;
     bool has_reasoning, reasoning_open,
         include_reasoning; /* the model thinks; the prompt ends inside reasoning; the reply includes it */
+    bool harmony;          /* the reply is in the harmony format (launcher/text/harmony.h) */
+    bool thinking;         /* of MESSAGES: thinking is asked for */
     tool_mode tool_mode;
     tool_style tool_style;
     const char *tool_name; /* of NAMED */

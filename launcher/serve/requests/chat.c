@@ -1,10 +1,23 @@
-/* Converts messages to the form that templates expect: contents as one text, arguments of tool calls as objects. */
+/* Converts messages to the form that templates expect: contents as one text, arguments of tool calls as objects. For
+ * harmony's templates also: reasoning before calls as "thinking", no content instead of null, one call a message. */
 #include "launcher/serve/requests/chat.h"
 
 #include <string.h>
 
 #include "base/error.h"
 #include "launcher/serve/json/json_value.h"
+#include "launcher/text/harmony.h"
+
+bool chat_passes_over(const trm_json *value)
+{
+    static const char *const kinds[] = {"thinking", "redacted_thinking", "reasoning"};
+    const char *type = trm_json_string(trm_json_get(value, "type"));
+    bool found = false;
+    for (size_t i = 0; type != NULL && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        found |= strcmp(type, kinds[i]) == 0;
+    }
+    return found;
+}
 
 /* Writes the text parts, one per line, as "content". */
 static void write_parts(json_text *json, const trm_json *parts)
@@ -13,6 +26,9 @@ static void write_parts(json_text *json, const trm_json *parts)
     trm_status status = trm_bytes_reserve(&text, 1);
     for (const trm_json *part = trm_json_first(parts); part != NULL && status == TRM_OK; part = trm_json_next(part)) {
         const char *piece = trm_json_string(trm_json_get(part, "text"));
+        if (chat_passes_over(part)) {
+            continue;
+        }
         if (text.size > 0) {
             status = trm_bytes_append(&text, "\n", 1);
         }
@@ -41,10 +57,14 @@ static void write_arguments(json_text *json, const trm_json *arguments)
     }
 }
 
-static void write_tool_calls(json_text *json, const trm_json *calls)
+/* Writes all calls, or the one called `only`. */
+static void write_tool_calls(json_text *json, const trm_json *calls, const trm_json *only)
 {
     json_array(json, "tool_calls");
     for (const trm_json *call = trm_json_first(calls); call != NULL; call = trm_json_next(call)) {
+        if (only != NULL && call != only) {
+            continue;
+        }
         json_object(json, NULL);
         for (const trm_json *member = trm_json_first(call); member != NULL; member = trm_json_next(member)) {
             if (strcmp(trm_json_key(member), "function") != 0) {
@@ -74,12 +94,98 @@ static void write_message(json_text *json, const trm_json *message)
         if (strcmp(key, "content") == 0 && trm_json_is_array(member)) {
             write_parts(json, member);
         } else if (strcmp(key, "tool_calls") == 0 && trm_json_is_array(member)) {
-            write_tool_calls(json, member);
+            write_tool_calls(json, member, NULL);
         } else {
             json_value(json, key, member);
         }
     }
     json_end_object(json);
+}
+
+/* Writes the reasoning before calls, and their content, as "thinking": harmony's templates take one of the two. */
+static void write_thinking(json_text *json, const trm_json *message)
+{
+    const char *given = trm_json_string(trm_json_get(message, "reasoning_content"));
+    given = given != NULL ? given : trm_json_string(trm_json_get(message, "reasoning"));
+    const char *reasoning = given != NULL ? given : trm_json_string(trm_json_get(message, "thinking"));
+    const trm_json *content = trm_json_get(message, "content");
+    const char *said = trm_json_string(content);
+    if (trm_json_is_array(content)) {
+        write_parts(json, content);
+    } else if (reasoning == NULL || *reasoning == '\0') {
+        json_string(json, "content", said != NULL ? said : "");
+    } else {
+        trm_bytes text = {0};
+        bool both = said != NULL && *said != '\0';
+        if (trm_bytes_append(&text, reasoning, strlen(reasoning)) != TRM_OK ||
+            (both &&
+             (trm_bytes_append(&text, "\n\n", 2) != TRM_OK || trm_bytes_append(&text, said, strlen(said)) != TRM_OK))) {
+            json->status = TRM_ERROR_OUT_OF_MEMORY;
+        }
+        json_bytes(json, "thinking", text.data, text.size);
+        trm_bytes_fini(&text);
+    }
+}
+
+static bool has_role(const trm_json *message, const char *expected)
+{
+    const char *role = trm_json_string(trm_json_get(message, "role"));
+    return role != NULL && strcmp(role, expected) == 0;
+}
+
+/* The message that answers call `index`, by its id or by its place after the calls; NULL: none. */
+static const trm_json *find_answer(const trm_json *message, const trm_json *call, int32_t index)
+{
+    const char *id = trm_json_string(trm_json_get(call, "id"));
+    for (const trm_json *at = trm_json_next(message); at != NULL && has_role(at, "tool"); at = trm_json_next(at)) {
+        const char *answered = trm_json_string(trm_json_get(at, "tool_call_id"));
+        if (id != NULL && answered != NULL ? strcmp(id, answered) == 0 : index == 0) {
+            return at;
+        }
+        index--;
+    }
+    return NULL;
+}
+
+/* Whether a message answers one of the calls. */
+static bool answers(const trm_json *message, const trm_json *answer)
+{
+    int32_t index = 0;
+    for (const trm_json *call = trm_json_first(trm_json_get(message, "tool_calls")); call != NULL;
+         call = trm_json_next(call), index++) {
+        if (find_answer(message, call, index) == answer) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Writes a message with calls for a template that knows one call a message and takes the next message for its answer:
+ * each call with its answer. Returns the last message that is written. */
+static const trm_json *write_called(json_text *json, const trm_json *message)
+{
+    const trm_json *calls = trm_json_get(message, "tool_calls"), *last = message;
+    int32_t index = 0;
+    for (const trm_json *call = trm_json_first(calls); call != NULL; call = trm_json_next(call), index++) {
+        const trm_json *answer = find_answer(message, call, index);
+        json_object(json, NULL);
+        json_string(json, "role", "assistant");
+        if (index == 0) {
+            write_thinking(json, message);
+        }
+        write_tool_calls(json, calls, call);
+        json_end_object(json);
+        if (answer != NULL) {
+            write_message(json, answer);
+        }
+    }
+    while (trm_json_next(last) != NULL && has_role(trm_json_next(last), "tool")) {
+        last = trm_json_next(last);
+        if (!answers(message, last)) {
+            write_message(json, last);
+        }
+    }
+    return last;
 }
 
 static void write_simple_message(json_text *json, const char *role, const char *content)
@@ -117,7 +223,12 @@ static void write_messages(json_text *json, const api_request *request)
     }
     for (const trm_json *message = trm_json_first(request->messages); message != NULL;
          message = trm_json_next(message)) {
-        write_message(json, message);
+        if (request->harmony && has_role(message, "assistant") &&
+            trm_json_count(trm_json_get(message, "tool_calls")) > 0) {
+            message = write_called(json, message);
+        } else if (!chat_passes_over(message)) {
+            write_message(json, message);
+        }
     }
     json_end_array(json);
 }
@@ -129,6 +240,64 @@ static const char *terminated(json_text *json)
         json->status = trm_bytes_append(&json->bytes, "", 1);
     }
     return json->bytes.data;
+}
+
+/* The effort of reasoning that a request asks for; NULL: none. */
+static const trm_json *find_effort(const api_request *request)
+{
+    const trm_json *root = trm_json_root(request->document);
+    switch (request->kind) {
+    case API_RESPONSE:
+        return trm_json_get(trm_json_get(root, "reasoning"), "effort");
+    case API_MESSAGES:
+        return trm_json_get(trm_json_get(root, "output_config"), "effort");
+    default:
+        return trm_json_get(root, "reasoning_effort");
+    }
+}
+
+/* Harmony's models know three efforts; other templates decide about theirs. */
+static bool check_effort(const api_request *request, api_error *error)
+{
+    const trm_json *effort = find_effort(request);
+    const char *word = trm_json_string(effort);
+    if (effort == NULL || (word != NULL && !request->harmony)) {
+        return true;
+    }
+    return (word != NULL && (strcmp(word, "low") == 0 || strcmp(word, "medium") == 0 || strcmp(word, "high") == 0)) ||
+           api_fail(error, 400, "reasoning_effort", "invalid_value",
+                    "reasoning_effort is %.40s, expected low, medium or high", word != NULL ? word : "not a string");
+}
+
+/* Writes the variables of a request: its template arguments, and the effort unless they have it. */
+static void write_extra(json_text *json, const api_request *request)
+{
+    static const char name[] = "reasoning_effort";
+    const char *effort = trm_json_string(find_effort(request));
+    json_object(json, NULL);
+    if (effort != NULL && trm_json_get(request->template_arguments, name) == NULL) {
+        json_string(json, name, effort);
+    }
+    for (const trm_json *at = trm_json_first(request->template_arguments); at != NULL; at = trm_json_next(at)) {
+        json_value(json, trm_json_key(at), at);
+    }
+    json_end_object(json);
+}
+
+/* What a model whose reply must be JSON would have written before it; NULL: nothing. `prompt`: as rendered. */
+static const char *forced_header(api_request *request, const char *prompt, size_t size)
+{
+    static const char opening[] = "<|start|>assistant";
+    const size_t length = sizeof(opening) - 1;
+    if (!request->harmony || (request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA)) {
+        return NULL;
+    }
+    request->harmony = false; /* the reply is the text of one message */
+    return size < length || memcmp(prompt + size - length, opening, length) != 0 ? NULL
+           : request->tool_mode == TOOL_NAMED
+               ? trm_arena_printf(&request->arena, "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>",
+                                  request->tool_name)
+               : "<|channel|>final<|message|>";
 }
 
 static trm_status render(const trm_chat_template *chat, api_request *request, json_text *messages, json_text *tools,
@@ -143,15 +312,14 @@ static trm_status render(const trm_chat_template *chat, api_request *request, js
         json_value(tools, NULL, request->tools);
         input.tools = terminated(tools);
     }
-    if (request->template_arguments != NULL) {
-        json_value(extra, NULL, request->template_arguments);
-        input.extra = terminated(extra);
-    }
+    write_extra(extra, request);
+    input.extra = terminated(extra);
     if (messages->status != TRM_OK || tools->status != TRM_OK || extra->status != TRM_OK) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the messages");
     }
     TRM_TRY(trm_chat_template_render(chat, &input, &text, &size));
-    const char *kept = trm_arena_strdup(&request->arena, text);
+    const char *header = forced_header(request, text, size);
+    const char *kept = trm_arena_printf(&request->arena, "%s%s", text, header != NULL ? header : "");
     trm_free(text);
     request->prompts = trm_arena_array(&request->arena, 1, sizeof(api_prompt));
     if (kept == NULL || request->prompts == NULL) {
@@ -169,6 +337,14 @@ bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error 
     if (chat == NULL) {
         return api_fail(error, 400, "messages", "no_chat_template",
                         "the model has no chat template; start the server with --chat-template");
+    }
+    request->harmony = harmony_is_written(chat);
+    if (request->thinking && !request->harmony) {
+        return api_fail(error, 400, "thinking", "unsupported_parameter",
+                        "messages of this model do not support thinking; use chat completions for reasoning");
+    }
+    if (!check_effort(request, error)) {
+        return false;
     }
     trm_status status = render(chat, request, &messages, &tools, &extra);
     json_text_fini(&messages);
