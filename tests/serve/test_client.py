@@ -673,6 +673,137 @@ class Reasoning(unittest.TestCase):
         self.assertEqual(self.replies(server, self.text), ("", self.text)) # a template without
 
 
+class Harmony(unittest.TestCase):
+    """Replies in gpt-oss's format. A grammar stands for a model that writes them."""
+    template = ("Effort: {{ reasoning_effort }}.{% for m in messages %}<|start|>{{ m.role }}"
+                "{% if m.thinking %}<|channel|>analysis<|message|>{{ m.thinking }}<|end|>{% endif %}"
+                "{% if m.tool_calls %} to=functions.{{ m.tool_calls[0].function.name }}<|message|>"
+                "{{ m.tool_calls[0].function.arguments | tojson }}<|call|>"
+                "{% else %}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}<|start|>assistant"
+                "{# <|channel|>final<|message|> #}")
+    thought = "<|channel|>analysis<|message|>Let me see.<|end|><|start|>assistant"
+    final = "<|channel|>final<|message|>It is so."
+    calls = ('<|channel|>commentary<|message|>I count.<|end|><|start|>assistant<|channel|>commentary to=functions.count '
+             '<|constrain|>json<|message|>{"days": 7}<|call|><|start|>assistant<|channel|>commentary to=functions.rest'
+             '<|message|><|call|>')
+    tools = [{"type": "function", "function": {"name": name, "parameters": {"type": "object"}}} for name in ("count", "rest")]
+    messages = [{"role": "user", "content": "Is it so?"}]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = contextlib.ExitStack()
+        cls.addClassCleanup(cls.stack.close)
+        cls.server = cls.stack.enter_context(Server("--chat-template", cls.stack.enter_context(temporary_file(cls.template))))
+        cls.client = openai.OpenAI(base_url=cls.server.url + "/v1", api_key="any", max_retries=0, timeout=600)
+
+    def chat(self, text, extra={}, **more):
+        """Reasoning, content, calls and finish reason of a reply; a stream must give the same."""
+        options = dict(dict(model="kjv-7m", messages=self.messages, max_tokens=300, temperature=0,
+                            extra_body=dict({"guided_choice": [text]}, **extra)), **more)
+        choice = self.client.chat.completions.create(**options).choices[0]
+        whole = (getattr(choice.message, "reasoning_content", ""), choice.message.content or "",
+                 [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or []],
+                 choice.finish_reason)
+        reasoning, content, calls = "", "", []
+        for chunk in self.client.chat.completions.create(stream=True, **options):
+            delta = chunk.choices[0].delta
+            reasoning += getattr(delta, "reasoning_content", "")
+            content += delta.content or ""
+            for piece in delta.tool_calls or []:
+                if piece.function.name:
+                    self.assertEqual(piece.index, len(calls))
+                    calls.append(["", ""])
+                calls[piece.index][0] += piece.function.name or ""
+                calls[piece.index][1] += piece.function.arguments
+        self.assertEqual((reasoning, content, [tuple(call) for call in calls], chunk.choices[0].finish_reason), whole)
+        return whole
+
+    def test_chat(self):
+        self.assertEqual(self.chat(self.thought + self.final), ("Let me see.", "It is so.", [], "stop"))
+        self.assertEqual(self.chat(self.thought + self.final, {"include_reasoning": False}), ("", "It is so.", [], "stop"))
+        self.assertEqual(self.chat(self.thought * 2 + self.final), ("Let me see.\nLet me see.", "It is so.", [], "stop"))
+        self.assertEqual(self.chat("It is so."), ("", "It is so.", [], "stop"))
+        self.assertEqual(self.chat(self.thought + self.final, max_tokens=12)[1::2], ("", "length"))
+
+    def test_calls(self):
+        made = [("count", '{"days": 7}'), ("rest", "{}")]
+        self.assertEqual(self.chat(self.thought + self.calls, tools=self.tools), ("Let me see.", "I count.", made, "tool_calls"))
+        self.assertEqual(self.chat(self.calls), ("", 'I count.\n{"days": 7}', [], "stop")) # no tools, so no calls
+        self.assertEqual(self.chat(self.calls, tools=self.tools, stop=["7"]), ("", "I count.", [("count", '{"days": ')], "stop"))
+
+    def test_forced(self):
+        """The header of a call or an answer that must be JSON is part of the prompt."""
+        name = {"type": "function", "function": {"name": "count"}}
+        reply = self.client.chat.completions.create(model="kjv-7m", messages=self.messages, max_tokens=50, temperature=0,
+                                                    tools=self.tools, tool_choice=name)
+        self.assertEqual(reply.choices[0].message.tool_calls[0].function.name, "count")
+        body = {"messages": self.messages, "response_format": {"type": "json_object"}}
+        self.assertTrue(self.server.request("POST", "/apply-template", body)[1]["prompt"].endswith("assistant<|channel|>final<|message|>"))
+        body = {"messages": self.messages, "tools": self.tools, "tool_choice": name}
+        self.assertTrue(self.server.request("POST", "/apply-template", body)[1]["prompt"].endswith(
+            "assistant<|channel|>commentary to=functions.count <|constrain|>json<|message|>"))
+
+    def test_prompt(self):
+        """Effort, and calls with their answers in the order that the template knows."""
+        def prompt(messages, status=200, **more):
+            code, reply, _ = self.server.request("POST", "/apply-template", dict({"messages": messages}, **more))
+            self.assertEqual(code, status, reply)
+            return reply.get("prompt")
+        self.assertIn("Effort: low.", prompt(self.messages, reasoning_effort="low"))
+        self.assertIn("Effort: high.", prompt(self.messages, reasoning_effort="low", chat_template_kwargs={"reasoning_effort": "high"}))
+        self.assertIn("Effort: .", prompt(self.messages))
+        for effort in "none", 5:
+            prompt(self.messages, 400, reasoning_effort=effort)
+        call = lambda name: {"id": name, "type": "function", "function": {"name": name, "arguments": '{"a": 1}'}}
+        answer = lambda name: {"role": "tool", "tool_call_id": name, "content": "of " + name}
+        found = prompt(self.messages + [{"role": "assistant", "content": None, "reasoning_content": "Hm.", "tool_calls": [call("f"), call("g")]},
+                                        answer("g"), answer("f"), answer("h"), {"role": "user", "content": "So?"}])
+        self.assertIn('<|start|>assistant<|channel|>analysis<|message|>Hm.<|end|> to=functions.f<|message|>{"a": 1}<|call|>'
+                      '<|start|>tool<|message|>of f<|end|><|start|>assistant to=functions.g<|message|>{"a": 1}<|call|>'
+                      '<|start|>tool<|message|>of g<|end|><|start|>tool<|message|>of h<|end|><|start|>user<|message|>So?', found)
+
+    def test_response(self):
+        ask = dict(model="kjv-7m", input="Is it so?", temperature=0, max_output_tokens=300, reasoning={"effort": "low"},
+                   extra_body={"guided_choice": [self.thought + self.final]})
+        reply = self.client.responses.create(**ask)
+        self.assertEqual([item.type for item in reply.output], ["reasoning", "message"])
+        self.assertEqual((reply.output[0].content[0].text, reply.output_text), ("Let me see.", "It is so."))
+        events = list(self.client.responses.create(stream=True, **ask))
+        text = lambda kind: "".join(event.delta for event in events if event.type == f"response.{kind}_text.delta")
+        self.assertEqual((text("reasoning"), text("output")), ("Let me see.", "It is so."))
+        ids = lambda output: [item.id[:3] for item in output]
+        added = [event.item for event in events if event.type == "response.output_item.added"]
+        done = [event.item for event in events if event.type == "response.output_item.done"]
+        self.assertEqual([item.id for item in added], [item.id for item in events[-1].response.output])
+        self.assertEqual(done, events[-1].response.output)
+        self.assertEqual(ids(done), ids(reply.output))
+        history = [{"role": "user", "content": "Is it so?"}] + [item.model_dump() for item in reply.output]
+        self.client.responses.create(**dict(ask, input=history + [{"role": "user", "content": "So?"}]))
+
+    def test_message(self):
+        body = {"model": "kjv-7m", "max_tokens": 300, "messages": self.messages, "temperature": 0,
+                "guided_choice": [self.thought + self.final], "output_config": {"effort": "high"}}
+        thinking = {"type": "thinking", "thinking": "Let me see.", "signature": ""}
+        answer = {"type": "text", "text": "It is so."}
+        for more, expected in (({}, [thinking, answer]), ({"thinking": {"type": "enabled", "budget_tokens": 99}}, [thinking, answer]),
+                               ({"thinking": {"type": "disabled"}}, [answer]),
+                               ({"guided_choice": [self.thought], "thinking": {"type": "disabled"}}, [{"type": "text", "text": ""}])):
+            status, reply, _ = self.server.request("POST", "/v1/messages", dict(body, **more))
+            self.assertEqual((status, reply["content"]), (200, expected))
+            status, stream, _ = self.server.request("POST", "/v1/messages", dict(body, stream=True, **more))
+            blocks = []
+            for event in (json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")):
+                if event["type"] == "content_block_start":
+                    self.assertEqual(event["index"], len(blocks))
+                    blocks.append(event["content_block"])
+                elif event["type"] == "content_block_delta":
+                    kind = event["delta"]["type"].removesuffix("_delta")
+                    blocks[event["index"]][kind] += event["delta"][kind]
+            self.assertEqual(blocks, expected)
+        history = self.messages + [{"role": "assistant", "content": [thinking, answer]}, {"role": "user", "content": "So?"}]
+        self.assertEqual(self.server.request("POST", "/v1/messages", dict(body, messages=history))[0], 200)
+
+
 class Embeddings(unittest.TestCase):
     texts = ["In the beginning God created the heaven and the earth.", "In the beginning was the Word.",
              "And Samson said unto the lad", " ".join(["begat"] * 200)]

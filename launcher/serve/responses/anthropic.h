@@ -1,5 +1,5 @@
 /*
- * Replies of /v1/messages (Anthropic's API): one text message, complete or as stream events.
+ * Replies of /v1/messages (Anthropic's API): text and, in the harmony format, thinking, complete or as stream events.
  */
 #ifndef TRM_LAUNCHER_SERVE_RESPONSES_ANTHROPIC_H
 #define TRM_LAUNCHER_SERVE_RESPONSES_ANTHROPIC_H
@@ -8,9 +8,9 @@
 
 /* Writes the message of a finished request. */
 void anthropic_write(const completion *c, json_text *json);
-/* Write stream events: the beginning, a piece of text, the end, or an error in its place. */
+/* Write stream events: the beginning, what is complete, the end, or an error in its place. */
 void anthropic_begin(completion *c);
-void anthropic_delta(completion *c, const char *text, size_t size);
+void anthropic_delta(completion *c);
 void anthropic_end(completion *c);
 void anthropic_fail(completion *c, const api_error *error);
 

@@ -533,7 +533,7 @@ static void send_chunk(choice *ch)
         return;
     }
     if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
-        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c, ch->sink.text + ch->streamed, size);
+        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c);
         ch->streamed = end;
         return;
     }

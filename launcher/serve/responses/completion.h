@@ -11,9 +11,18 @@
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/responses/http_exchange.h"
 #include "launcher/serve/responses/tool_stream.h"
+#include "launcher/text/harmony.h"
 #include "launcher/text/text_sink.h"
 
 typedef struct completion completion;
+
+/* A part of a RESPONSE's or MESSAGES' text: an item, or a block of content. */
+typedef struct reply_part {
+    bool open;         /* begun and not ended; of a stream */
+    bool reasoning;    /* not an answer */
+    int32_t index;     /* among the parts */
+    size_t begin, end; /* bytes of sink.text */
+} reply_part;
 
 /* One continuation of one prompt; one request of the engine. */
 typedef struct choice {
@@ -29,6 +38,8 @@ typedef struct choice {
     text_sink sink;
     size_t streamed, streamed_reasoning; /* bytes of sink.text whose content, and reasoning, have been streamed */
     tool_stream calls;                   /* those of it that have been streamed */
+    harmony_reader channels;             /* of a reply in the harmony format: what has been streamed */
+    reply_part part;                     /* the part of a RESPONSE or MESSAGES that is being streamed */
     size_t prompt_seen;                  /* prompt tokens whose logprobs have come */
     trm_decoder *prompt_decoder;         /* of those; NULL: none yet */
     size_t offset, counted; /* characters of the text before the next token, and bytes of sink.text in them */

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
 #include "launcher/serve/requests/reasoning.h"
 #include "launcher/serve/requests/tools.h"
 
@@ -129,9 +130,127 @@ static void write_calls(json_text *json, const choice *ch, bool chunk, const too
     }
 }
 
+/* What the messages of a reply in the harmony format come to. */
+typedef struct channels {
+    trm_bytes reasoning, content;
+    json_text calls; /* the elements of an array */
+    bool any_calls;
+} channels;
+
+static void channels_fini(channels *found)
+{
+    trm_bytes_fini(&found->reasoning);
+    trm_bytes_fini(&found->content);
+    json_text_fini(&found->calls);
+}
+
+/* Whether a piece is in the reply, and as what: without tools, a call is content. */
+static bool shows_piece(const api_request *asked, harmony_piece *piece)
+{
+    if (piece->kind == HARMONY_CALL && asked->tool_mode != TOOL_AUTO) {
+        piece->kind = HARMONY_CONTENT;
+    }
+    return piece->kind == HARMONY_CALL ||
+           (piece->end > piece->begin && (piece->kind != HARMONY_REASONING || asked->include_reasoning));
+}
+
+/* Adds text of a message, on a line of its own. `streamed`: bytes before it. */
+static trm_status add_piece(trm_bytes *bytes, size_t *streamed, const harmony_piece *piece, const char *text)
+{
+    if (piece->begins && *streamed > 0) {
+        TRM_TRY(trm_bytes_append(bytes, "\n", 1));
+    }
+    *streamed += piece->end - piece->begin;
+    return trm_bytes_append(bytes, text + piece->begin, piece->end - piece->begin);
+}
+
+static void add_call_piece(json_text *json, const choice *ch, const harmony_piece *piece, bool chunk)
+{
+    const char *text = ch->sink.text;
+    const bool blank = piece->blank;
+    write_call(json, ch, piece->call, chunk, piece->begins ? text + piece->name : NULL, piece->name_size,
+               blank ? "{}" : text + piece->begin, blank ? 2 : piece->end - piece->begin);
+}
+
+static bool next_piece(const choice *ch, harmony_reader *reader, harmony_piece *piece)
+{
+    const bool at_end = ch->finish_reason != NULL;
+    return harmony_next(reader, ch->sink.text, at_end ? ch->sink.size : ch->sink.certain, at_end, piece);
+}
+
+/* Takes what is complete and not yet taken; at the end may change the finish reason. */
+static trm_status take_channels(choice *ch, bool chunk, channels *found)
+{
+    const api_request *asked = &ch->owner->request;
+    harmony_piece piece;
+    while (next_piece(ch, &ch->channels, &piece)) {
+        if (!shows_piece(asked, &piece)) {
+            continue;
+        }
+        if (piece.kind == HARMONY_CALL) {
+            add_call_piece(&found->calls, ch, &piece, chunk);
+            found->any_calls = true;
+        } else if (piece.kind == HARMONY_REASONING) {
+            TRM_TRY(add_piece(&found->reasoning, &ch->streamed_reasoning, &piece, ch->sink.text));
+        } else {
+            TRM_TRY(add_piece(&found->content, &ch->streamed, &piece, ch->sink.text));
+        }
+    }
+    const bool stopped = ch->finish_reason != NULL && strcmp(ch->finish_reason, "stop") == 0 && !ch->sink.stopped;
+    if (stopped && asked->tool_mode == TOOL_AUTO && ch->channels.n_calls > 0) {
+        ch->finish_reason = "tool_calls";
+    }
+    return found->calls.status;
+}
+
+/* Writes the members of a message or delta in the harmony format. */
+static void write_channels(json_text *json, choice *ch, bool chunk)
+{
+    channels found = {.any_calls = false};
+    const trm_status status = take_channels(ch, chunk, &found);
+    json->status = json->status == TRM_OK ? status : json->status;
+    if (found.reasoning.size > 0) {
+        json_bytes(json, "reasoning_content", found.reasoning.data, found.reasoning.size);
+    }
+    if (found.content.size > 0 || (!chunk && !found.any_calls)) {
+        json_bytes(json, "content", found.content.size > 0 ? found.content.data : "", found.content.size);
+    } else if (!chunk) {
+        json_null(json, "content");
+    }
+    if (!chunk) {
+        json_null(json, "refusal");
+    }
+    if (found.any_calls) {
+        json_array(json, "tool_calls");
+        json_literal_bytes(json, found.calls.bytes.data, found.calls.bytes.size);
+        json_end_array(json);
+    }
+    channels_fini(&found);
+}
+
+/* Whether the text goes on with something that the reply has. */
+static bool has_more_channels(const choice *ch)
+{
+    harmony_reader reader = ch->channels; /* a copy: it does not advance */
+    harmony_piece piece;
+    while (next_piece(ch, &reader, &piece)) {
+        if (shows_piece(&ch->owner->request, &piece)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void message_write(json_text *json, choice *ch)
 {
     const api_request *asked = &ch->owner->request;
+    if (asked->harmony) {
+        json_object(json, "message");
+        json_string(json, "role", "assistant");
+        write_channels(json, ch, false);
+        json_end_object(json);
+        return;
+    }
     bool named = asked->tool_mode == TOOL_NAMED;
     const char *text = ch->sink.text;
     parts p = find_parts(ch);
@@ -169,6 +288,9 @@ static size_t later(size_t a, size_t b)
 bool message_has_more(const choice *ch)
 {
     const api_request *asked = &ch->owner->request;
+    if (asked->harmony) {
+        return has_more_channels(ch);
+    }
     parts p = find_parts(ch);
     tool_stream calls = ch->calls; /* a copy: the stream does not advance */
     tool_piece piece;
@@ -206,6 +328,12 @@ static void write_call_pieces(json_text *json, choice *ch, size_t start, const t
 void message_write_delta(json_text *json, choice *ch)
 {
     const api_request *asked = &ch->owner->request;
+    if (asked->harmony) {
+        json_object(json, "delta");
+        write_channels(json, ch, true);
+        json_end_object(json);
+        return;
+    }
     const char *text = ch->sink.text;
     parts p = find_parts(ch);
     size_t start = p.content;

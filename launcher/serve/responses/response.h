@@ -1,5 +1,6 @@
 /*
- * Replies of /v1/responses: one text message, complete or as stream events. Nothing is stored.
+ * Replies of /v1/responses: a message and, in the harmony format, reasoning, complete or as stream events. Nothing is
+ * stored.
  */
 #ifndef TRM_LAUNCHER_SERVE_RESPONSES_RESPONSE_H
 #define TRM_LAUNCHER_SERVE_RESPONSES_RESPONSE_H
@@ -8,9 +9,9 @@
 
 /* Writes the response object of a finished request. */
 void response_write(const completion *c, json_text *json);
-/* Write stream events: the beginning, a piece of text, the end. */
+/* Write stream events: the beginning, what is complete, the end. */
 void response_begin(completion *c);
-void response_delta(completion *c, const char *text, size_t size);
+void response_delta(completion *c);
 void response_end(completion *c);
 
 #endif
