@@ -44,6 +44,24 @@ typedef struct trm_model_info {
 } trm_model_info;
 TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /* strings live with the model */
 
+/* The mixture of experts of a model, and what a step reads of the weights. Without experts: 0 up to expert_layers. */
+typedef struct trm_model_experts {
+    size_t size;               /* sizeof(trm_model_experts) */
+    int64_t n_experts;         /* of a layer */
+    int64_t experts_per_token; /* that the router chooses */
+    int64_t expert_width;      /* of the inner activations of one */
+    int64_t shared_width;      /* of the experts that every token has, as one MLP; 0: none */
+    int64_t expert_layers;     /* layers that have experts */
+    int64_t active_parameters; /* all but those of experts that are not chosen for a token */
+    int64_t active_bytes;      /* of the weights that a step of one token reads; of embeddings, one row */
+    int64_t expert_bytes;      /* of the experts of all layers, without shared ones */
+} trm_model_experts;
+#define TRM_MODEL_EXPERTS_INIT TRM_MAKE(trm_model_experts, TRM_SET(size, sizeof(trm_model_experts)))
+
+/* A step that reads n experts of each layer reads active_bytes + expert_bytes * (n - experts_per_token) / n_experts
+ * bytes of weights, and of embeddings a row for each further token. Error: INVALID_ARGUMENT (size). */
+TRM_API trm_status trm_model_get_experts(const trm_model *model, trm_model_experts *experts);
+
 /*
  * Builds the network of the model, computing in `dtype` (NONE: the type of the weights). Inputs, all i32:
  *   token_ids [T], positions [T], sequence_starts [S + 1], sequence_lengths [S], block_table [S, blocks],

@@ -1,6 +1,6 @@
 /*
  * Programs compiled against other versions of the headers: option structs of every size that was ever published work,
- * and larger ones do as long as what is not known here is zero.
+ * and larger ones do as long as what is not known here is zero. So do structs of results that begin with their size.
  *
  * The table below is the record of the sizes. Adding a field to a struct adds a row with its size from then on; an old
  * row never changes. A new field must not lie in the padding at the end of the old struct, which older programs leave
@@ -34,6 +34,7 @@ static const struct {
     SIZE(trm_chat_input, size, 48),
     SIZE(trm_llm_options, size, 72),
     SIZE(trm_llm_params, size, 48),
+    SIZE(trm_model_experts, size, 72),
 #undef SIZE
 };
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
@@ -95,6 +96,7 @@ static void zero_is_the_default(void **state)
     ASSERT_ZEROS(trm_chat_input, TRM_CHAT_INPUT_INIT);
     ASSERT_ZEROS(trm_llm_options, TRM_LLM_OPTIONS_INIT);
     ASSERT_ZEROS(trm_llm_params, TRM_LLM_PARAMS_INIT);
+    ASSERT_ZEROS(trm_model_experts, TRM_MODEL_EXPERTS_INIT);
 #undef ASSERT_ZEROS
     assert_int_equal(trm_system_backend((trm_backend)0),
                      trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST);
@@ -165,6 +167,31 @@ static void a_size_that_was_not_set_is_refused(void **state)
     }
 }
 
+static void results_fit_any_version(void **state)
+{
+    (void)state;
+    const new_options own = {.size = sizeof(own), .level = 2, .cache = "file", .limit = 0.5, .device = 3};
+    struct {
+        old_options known;
+        double behind;
+    } older = {.known = {.size = sizeof(older.known)}, .behind = 7};
+    assert_ok(trm_options_write("test results", &own, &older));
+    assert_int_equal(older.known.size, sizeof(older.known));
+    assert_int_equal(older.known.level, 2);
+    assert_string_equal(older.known.cache, "file");
+    assert_true(older.behind == 7);
+
+    const old_options small = {.size = sizeof(small), .level = 2};
+    new_options newer = {.size = sizeof(newer), .limit = 7, .device = 7};
+    assert_ok(trm_options_write("test results", &small, &newer));
+    assert_int_equal(newer.size, sizeof(newer));
+    assert_int_equal(newer.level, 2);
+    assert_true(newer.limit == 0);
+    assert_int_equal(newer.device, 0);
+    newer.size = 4;
+    assert_fails(trm_options_write("test results", &small, &newer), TRM_ERROR_INVALID_ARGUMENT, "_INIT");
+}
+
 /* trm_tune_options as of 0.1.0, frozen, and with a field that is not there yet. */
 typedef struct tune_options_0_1 {
     size_t size;
@@ -226,6 +253,7 @@ int main(void)
         cmocka_unit_test(an_older_program_gets_defaults),
         cmocka_unit_test(a_newer_program_may_not_ask_for_more),
         cmocka_unit_test(a_size_that_was_not_set_is_refused),
+        cmocka_unit_test(results_fit_any_version),
         cmocka_unit_test(public_calls_take_any_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

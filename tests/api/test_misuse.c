@@ -511,6 +511,9 @@ static void test_models_refuse(void **state)
     assert_fails(trm_model_open_preset(NULL, 0, 0, &model), INVALID, "model");
     assert_fails(trm_model_open_preset("llama-0", 0, 0, &model), INVALID, "llama-0");
     assert_ok(trm_model_open(TRM_SOURCE_DIR "/configs/models/kjv-7m", &model));
+    trm_model_experts experts = TRM_MODEL_EXPERTS_INIT;
+    assert_fails(trm_model_get_experts(NULL, &experts), INVALID, "NULL");
+    assert_fails(trm_model_get_experts(model, NULL), INVALID, "NULL");
     assert_fails(trm_model_build_network(NULL, TRM_F32, &network), INVALID, "NULL");
     assert_fails(trm_model_build_network(model, TRM_F32, NULL), INVALID, "NULL");
     assert_fails(trm_model_build_network(model, TRM_I32, &network), INVALID, "i32");

@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -427,6 +428,52 @@ static void presets_can_be_quantized(void **state)
                  "quantized weights of GPT2LMHeadModel");
 }
 
+/* Experts that are not chosen are not read; of tables, one row is. */
+static void a_token_reads_its_experts(void **state)
+{
+    (void)state;
+    const int64_t oss = INT64_C(3) * 2880 * 2880, oss_biases = 3 * 2880; /* of an expert of gpt-oss */
+    const struct {
+        const char *name;
+        int64_t experts, chosen, width, shared_width, layers;
+        int64_t one_parameters, one_bytes; /* of an expert */
+        int64_t table_rows, row_bytes;     /* of the embedding; 0: it is the output projection, too */
+    } cases[] = {
+        {"qwen3-30b-a3b", 128, 8, 768, 0, 48, 3 * 2048 * 768, 2 * 3 * 2048 * 768, 151936, 2 * 2048},
+        {"mixtral-8x7b", 8, 2, 14336, 0, 32, 3 * 4096 * 14336, 2 * 3 * 4096 * 14336, 32000, 2 * 4096},
+        {"glm-4.5", 160, 8, 1536, 1536, 89, 3 * 5120 * 1536, 2 * 3 * 5120 * 1536, 151552, 2 * 5120},
+        {"gpt-oss-120b", 128, 4, 2880, 0, 36, oss + oss_biases, oss / 2 + oss / 32 + 2 * oss_biases, 201088, 2 * 2880},
+        {"llama-3-8b", 0, 0, 0, 0, 0, 0, 0, 128256, 2 * 4096},
+        {"qwen3-0.6b", 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        trm_model *model;
+        trm_model_info info;
+        trm_model_experts e = TRM_MODEL_EXPERTS_INIT;
+        const int64_t idle = cases[i].layers * (cases[i].experts - cases[i].chosen);
+        const int64_t unread = cases[i].table_rows > 0 ? (cases[i].table_rows - 1) * cases[i].row_bytes : 0;
+        assert_ok(trm_model_open_preset(cases[i].name, 0, 1, &model));
+        trm_model_get_info(model, &info);
+        assert_ok(trm_model_get_experts(model, &e));
+        assert_int_equal(e.n_experts, cases[i].experts);
+        assert_int_equal(e.experts_per_token, cases[i].chosen);
+        assert_int_equal(e.expert_width, cases[i].width);
+        assert_int_equal(e.shared_width, cases[i].shared_width);
+        assert_int_equal(e.expert_layers, cases[i].layers);
+        assert_int_equal(e.expert_bytes, cases[i].layers * cases[i].experts * cases[i].one_bytes);
+        assert_int_equal(e.active_parameters, info.parameters - idle * cases[i].one_parameters);
+        assert_int_equal(e.active_bytes, info.weight_bytes - idle * cases[i].one_bytes - unread);
+        e.size = offsetof(trm_model_experts, experts_per_token); /* of a program that knows no more */
+        e.n_experts = e.experts_per_token = -1;
+        assert_ok(trm_model_get_experts(model, &e));
+        assert_int_equal(e.n_experts, cases[i].experts);
+        assert_int_equal(e.experts_per_token, -1);
+        e.size = 0;
+        assert_fails(trm_model_get_experts(model, &e), TRM_ERROR_INVALID_ARGUMENT, "model experts have size 0");
+        trm_model_close(model);
+    }
+}
+
 /* Layers that have zero points, of a golden in GPTQ's form all of whose words of zero points are `word`. */
 static int32_t count_zero_points(const char *golden, uint32_t word)
 {
@@ -519,6 +566,7 @@ int main(void)
         cmocka_unit_test(scales_of_caches_are_the_checkpoint_s),
         cmocka_unit_test(presets_have_the_published_sizes),
         cmocka_unit_test(presets_can_be_quantized),
+        cmocka_unit_test(a_token_reads_its_experts),
         cmocka_unit_test(symmetric_checkpoints_need_no_zero_points),
         cmocka_unit_test(every_preset_opens),
     };

@@ -8,7 +8,9 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/options.h"
 #include "base/recorder.h"
+#include "graph/import/hf/count.h"
 #include "graph/import/hf/decoder.h"
 #include "graph/import/hf/preset.h"
 #include "kernels/kernel.h"
@@ -23,6 +25,7 @@ struct trm_model {
     trm_hf_checkpoint checkpoint;
     trm_dtype dtype; /* of the weights */
     int64_t parameters, weight_bytes;
+    trm_hf_counts counts;
 };
 
 /* ---- where it is ---------------------------------------------------------------------------------------- */
@@ -217,6 +220,7 @@ static trm_status check(trm_model *model)
 {
     trm_network *network;
     TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, model->dtype, &network));
+    trm_hf_count(network, &model->counts);
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
         if (tensor->weight != NULL) {
@@ -351,6 +355,30 @@ void trm_model_get_info(const trm_model *model, trm_model_info *info)
         .n_eos_tokens = c->n_eos,
     };
     memcpy(info->eos_tokens, c->eos, sizeof(info->eos_tokens));
+}
+
+TRM_CALL(NULL, trm_model_get_experts, (const trm_model *model, trm_model_experts *experts), (model, experts))
+{
+    if (model == NULL || experts == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot describe a model's experts: model or experts is NULL");
+    }
+    const trm_hf_moe *moe = &model->config.moe;
+    const trm_hf_counts *counts = &model->counts;
+    trm_model_experts own = {.size = sizeof(own),
+                             .active_parameters = model->parameters,
+                             .active_bytes = model->weight_bytes - counts->table_bytes + counts->row_bytes};
+    if (counts->expert_layers > 0) {
+        const int64_t idle = moe->experts - moe->router.k;
+        own.n_experts = moe->experts;
+        own.experts_per_token = moe->router.k;
+        own.expert_width = moe->width;
+        own.shared_width = moe->shared_width;
+        own.expert_layers = counts->expert_layers;
+        own.expert_bytes = counts->expert_bytes;
+        own.active_parameters -= counts->expert_parameters / moe->experts * idle;
+        own.active_bytes -= counts->expert_bytes / moe->experts * idle;
+    }
+    return trm_options_write("model experts", &own, experts);
 }
 
 TRM_CALL(NULL, trm_model_build_network, (trm_model *model, trm_dtype dtype, trm_network **network),
