@@ -27,6 +27,11 @@ int32_t trm_system_gpu_count(void)
     return trm_device_cuda_count(NULL, 0);
 }
 
+double trm_system_memory_rate(int32_t gpu)
+{
+    return gpu >= 0 && gpu < trm_system_gpu_count() ? trm_device_cuda_memory_rate(gpu) : 0.0;
+}
+
 trm_backend trm_system_backend(trm_backend wanted)
 {
     return wanted != TRM_BACKEND_AUTO ? wanted : trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;

@@ -20,6 +20,10 @@ TRM_API void trm_system_describe(trm_system_fn fn, void *user);
 /* Number of GPUs that the CUDA backend of this build can use. */
 TRM_API int32_t trm_system_gpu_count(void);
 
+/* Bytes per second that the memory of a GPU moves at its highest clock: kernels reach nine tenths and more. 0 if there
+ * is no such GPU or its driver does not say. */
+TRM_API double trm_system_memory_rate(int32_t gpu);
+
 /* Resolves TRM_BACKEND_AUTO for this machine; returns any other backend unchanged. */
 TRM_API trm_backend trm_system_backend(trm_backend wanted);
 

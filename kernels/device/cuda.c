@@ -108,6 +108,18 @@ int32_t trm_cuda_device_count(char *why, size_t why_size)
     return 0;
 }
 
+/* Two transfers a clock on each line of the bus. */
+double trm_cuda_memory_rate(int32_t ordinal)
+{
+    int kilohertz = 0, bits = 0;
+    if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, ordinal) != cudaSuccess ||
+        cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, ordinal) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0.0;
+    }
+    return 2.0 * 1e3 * kilohertz * bits / 8.0;
+}
+
 trm_status trm_cuda_device_open(int32_t ordinal, trm_device **device)
 {
     char why[256];

@@ -19,6 +19,16 @@ int32_t trm_device_cuda_count(char *why, size_t why_size)
 #endif
 }
 
+double trm_device_cuda_memory_rate(int32_t ordinal)
+{
+#if TRM_HAVE_CUDA
+    return trm_cuda_memory_rate(ordinal);
+#else
+    (void)ordinal;
+    return 0.0;
+#endif
+}
+
 trm_status trm_device_open(trm_backend backend, int32_t ordinal, int32_t threads, trm_device **device)
 {
     if (backend == TRM_BACKEND_HOST) {

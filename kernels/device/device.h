@@ -32,6 +32,8 @@ typedef struct trm_device_info {
 
 /* Number of usable CUDA devices; 0 with `why` (may be NULL) filled in when there is none. */
 int32_t trm_device_cuda_count(char *why, size_t why_size);
+/* Bytes per second of its memory by bus width and highest clock; 0 if unknown. Opens no device. */
+double trm_device_cuda_memory_rate(int32_t ordinal);
 
 /* Opens a device. `threads` is the size of the host thread pool (0: the CPUs this process may run on);
  * ignored on CUDA. TRM_ERROR_NO_DEVICE if there is none or this build has no CUDA. */

@@ -33,6 +33,17 @@ static void refusals_name_the_cause(void **state)
     assert_null(none);
 }
 
+static void memory_has_a_rate(void **state)
+{
+    (void)state;
+    const int32_t n = trm_device_cuda_count(NULL, 0);
+    for (int32_t i = 0; i < n; i++) { /* of GPUs of the last ten years */
+        const double rate = trm_device_cuda_memory_rate(i);
+        assert_true(rate > 1e11 && rate < 2e13);
+    }
+    assert_true(trm_device_cuda_memory_rate(n) == 0.0);
+}
+
 static void events_time_what_was_recorded(void **state)
 {
     (void)state;
@@ -48,7 +59,7 @@ static void events_time_what_was_recorded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {DEVICE_SUITE(DEVICE_TEST) cmocka_unit_test(has_threads_and_no_uuid),
-                                       cmocka_unit_test(refusals_name_the_cause),
+                                       cmocka_unit_test(refusals_name_the_cause), cmocka_unit_test(memory_has_a_rate),
                                        cmocka_unit_test(events_time_what_was_recorded)};
     return cmocka_run_group_tests(tests, test_open_host_pool, test_close_device);
 }
