@@ -1,4 +1,5 @@
 /* `trireme inspect`: a model, its network after each stage, its memory per rank, the system, the settings. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +61,101 @@ static int inspect_system(const settings *all)
     return 0;
 }
 
-static void print_model(const trm_model *model)
+/* ---- what a decode step reads --------------------------------------------------------------------- */
+
+static const int32_t step_tokens[] = {1, 8, 32, 128};
+#define N_STEPS (sizeof(step_tokens) / sizeof(step_tokens[0]))
+
+typedef struct step_reads {
+    double experts;    /* of each layer, on average if routers choose evenly */
+    double bytes;      /* of weights */
+    double token_rate; /* at most, on one GPU; 0 if there is none */
+} step_reads;
+
+static step_reads reads_of(const trm_model_experts *e, int32_t tokens, double memory_rate)
+{
+    step_reads r = {.bytes = (double)e->active_bytes};
+    if (e->n_experts > 0) {
+        const double all = (double)e->n_experts, chosen = (double)e->experts_per_token;
+        r.experts = all * (1.0 - pow(1.0 - chosen / all, tokens));
+        r.bytes += (double)e->expert_bytes * (r.experts - chosen) / all;
+    }
+    r.token_rate = memory_rate * tokens / r.bytes;
+    return r;
+}
+
+static void print_experts(const trm_model_experts *e)
+{
+    printf("  experts         %lld of width %lld in %lld layer%s, %lld chosen per token", (long long)e->n_experts,
+           (long long)e->expert_width, (long long)e->expert_layers, e->expert_layers == 1 ? "" : "s",
+           (long long)e->experts_per_token);
+    if (e->shared_width > 0) {
+        printf(", shared ones of width %lld", (long long)e->shared_width);
+    }
+    printf("\n  active          %s parameters per token\n", trm_count_text(e->active_parameters).text);
+}
+
+static void print_reads(const trm_model_experts *e)
+{
+    const double memory_rate = trm_system_memory_rate(0);
+    printf("  a decode step   %6s  %s%12s%s\n", "tokens", e->n_experts > 0 ? "  experts read  " : "", "weights read",
+           memory_rate > 0 ? "  at most, tok/s" : "");
+    for (size_t i = 0; i < N_STEPS; i++) {
+        const step_reads r = reads_of(e, step_tokens[i], memory_rate);
+        printf("                  %6d", step_tokens[i]);
+        if (e->n_experts > 0) {
+            printf("  %6.1f of %4lld", r.experts, (long long)e->n_experts);
+        }
+        printf("  %12s", trm_size_text(r.bytes).text);
+        if (memory_rate > 0) {
+            printf("  %14.0f", r.token_rate);
+        }
+        putchar('\n');
+    }
+    if (memory_rate > 0) {
+        printf("                  one GPU, %.0f GB/s of memory at its highest clock; the cache is not counted\n",
+               memory_rate * 1e-9);
+    }
+}
+
+static void report_experts(report *r, const trm_model_experts *e)
+{
+    const struct {
+        const char *key;
+        int64_t value;
+    } numbers[] = {{"n_experts", e->n_experts},         {"experts_per_token", e->experts_per_token},
+                   {"expert_width", e->expert_width},   {"shared_width", e->shared_width},
+                   {"expert_layers", e->expert_layers}, {"active_parameters", e->active_parameters},
+                   {"active_bytes", e->active_bytes},   {"expert_bytes", e->expert_bytes}};
+    for (size_t k = 0; k < sizeof(numbers) / sizeof(numbers[0]); k++) {
+        report_integer(r, numbers[k].key, numbers[k].value);
+    }
+}
+
+static void report_reads(report *r, const trm_model_experts *e)
+{
+    const double memory_rate = trm_system_memory_rate(0);
+    if (memory_rate > 0) {
+        report_number(r, "gpu_memory_bytes_per_second", memory_rate);
+    }
+    report_open(r, "decode_steps", '[');
+    for (size_t i = 0; i < N_STEPS; i++) {
+        const step_reads reads = reads_of(e, step_tokens[i], memory_rate);
+        report_open(r, NULL, '{');
+        report_integer(r, "tokens", step_tokens[i]);
+        report_number(r, "experts_read", reads.experts);
+        report_integer(r, "weight_bytes", (int64_t)llround(reads.bytes));
+        if (memory_rate > 0) {
+            report_number(r, "roof_tokens_per_second", reads.token_rate);
+        }
+        report_close(r);
+    }
+    report_close(r);
+}
+
+/* ---- a model --------------------------------------------------------------------------------------- */
+
+static void print_model(const trm_model *model, const trm_model_experts *experts)
 {
     trm_model_info i;
     trm_model_get_info(model, &i);
@@ -69,6 +164,9 @@ static void print_model(const trm_model *model)
            trm_dtype_name(i.weight_dtype));
     printf("  layers          %lld\n  hidden          %lld, MLP %lld\n", (long long)i.layers, (long long)i.hidden,
            (long long)i.intermediate);
+    if (experts->n_experts > 0) {
+        print_experts(experts);
+    }
     printf("  heads           %lld query, %lld key-value, of %lld\n  vocabulary      %lld\n  context         %lld "
            "tokens\n",
            (long long)i.heads, (long long)i.kv_heads, (long long)i.head_dim, (long long)i.vocab,
@@ -78,9 +176,10 @@ static void print_model(const trm_model *model)
         printf(" %d", i.eos_tokens[k]);
     }
     printf("%s\n", i.n_eos_tokens == 0 ? " none" : "");
+    print_reads(experts);
 }
 
-static void report_model(report *r, const trm_model *model)
+static void report_model(report *r, const trm_model *model, const trm_model_experts *experts)
 {
     trm_model_info i;
     trm_model_get_info(model, &i);
@@ -106,11 +205,13 @@ static void report_model(report *r, const trm_model *model)
     for (size_t k = 0; k < sizeof(numbers) / sizeof(numbers[0]); k++) {
         report_integer(r, numbers[k].key, numbers[k].value);
     }
+    report_experts(r, experts);
     report_open(r, "eos_tokens", '[');
     for (int32_t k = 0; k < i.n_eos_tokens; k++) {
         report_integer(r, NULL, i.eos_tokens[k]);
     }
     report_close(r);
+    report_reads(r, experts);
     report_close(r);
 }
 
@@ -216,18 +317,20 @@ static trm_status plan_memory(const settings *all, trm_model *model, memory_tabl
     return TRM_OK;
 }
 
-static void show_model(const settings *all, const trm_model *model, const memory_table *table)
+static trm_status show_model(const settings *all, const trm_model *model, const memory_table *table)
 {
+    trm_model_experts experts = TRM_MODEL_EXPERTS_INIT;
+    TRM_TRY(trm_model_get_experts(model, &experts));
     if (!settings_flag(all, SETTING_JSON)) {
-        print_model(model);
+        print_model(model, &experts);
         for (int32_t rank = 0; rank < table->ranks; rank++) {
             print_memory(&table->memory[rank], &table->streaming[rank], &table->stalls[rank], rank, table->tokens);
         }
-        return;
+        return TRM_OK;
     }
     report r;
     report_begin(&r, stdout);
-    report_model(&r, model);
+    report_model(&r, model, &experts);
     if (table->ranks > 0) {
         report_open(&r, "memory", '[');
         for (int32_t rank = 0; rank < table->ranks; rank++) {
@@ -236,6 +339,7 @@ static void show_model(const settings *all, const trm_model *model, const memory
         report_close(&r);
     }
     report_end(&r);
+    return TRM_OK;
 }
 
 static trm_status show_stage(const settings *all, trm_model *model, const char *stage)
@@ -281,7 +385,7 @@ static trm_status inspect_model(const settings *all, const char *name)
             status = plan_memory(all, model, &table);
         }
         if (status == TRM_OK) {
-            show_model(all, model, &table);
+            status = show_model(all, model, &table);
         }
         for (int32_t rank = 0; rank < TRM_MAX_RANKS; rank++) {
             stall_list_fini(&table.stalls[rank]);

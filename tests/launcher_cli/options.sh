@@ -205,6 +205,26 @@ case_inspect() {
     [ "$(grep -c '^rank ' "$work/out")" = 4 ] || complain "memory of four ranks: $(cat "$work/out")"
     start 0 inspect llama-3-8b --layers 2 --json
     value model.layers 2
+    value model.n_experts 0
+    value model.decode_steps 4
+    [ "$("$json_value" model.decode_steps.3.weight_bytes <"$work/out")" = "$("$json_value" model.active_bytes <"$work/out")" ] || complain "a dense model reads more for more tokens"
+    shows "experts         128 of width 768 in 48 layers, 8 chosen per token" 0 inspect qwen3-30b-a3b
+    shows "active          3.353 billion parameters per token" 0 inspect qwen3-30b-a3b
+    shows "     8    51.6 of  128     24.07 GiB" 0 inspect qwen3-30b-a3b
+    cp "$work/out" "$work/shape"
+    start 0 inspect system --json
+    if [ "$("$json_value" gpus.0.name <"$work/out")" = none ]; then
+        grep -q "at most" "$work/shape" && complain "a roof without a GPU: $(cat "$work/shape")"
+    else
+        grep -q "at most, tok/s" "$work/shape" || complain "no roof of the GPU: $(cat "$work/shape")"
+    fi
+    shows "shared ones of width 1536" 0 inspect glm-4.5
+    start 0 inspect mixtral-8x7b --json
+    value model.n_experts 8
+    value model.experts_per_token 2
+    value model.active_parameters 12879925248
+    value model.decode_steps.0.weight_bytes "$("$json_value" model.active_bytes <"$work/out")"
+    value model.decode_steps.1.experts_read 7.19909668 # 8 (1 - (3/4)^8)
     shows "libraries" 0 inspect system
     start 0 inspect system --json
     value build.0.name version
