@@ -98,10 +98,10 @@ trm_status trm_weight_recode(const trm_weight *weight, trm_weight_code code, trm
 trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight **repeated);
 
 /*
- * Arithmetic on weights of f32, f16, bf16 and stored f8e4m3: computed in f32 and rounded to the result's type when read, so that the
- * inputs can change later. `b` is NULL for CAST and ROOT. Dims broadcast from the right, and the axes along which an
- * input is not repeated are adjacent: [8, 1, 1] and [16, 8, 3, 3]. INVALID_ARGUMENT for other types and dims,
- * UNSUPPORTED for too many inputs in total.
+ * Arithmetic on weights of f32, f16, bf16 and stored f8e4m3: computed in f32 and rounded to the result's type when
+ * read, so that the inputs can change later. `b` is NULL for CAST and ROOT. Dims broadcast from the right, and the axes
+ * along which an input is not repeated are adjacent: [8, 1, 1] and [16, 8, 3, 3]. INVALID_ARGUMENT for other types and
+ * dims, UNSUPPORTED for too many inputs in total.
  */
 typedef enum trm_weight_op {
     TRM_WEIGHT_CAST = 0,

@@ -134,8 +134,8 @@ static void which_types_convert(void **state)
     for (int from = 0; from < TRM_DTYPE_COUNT + 1; from++) {
         for (int to = 0; to < TRM_DTYPE_COUNT + 1; to++) {
             bool floats = from >= TRM_F32 && from <= TRM_F64 && to >= TRM_F32 && to <= TRM_F64;
-            bool expected = floats || (from == to && from > 0 && from < TRM_DTYPE_COUNT) ||
-                            (from == TRM_F8E4M3 && to == TRM_F32);
+            bool expected =
+                floats || (from == to && from > 0 && from < TRM_DTYPE_COUNT) || (from == TRM_F8E4M3 && to == TRM_F32);
             assert_int_equal(trm_convertible((trm_dtype)from, (trm_dtype)to), expected);
         }
     }
