@@ -27,7 +27,8 @@ from make_goldens import BASE, GPT_OSS, HERE, LATENT, MIXTURE, measure, randomis
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 F8 = torch.float8_e4m3fn
 INPUT_SCALE = 0.02
-MOST_ACTIVATION = 2.5
+# Some activations are larger, few by much: kernels that leave x as it is do not clip it either.
+MOST_ACTIVATION = 10.0
 
 
 def blocks(weight, block_n, block_k, most):
@@ -292,6 +293,10 @@ GOLDENS = {
 }
 
 
+# What quantized() multiplies scales by; changed for a while by hinges_on_ties().
+nudge = 1.0
+
+
 def quantized(x, group=None, scale=None, most=None):
     """x as numbers of e4m3 by a scale, or by one for every group of columns (None: all of a row), at most `most`."""
     parts = x.float().unflatten(-1, (-1, group or x.shape[-1])) if x.shape[-1] % (group or 1) == 0 else None
@@ -301,6 +306,7 @@ def quantized(x, group=None, scale=None, most=None):
     if scale is None:
         scale = parts.abs().amax(-1, keepdim=True) / 448.0
         scale = scale.clamp(max=most) if most is not None else scale
+    scale = scale * nudge
     return ((parts / scale).clamp(-448.0, 448.0).to(F8).float() * scale).flatten(-2).to(x.dtype)
 
 
@@ -311,6 +317,7 @@ ACTIVATIONS = {
     "quant-fp8-phi3": lambda x: quantized(x, 16),
     "quant-fp8-glm4": lambda x: quantized(x, 16),
     "quant-fp8-deepseek": lambda x: quantized(x, 128),
+    "quant-moe-fp8": lambda x: quantized(x, 128),
     "quant-moe-stacked": lambda x: quantized(x, 128),
     "quant-fp8-tensor": lambda x: quantized(x, scale=INPUT_SCALE),
     "quant-modelopt": lambda x: quantized(x, scale=INPUT_SCALE),
@@ -319,10 +326,22 @@ ACTIVATIONS = {
 }
 
 
+def hinges_on_ties(model, goldens):
+    """Whether some x lies so near the middle of two numbers that sums in another order round it the other way, and that is seen."""
+    global nudge
+    worst = 0.0
+    for nudge in (1 - 2e-6, 1 + 2e-6):
+        for key, nudged in measure(model).items():
+            if key.endswith("logits"):
+                worst = max(worst, ((nudged - goldens[key]).abs().max() / goldens[key].abs().max()).item())
+    nudge = 1.0
+    return worst > 1e-3
+
+
 # Whose output projection is quantized, too.
 HEADS = ("quant-gptq", "quant-float", "quant-float-dynamic")
 # Whose experts alone are quantized: where the inputs of linear layers round would decide the choice of experts.
-EXPERTS_ONLY = ("quant-moe-fp8", "quant-moe-turned")
+EXPERTS_ONLY = ("quant-moe-turned",)
 # What is used as floats, and so is its input.
 FLOATS = ("kv_b_proj",)
 # What checkpoints leave as it is.
@@ -371,11 +390,12 @@ def stack_experts(tensors, experts):
         tensors[f"{root}down_proj{suffix}"] = down.view(kind)
 
 
-def write(name):
+def write(name, seed):
+    """False: another seed must do."""
     (model_class, config_class, options), dtype, quantize, of, method = GOLDENS[name]
     folder = os.path.join(HERE, name)
     shutil.rmtree(folder, ignore_errors=True)
-    torch.manual_seed(sum(map(ord, name)))
+    torch.manual_seed(seed)
     config = config_class(**options)
     config._attn_implementation = "eager"
     model = model_class(config)
@@ -401,6 +421,9 @@ def write(name):
     quantize_experts(model, tensors, quantize, of)
     if name == "quant-moe-stacked":
         stack_experts(tensors, config.num_experts)
+    goldens = measure(model)
+    if name in ACTIVATIONS and hinges_on_ties(model, goldens):
+        return False
     save_file(tensors, os.path.join(folder, "model.safetensors"), {"format": "pt"})
     path = os.path.join(folder, "config.json")
     with open(path) as file:
@@ -410,7 +433,8 @@ def write(name):
         json.dump(config, file, indent=2, sort_keys=True)
         file.write("\n")
     os.mkdir(os.path.join(folder, "expected"))
-    save_file(measure(model), os.path.join(folder, "expected", "model.safetensors"))
+    save_file(goldens, os.path.join(folder, "expected", "model.safetensors"))
+    return True
 
 
 def check(name):
@@ -447,7 +471,9 @@ def main():
     for name in wanted:
         print(name, check(name) if only_check else "", flush=True)
         if not only_check:
-            write(name)
+            seed = sum(map(ord, name))
+            while not write(name, seed):
+                seed += 1
 
 
 if __name__ == "__main__":
