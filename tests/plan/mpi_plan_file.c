@@ -48,9 +48,9 @@ static void run_from_file(const char *name, const char *mesh, bool embed, const 
     assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
     assert_ok(trm_context_create(engine, &context));
     test_runner runner = test_runner_of_context(context, network);
-    double worst = test_golden_run_chunks(&golden, &runner, 7);
+    double worst = test_golden_run_chunks(&golden, &runner, 7).worst;
     assert_true(worst <= test_golden_tolerance(&golden, TRM_F32));
-    worst = test_golden_run_decode(&golden, &runner);
+    worst = test_golden_run_decode(&golden, &runner).worst;
     assert_true(worst <= test_golden_tolerance(&golden, TRM_F32));
     trm_context_destroy(context);
     trm_engine_destroy(engine);

@@ -48,25 +48,32 @@ static void *read_all(const trm_safetensors *set, int32_t prompt, const char *wh
 }
 
 static void read_logits(const trm_safetensors *set, int32_t prompt, const char *rows, const char *values,
-                        test_golden_logits *logits)
+                        test_golden_logits *logits, double *largest)
 {
     int64_t n, count;
     logits->rows = read_all(set, prompt, rows, TRM_I32, &n);
     logits->values = read_all(set, prompt, values, TRM_F32, &count);
     logits->n = (int32_t)n;
+    for (int64_t i = 0; i < count; i++) {
+        *largest = fmax(*largest, fabs((double)logits->values[i]));
+    }
 }
 
-static bool quantizes_x(trm_model *model)
+static void look_at_layers(test_golden *golden)
 {
     trm_network *network;
-    bool found = false;
-    assert_ok(trm_model_build_network(model, TRM_DTYPE_NONE, &network));
+    assert_ok(trm_model_build_network(golden->model, TRM_DTYPE_NONE, &network));
     for (int32_t i = 0; i < network->n_layers; i++) {
-        const trm_layer_desc *desc = &network->layers[i]->desc;
-        found = found || (desc->kind == TRM_LAYER_DEQUANT_MATMUL && desc->dequant_matmul.x_quantization != TRM_X_AS_IS);
+        const trm_layer *layer = network->layers[i];
+        const trm_layer_desc *desc = &layer->desc;
+        if (desc->kind == TRM_LAYER_DEQUANT_MATMUL && desc->dequant_matmul.x_quantization != TRM_X_AS_IS) {
+            golden->quantizes_x = true;
+        }
+        if (desc->kind == TRM_LAYER_ROUTER && desc->router.k < layer->inputs[TRM_ROUTER_WEIGHT]->dims.d[0]) {
+            golden->chooses_experts = true;
+        }
     }
     trm_network_destroy(network);
-    return found;
 }
 
 void test_golden_open(const char *name, test_golden *golden)
@@ -77,7 +84,7 @@ void test_golden_open(const char *name, test_golden *golden)
     *golden = (test_golden){.name = name};
     assert_ok(trm_model_open(folder, &golden->model));
     trm_model_get_info(golden->model, &golden->info);
-    golden->quantizes_x = quantizes_x(golden->model);
+    look_at_layers(golden);
     snprintf(expected, sizeof(expected), "%s/expected", folder);
     assert_ok(trm_safetensors_open(expected, &set));
     for (int32_t i = 0; i < TEST_GOLDEN_PROMPTS; i++) {
@@ -89,8 +96,8 @@ void test_golden_open(const char *name, test_golden *golden)
         prompt->tokens = read_all(set, i, "tokens", TRM_I32, &n);
         prompt->n = (int32_t)n;
         assert_true(prompt->n <= TEST_GOLDEN_BLOCKS * TRM_KV_BLOCK_SIZE);
-        read_logits(set, i, "rows", "logits", &prompt->whole);
-        read_logits(set, i, "decode_rows", "decode_logits", &prompt->decode);
+        read_logits(set, i, "rows", "logits", &prompt->whole, &golden->largest);
+        read_logits(set, i, "decode_rows", "decode_logits", &prompt->decode, &golden->largest);
     }
     trm_safetensors_close(set);
 }
@@ -110,11 +117,22 @@ void test_golden_close(test_golden *golden)
 double test_golden_tolerance(const test_golden *golden, trm_dtype dtype)
 {
     const trm_dtype stored = golden->info.weight_dtype, computed = dtype == TRM_DTYPE_NONE ? stored : dtype;
-    if (stored == TRM_BF16 || computed == TRM_BF16) {
-        /* The host kernels themselves are up to 4.9e-2 away from f32; partial sums in bf16 over 4 ranks, 1.0e-1. */
-        return golden->quantizes_x ? 2e-1 : 1.5e-1;
+    if (stored == TRM_F32 && computed == TRM_F32) {
+        return golden->quantizes_x ? 5e-3 : 2e-5;
     }
-    return stored == TRM_F16 || computed == TRM_F16 ? 2e-2 : golden->quantizes_x ? 5e-3 : 2e-5;
+    if (golden->quantizes_x) {
+        return 2e-1;
+    }
+    /* The host kernels themselves are up to 4.9e-2 away from f32 in bf16; partial sums over 4 ranks, 1.0e-1. */
+    return stored == TRM_BF16 || computed == TRM_BF16 ? 1.5e-1 : 2e-2;
+}
+
+bool test_golden_agrees(const test_golden *golden, const test_golden_difference *difference, double tolerance)
+{
+    if (golden->chooses_experts && tolerance >= 1e-2) {
+        return difference->median <= tolerance / 1.5 && difference->worst <= 2.0;
+    }
+    return difference->worst <= tolerance;
 }
 
 /* ---- runners ---------------------------------------------------------------------------------------------- */
@@ -187,70 +205,89 @@ static const float *run_step(const test_runner *runner, const chunk *chunks, int
 
 /* ---- comparing ------------------------------------------------------------------------------------------------ */
 
-/* Compares the logits of positions first .. first + count - 1 with those of the golden that lie there. */
-static void compare(const test_golden_logits *expected, int64_t vocab, int32_t first, int32_t count,
-                    const float *logits, double *worst)
+typedef struct comparison {
+    const test_golden *golden;
+    int32_t n;
+    double rows[2 * TEST_GOLDEN_SEQUENCES * TEST_GOLDEN_PROMPTS];
+} comparison;
+
+/* Compares the logits of positions first .. first + count - 1 with those expected that lie there. */
+static void compare(comparison *found, const test_golden_logits *expected, int32_t first, int32_t count,
+                    const float *logits)
 {
-    double largest = 0.0;
-    for (int64_t i = 0; i < expected->n * vocab; i++) {
-        largest = fmax(largest, fabs((double)expected->values[i]));
-    }
+    const int64_t vocab = found->golden->info.vocab;
     for (int32_t r = 0; r < expected->n; r++) {
-        int32_t row = expected->rows[r] - first;
+        const int32_t row = expected->rows[r] - first;
         if (row < 0 || row >= count) {
             continue;
         }
+        double worst = 0.0;
         for (int64_t i = 0; i < vocab; i++) {
             double difference = fabs((double)logits[row * vocab + i] - (double)expected->values[r * vocab + i]);
-            *worst = isnan(difference) ? INFINITY : fmax(*worst, difference / largest);
+            worst = isnan(difference) ? INFINITY : fmax(worst, difference / found->golden->largest);
         }
+        assert_true(found->n < (int32_t)(sizeof(found->rows) / sizeof(found->rows[0])));
+        found->rows[found->n++] = worst;
     }
 }
 
-double test_golden_run_whole(const test_golden *golden, const test_runner *runner)
+static int compare_doubles(const void *a, const void *b)
 {
-    double worst = 0.0;
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static test_golden_difference difference_of(comparison *found)
+{
+    assert_true(found->n > 0);
+    qsort(found->rows, (size_t)found->n, sizeof(found->rows[0]), compare_doubles);
+    return (test_golden_difference){found->rows[found->n - 1], found->rows[found->n / 2]};
+}
+
+test_golden_difference test_golden_run_whole(const test_golden *golden, const test_runner *runner)
+{
+    comparison found = {.golden = golden};
     for (int32_t i = 0; i < TEST_GOLDEN_PROMPTS; i++) {
         const test_golden_prompt *prompt = &golden->prompts[i];
         chunk all = {prompt, 0, prompt->n, prompt->n};
-        compare(&prompt->whole, golden->info.vocab, 0, prompt->n, run_step(runner, &all, 1), &worst);
+        compare(&found, &prompt->whole, 0, prompt->n, run_step(runner, &all, 1));
     }
-    return worst;
+    return difference_of(&found);
 }
 
-double test_golden_run_chunks(const test_golden *golden, const test_runner *runner, int32_t size)
+test_golden_difference test_golden_run_chunks(const test_golden *golden, const test_runner *runner, int32_t size)
 {
-    double worst = 0.0;
+    comparison found = {.golden = golden};
     for (int32_t i = 0; i < TEST_GOLDEN_PROMPTS; i++) {
         const test_golden_prompt *prompt = &golden->prompts[i];
         for (int32_t first = 0; first < prompt->n; first += size) {
             int32_t count = prompt->n - first < size ? prompt->n - first : size;
             chunk part = {prompt, first, count, prompt->n};
-            compare(&prompt->whole, golden->info.vocab, first, count, run_step(runner, &part, 1), &worst);
+            compare(&found, &prompt->whole, first, count, run_step(runner, &part, 1));
         }
     }
-    return worst;
+    return difference_of(&found);
 }
 
-double test_golden_run_decode(const test_golden *golden, const test_runner *runner)
+test_golden_difference test_golden_run_decode(const test_golden *golden, const test_runner *runner)
 {
-    double worst = 0.0;
+    comparison found = {.golden = golden};
     for (int32_t i = 0; i < TEST_GOLDEN_PROMPTS; i++) {
         const test_golden_prompt *prompt = &golden->prompts[i];
         chunk part = {prompt, 0, prompt->prefix, prompt->prefix};
         while (part.first < prompt->n) {
-            compare(&prompt->decode, golden->info.vocab, part.first, part.count, run_step(runner, &part, 1), &worst);
+            compare(&found, &prompt->decode, part.first, part.count, run_step(runner, &part, 1));
             part.first += part.count;
             part.count = 1;
             part.total = part.first + 1;
         }
     }
-    return worst;
+    return difference_of(&found);
 }
 
-double test_golden_run_batch(const test_golden *golden, const test_runner *runner)
+test_golden_difference test_golden_run_batch(const test_golden *golden, const test_runner *runner)
 {
-    double worst = 0.0;
+    comparison found = {.golden = golden};
     chunk chunks[TEST_GOLDEN_PROMPTS + 1];
     const int32_t n = TEST_GOLDEN_PROMPTS + 1, idle = 1; /* this sequence never has tokens */
     for (int32_t s = 0; s < n; s++) {
@@ -265,7 +302,7 @@ double test_golden_run_batch(const test_golden *golden, const test_runner *runne
             if (part->count == 0) {
                 continue;
             }
-            compare(&part->prompt->decode, golden->info.vocab, part->first, part->count, logits, &worst);
+            compare(&found, &part->prompt->decode, part->first, part->count, logits);
             logits += part->count * golden->info.vocab;
             part->first += part->count;
             part->count = part->first < part->prompt->n ? 1 : 0;
@@ -273,5 +310,5 @@ double test_golden_run_batch(const test_golden *golden, const test_runner *runne
             more = more || part->count > 0;
         }
     }
-    return worst;
+    return difference_of(&found);
 }
