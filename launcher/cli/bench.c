@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
+#include "launcher/cli/job/expert_load.h"
 #include "launcher/cli/job/job.h"
 #include "launcher/cli/job/report.h"
 #include "launcher/cli/job/stalls.h"
@@ -42,6 +43,7 @@ typedef struct bench_command {
     profile_row rows[MAX_PROFILE_ROWS];
     int32_t n_rows;
     stall_list stalls; /* with streamed weights: of one profiled step */
+    expert_load experts;
     double *step_ends; /* seconds between tokens of sequence 0 in the last run */
     int64_t n_step_ends;
     bool profiles;      /* in the profiling run */
@@ -160,6 +162,20 @@ static trm_status profile(bench_command *c)
     }
     trm_status off = trm_context_set_layer_timing(context, false);
     return status != TRM_OK ? status : off;
+}
+
+/* Counts the tokens of experts in a run of its own. Its steps are not captured, so they are not padded. */
+static trm_status count_expert_load(bench_command *c)
+{
+    trm_context *context = trm_generator_context(c->job.generator);
+    bench_run run;
+    TRM_TRY(trm_context_set_layer_timing(context, true));
+    TRM_TRY(trm_context_set_debug(context, expert_load_add, &c->experts));
+    trm_status status = run_once(c, c->tokens, &run);
+    status = c->experts.status != TRM_OK ? c->experts.status : status;
+    trm_status shown = trm_context_set_debug(context, NULL, NULL);
+    trm_status off = trm_context_set_layer_timing(context, false);
+    return status != TRM_OK ? status : shown != TRM_OK ? shown : off;
 }
 
 static int compare_doubles(const void *a, const void *b)
@@ -317,6 +333,9 @@ static void print_json(const bench_command *c, const summary *s)
         }
         report_close(&r);
     }
+    if (settings_flag(c->all, SETTING_EXPERT_LOAD)) {
+        expert_load_report(&c->experts, &r, "expert_load");
+    }
     report_end(&r);
 }
 
@@ -377,6 +396,9 @@ static void print_table(const bench_command *c, const summary *s)
                    c->rows[i].milliseconds, c->rows[i].milliseconds * 1e3 / c->rows[i].layers);
         }
     }
+    if (settings_flag(c->all, SETTING_EXPERT_LOAD)) {
+        expert_load_print(&c->experts);
+    }
 }
 
 static trm_status allocate(bench_command *c)
@@ -402,6 +424,12 @@ static trm_status prepare_bench(bench_command *c, int64_t *context)
     c->job.model_seconds = wall_seconds() - c->job.began;
     trm_model_info info;
     trm_model_get_info(c->job.model, &info);
+    trm_model_experts experts = TRM_MODEL_EXPERTS_INIT;
+    TRM_TRY(trm_model_get_experts(c->job.model, &experts));
+    c->experts.n_experts = experts.n_experts;
+    if (settings_flag(c->all, SETTING_EXPERT_LOAD) && experts.n_experts == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "model %s has no experts, option --expert-load needs some", info.path);
+    }
     int64_t new_tokens = c->tokens;
     if (profiles(c) && !profiles_prompts(c) && new_tokens < profile_steps(c) + 1) {
         new_tokens = profile_steps(c) + 1;
@@ -441,6 +469,9 @@ static trm_status bench(bench_command *c, bool *alike)
     if (status == TRM_OK && profiles(c)) {
         status = profile(c);
     }
+    if (status == TRM_OK && settings_flag(c->all, SETTING_EXPERT_LOAD)) {
+        status = count_expert_load(c);
+    }
     if (status == TRM_OK && c->job.is_leader) {
         if (settings_flag(c->all, SETTING_JSON)) {
             print_json(c, &s);
@@ -478,5 +509,6 @@ int command_bench(const settings *all)
     free(c.runs);
     free(c.step_ends);
     stall_list_fini(&c.stalls);
+    expert_load_fini(&c.experts);
     return code;
 }

@@ -212,6 +212,22 @@ case_bench() {
     [ $code = 0 ] || complain "bench of a shape: $(cat "$work/err")"
     value layers 1
     value model llama-3.2-1b
+    local mixture="$source/tests/goldens/hf/qwen3-moe" ranks layer expert sum # 3 of 8 experts a token
+    for ranks in 0 2; do
+        start $ranks bench "$mixture" --tokens 4 --prompt-tokens 8 --repeat 1 --batch 2 --expert-load --json
+        [ $code = 0 ] || complain "bench --expert-load: $(cat "$work/err")"
+        for layer in 0 1; do
+            value expert_load.$layer.layer model.layers.$layer.mlp.gate
+            sum=0
+            for expert in 0 1 2 3 4 5 6 7; do
+                sum=$((sum + $("$json_value" expert_load.$layer.tokens.$expert <"$work/out")))
+            done
+            # Prompts of 16 tokens and 3 decode steps of 2; of the prompts, the last layer has the last tokens.
+            [ $sum = $((layer == 0 ? 3 * (16 + 6) : 3 * (2 + 6))) ] || complain "layer $layer gives $sum tokens to experts"
+        done
+    done
+    shows "max/mean" 0 bench "$mixture" --tokens 4 --prompt-tokens 8 --repeat 1 --expert-load
+    refused 2 "has no experts, option --expert-load needs some" bench "$model" --expert-load
     refused 2 "128 prompt tokens and 2000 new tokens exceed the context of 1024 tokens" bench "$model" --tokens 2000
     refused 3 "model nothing" bench nothing
     refused 2 "llama-3-8b is a named shape, which has no tokenizer" run llama-3-8b -p a
