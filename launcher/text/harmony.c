@@ -54,6 +54,13 @@ static bool begins_with(const char *text, span word, const char *expected)
     return word.end - word.begin >= length && memcmp(text + word.begin, expected, length) == 0;
 }
 
+/* Whether a word that goes on may begin with `expected`. */
+static bool may_begin(const char *text, span word, const char *expected)
+{
+    const size_t length = word.end - word.begin;
+    return length < strlen(expected) && memcmp(text + word.begin, expected, length) == 0;
+}
+
 /* A header while it is read. */
 typedef struct header {
     bool marked;             /* it has a mark; without one the text is not a header */
@@ -144,12 +151,13 @@ static header_end read_header(header *h, const char *text, size_t begin, size_t 
             return HEADER_BODY;
         } else {
             const span word = {at, word_end(text, at, end)};
-            if (word.end == size && size < limit && !at_end) {
-                return HEADER_SHORT;
-            }
-            if (!h->marked && !begins_with(text, word, "to=")) { /* no header */
-                *next = begin;
+            const bool cut = word.end == size && size < limit && !at_end;
+            if (!h->marked && !begins_with(text, word, "to=") && !(cut && may_begin(text, word, "to="))) {
+                *next = begin; /* no header */
                 return HEADER_BODY;
+            }
+            if (cut) {
+                return HEADER_SHORT;
             }
             take_word(h, text, word);
             at = word.end;

@@ -7,6 +7,7 @@
 #include "launcher/serve/requests/reasoning.h"
 #include "launcher/serve/requests/tools.h"
 #include "launcher/serve/responses/tool_stream.h"
+#include "launcher/text/harmony.h"
 
 static api_request request;
 
@@ -58,6 +59,37 @@ static void check_reasoning(const char *text, size_t size, bool open)
     }
 }
 
+/* The pieces of a text in the harmony format that comes `step` bytes at a time: a sum over kinds, names and text. */
+static uint64_t read_channels(const char *text, size_t size, size_t step)
+{
+    harmony_reader reader = {.at = 0};
+    harmony_piece p;
+    uint64_t sum = 0;
+    size_t last = 0;
+    for (size_t at = step < size ? step : size;; at = at + step < size ? at + step : size) {
+        char *grown = malloc(at + (at == 0)); /* of its own size, so that reading past it is seen */
+        FUZZ_REQUIRE(grown != NULL);
+        memcpy(grown, text, at);
+        while (harmony_next(&reader, grown, at, at == size, &p)) {
+            FUZZ_REQUIRE(last <= p.begin && p.begin <= p.end && p.end <= at && p.name + p.name_size <= at);
+            last = p.end;
+            for (size_t i = 0; i < p.name_size; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)grown[p.name + i] + 1000;
+            }
+            sum = p.begins ? sum * 31 + 2000 + p.kind : sum;
+            for (size_t i = p.begin; i < p.end; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)grown[i];
+            }
+            sum = p.blank ? sum * 31 + 3000 : sum;
+        }
+        free(grown);
+        if (at == size) {
+            break;
+        }
+    }
+    return sum;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1 || size > 2000) {
@@ -90,6 +122,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         tool_calls_fini(&calls);
     }
     check_reasoning(text, size, data[0] % 2 == 0);
+    FUZZ_REQUIRE(read_channels(text, size, size + 1) == read_channels(text, size, step));
     free(text);
     return 0;
 }

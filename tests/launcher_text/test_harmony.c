@@ -122,9 +122,23 @@ static void malformed(void **state)
     read_pieces(text, 7, expected, sizeof(expected));
 }
 
+/* Text that cannot be a header is not held back. */
+static void plain_text_streams(void **state)
+{
+    (void)state;
+    harmony_reader reader = {.at = 0};
+    harmony_piece p;
+    assert_true(harmony_next(&reader, " Plain", 6, false, &p));
+    assert_int_equal(p.end, 6);
+    reader = (harmony_reader){.at = 0};
+    assert_false(harmony_next(&reader, "to", 2, false, &p));
+    assert_true(harmony_next(&reader, "to ", 3, false, &p));
+    assert_int_equal(p.begin, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(channels), cmocka_unit_test(calls),
-                                       cmocka_unit_test(malformed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(channels), cmocka_unit_test(calls), cmocka_unit_test(malformed),
+                                       cmocka_unit_test(plain_text_streams)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
