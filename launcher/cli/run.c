@@ -12,10 +12,10 @@
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job/conversation.h"
 #include "launcher/cli/job/job.h"
+#include "launcher/cli/job/reply.h"
 #include "launcher/cli/job/report.h"
 #include "launcher/cli/job/tokenizer_thread.h"
 #include "launcher/cli/onnx/job.h"
-#include "launcher/text/text_sink.h"
 
 #define PROMPT_LIMIT  ((size_t)256 << 20)
 #define MAX_SEQUENCES 16
@@ -25,7 +25,7 @@ typedef struct prompt {
     char *text;
     size_t size;
     trm_tokens tokens;
-    text_sink sink;
+    reply reply;
 } prompt;
 
 typedef struct run_command {
@@ -34,6 +34,7 @@ typedef struct run_command {
     tokenizer_thread tokenizer;
     bool chat;
     conversation talk; /* on rank 0, with --chat */
+    bool harmony;      /* of the template; on all ranks */
     prompt *prompts;
     int32_t n_prompts, capacity;
     trm_request *requests;    /* [n_prompts] while generating */
@@ -67,7 +68,7 @@ static void drop_prompts(run_command *c)
     for (int32_t i = 0; i < c->n_prompts; i++) {
         free(c->prompts[i].text);
         trm_tokens_fini(&c->prompts[i].tokens);
-        text_sink_fini(&c->prompts[i].sink);
+        reply_fini(&c->prompts[i].reply);
     }
     c->n_prompts = 0;
 }
@@ -171,7 +172,7 @@ static trm_status share_prompts(run_command *c)
     return TRM_OK;
 }
 
-/* Tokenizes every prompt and opens its sink: stdout if there is only one. */
+/* Tokenizes every prompt and begins its reply, which goes to stdout if there is only one. */
 static trm_status prepare_prompts(run_command *c)
 {
     const settings *all = c->all;
@@ -185,8 +186,9 @@ static trm_status prepare_prompts(run_command *c)
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "prompt %d is empty and the model has no begin-of-sequence token",
                      i + 1);
         }
-        TRM_TRY(text_sink_init(&p->sink, c->tokenizer.tokenizer, true, all->lists[SETTING_STOP],
-                               all->list_counts[SETTING_STOP], stream ? stdout : NULL));
+        TRM_TRY(reply_init(&p->reply, c->tokenizer.tokenizer, c->harmony, all->lists[SETTING_STOP],
+                           all->list_counts[SETTING_STOP], stream ? stdout : NULL,
+                           stream && !settings_flag(all, SETTING_QUIET) ? stderr : NULL));
         c->requests[i] =
             (trm_request){.prompt = p->tokens.ids,
                           .n_prompt = (int64_t)p->tokens.count,
@@ -205,13 +207,13 @@ static trm_status prepare_prompts(run_command *c)
 static bool take_token(void *user, int32_t request, int32_t token)
 {
     run_command *c = user;
-    text_sink *sink = &c->prompts[request].sink;
+    reply *r = &c->prompts[request].reply;
     job_take_token(&c->job);
-    trm_status status = text_sink_push(sink, token);
+    trm_status status = reply_push(r, token);
     if (status != TRM_OK && c->sink_status == TRM_OK) {
         c->sink_status = status;
     }
-    return status == TRM_OK && !sink->stopped;
+    return status == TRM_OK && !r->sink.stopped;
 }
 
 static const char *finish_name(const run_command *c, int32_t i)
@@ -237,9 +239,15 @@ static void print_json(const run_command *c)
     report_begin(&r, stdout);
     report_open(&r, "results", '[');
     for (int32_t i = 0; i < c->n_prompts; i++) {
+        size_t size;
+        const char *answer = reply_answer(&c->prompts[i].reply, &size);
+        const trm_bytes *reasoning = &c->prompts[i].reply.reasoning;
         report_open(&r, NULL, '{');
         report_bytes(&r, "prompt", c->prompts[i].text, c->prompts[i].size);
-        report_bytes(&r, "text", c->prompts[i].sink.text, c->prompts[i].sink.size);
+        report_bytes(&r, "text", answer, size);
+        if (reasoning->size > 0) {
+            report_bytes(&r, "reasoning", reasoning->data, reasoning->size);
+        }
         report_integer(&r, "prompt_tokens", c->requests[i].n_prompt);
         report_integer(&r, "generated_tokens", c->requests[i].n_generated);
         report_text(&r, "finish", finish_name(c, i));
@@ -268,7 +276,9 @@ static void print_texts(const run_command *c)
             if (settings_flag(c->all, SETTING_ECHO)) {
                 fwrite(c->prompts[i].text, 1, c->prompts[i].size, stdout);
             }
-            fwrite(c->prompts[i].sink.text, 1, c->prompts[i].sink.size, stdout);
+            size_t size;
+            const char *answer = reply_answer(&c->prompts[i].reply, &size);
+            fwrite(answer, 1, size, stdout);
         }
         putchar('\n'); /* a single text was streamed */
     }
@@ -314,7 +324,7 @@ static trm_status generate(run_command *c)
     TRM_TRY(trm_generate(c->job.generator, c->requests, c->n_prompts, take_token, c, &c->stats));
     TRM_TRY(c->sink_status);
     for (int32_t i = 0; i < c->n_prompts; i++) {
-        TRM_TRY(text_sink_finish(&c->prompts[i].sink));
+        TRM_TRY(reply_finish(&c->prompts[i].reply));
     }
     if (c->job.is_leader) {
         if (settings_flag(c->all, SETTING_JSON)) {
@@ -362,7 +372,9 @@ static trm_status take_turn(run_command *c, const char *text, size_t size)
         status = generate(c);
     }
     if (status == TRM_OK && c->chat && c->job.is_leader) {
-        status = conversation_say(&c->talk, "assistant", c->prompts[0].sink.text, c->prompts[0].sink.size);
+        size_t answer_size;
+        const char *answer = reply_answer(&c->prompts[0].reply, &answer_size);
+        status = conversation_say(&c->talk, "assistant", answer, answer_size);
     }
     while (status != TRM_OK && c->talk.count > said) {
         conversation_unsay(&c->talk);
@@ -467,6 +479,8 @@ static trm_status prepare_run(run_command *c)
     if (c->chat && c->job.is_leader) {
         const char *file = settings_text(c->all, SETTING_CHAT_TEMPLATE);
         TRM_TRY(conversation_open(&c->talk, file != NULL ? file : info.path, settings_text(c->all, SETTING_SYSTEM)));
+        c->talk.effort = settings_text(c->all, SETTING_REASONING_EFFORT);
+        c->harmony = harmony_is_written(c->talk.chat);
     }
     return TRM_OK;
 }
@@ -486,6 +500,7 @@ static trm_status run(run_command *c, bool *alike)
         sequences = c->n_prompts < 1 ? 1 : c->n_prompts > MAX_SEQUENCES ? MAX_SEQUENCES : c->n_prompts;
     }
     TRM_TRY(trm_world_all_ok(c->job.world, prepare_run(c)));
+    TRM_TRY(trm_world_broadcast(c->job.world, &c->harmony, sizeof(c->harmony), 0));
     TRM_TRY(job_open_generator(&c->job, settings_integer(all, SETTING_CONTEXT), (int32_t)sequences));
     TRM_TRY(trm_world_all_ok(c->job.world, take_tokenizer(c)));
     trm_status status = TRM_OK;
@@ -518,7 +533,7 @@ static trm_model *open_ahead(run_command *c)
 /* Refuses options of a conversation without --chat. */
 static trm_status check_options(const settings *all)
 {
-    static const setting_id of_chats[] = {SETTING_SYSTEM, SETTING_CHAT_TEMPLATE};
+    static const setting_id of_chats[] = {SETTING_SYSTEM, SETTING_CHAT_TEMPLATE, SETTING_REASONING_EFFORT};
     TRM_TRY(check_operand(all));
     for (size_t i = 0; i < sizeof(of_chats) / sizeof(of_chats[0]) && !settings_flag(all, SETTING_CHAT); i++) {
         if (settings_is_option(all, of_chats[i])) {

@@ -66,6 +66,12 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
         [ "$code $(cat "$work/out")" = "0  God created the heaven" ] || complain "chat on $ranks ranks: $(cat "$work/out" "$work/err")"
         grep -q 'chat.jinja line 1: after God created the heaven' "$work/err" || complain "nothing about a refused message: $(cat "$work/err")"
     done
+    printf '%s' '<|begin_of_text|>{{ "In the " ~ reasoning_effort }}{# <|channel|>final<|message|> #}' >"$work/chat.jinja"
+    for ranks in 0 2; do # text without channels is the answer of a model that knows them
+        start $ranks run "$model" --chat --chat-template "$work/chat.jinja" --reasoning-effort beginning -n 4 -p a
+        [ "$code $(cat "$work/out")" = "0  God created the heaven" ] || complain "harmony on $ranks ranks: $(cat "$work/out" "$work/err")"
+    done
+    refused 2 "option --reasoning-effort needs --chat" run "$model" --reasoning-effort low -p a
     printf '{{ raise_exception("no " ~ messages[0].content) }}' >"$work/chat.jinja"
     refused 2 "chat.jinja line 1: no a" run "$model" --chat --chat-template "$work/chat.jinja" -n 4 -p a -p b
     { head -c 5000 /dev/zero | tr '\0' '~' && printf '\nIn the beginning\n'; } >"$work/lines"

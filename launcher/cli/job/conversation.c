@@ -66,6 +66,10 @@ trm_status conversation_prompt(const conversation *talk, char **text, size_t *si
         report_bytes(&r, "content", talk->messages[i].text, talk->messages[i].size);
         report_close(&r);
     }
+    report_close(&r);
+    if (talk->effort != NULL) {
+        report_text(&r, "reasoning_effort", talk->effort);
+    }
     report_end(&r);
     bool written = fclose(out) == 0;
     trm_chat_input input = TRM_CHAT_INPUT_INIT;

@@ -17,6 +17,7 @@ typedef struct conversation {
     trm_chat_template *chat;
     conversation_message *messages; /* [count] */
     size_t count, capacity;
+    const char *effort; /* of reasoning, for the template; NULL: its own */
 } conversation;
 
 /* `path`: a model folder or a template file. `system`: the first message; NULL: none. */
