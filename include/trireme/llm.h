@@ -59,8 +59,9 @@ typedef struct trm_llm_message {
     const char *content;
 } trm_llm_message;
 
-/* Renders messages [n] with the model's chat template and continues the result as trm_llm_generate does. Errors also:
- * those of trm_chat_template_open and trm_chat_template_render. */
+/* Renders messages [n] with the model's chat template and continues the result as trm_llm_generate does. Of replies in
+ * the harmony format of gpt-oss `fn` receives the answer, not the reasoning. Errors also: those of
+ * trm_chat_template_open and trm_chat_template_render. */
 TRM_API trm_status trm_llm_chat(trm_llm *llm, const trm_llm_message *messages, int32_t n, const trm_llm_params *params,
                                 trm_text_fn fn, void *user);
 

@@ -18,6 +18,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/recorder.h"
+#include "launcher/text/harmony.h"
+#include "launcher/text/strings/buffer.h"
 
 struct trm_llm {
     trm_world *world;
@@ -118,11 +120,44 @@ typedef struct output {
     void *user;
     trm_status status; /* of this rank */
     bool stopped;      /* by `fn` */
+    trm_decoder *decoder;
+    bool harmony;          /* text is in the harmony format, whose answer is given */
+    trm_bytes text;        /* of the harmony format, so far */
+    harmony_reader reader; /* what of it was given */
+    bool answered;         /* there was some answer */
 } output;
 
 static bool give(output *out, const char *text, size_t size)
 {
     return size == 0 || out->fn == NULL || out->fn(out->user, text, size);
+}
+
+/* Gives the answer in text of the harmony format, each message on a line of its own. */
+static trm_status give_answer(output *out, const char *text, size_t size, bool at_end, bool *goes_on)
+{
+    harmony_piece piece;
+    TRM_TRY(trm_bytes_append(&out->text, text, size));
+    while (*goes_on && harmony_next(&out->reader, out->text.data, out->text.size, at_end, &piece)) {
+        if (piece.kind == HARMONY_REASONING || piece.end == piece.begin) {
+            continue;
+        }
+        *goes_on = (!piece.begins || !out->answered || give(out, "\n", 1)) &&
+                   give(out, out->text.data + piece.begin, piece.end - piece.begin);
+        out->answered = true;
+    }
+    return TRM_OK;
+}
+
+/* Gives decoded text. */
+static void give_decoded(output *out, const char *text, size_t size, bool at_end)
+{
+    bool goes_on = true;
+    if (out->harmony) {
+        out->status = give_answer(out, text, size, at_end, &goes_on);
+    } else {
+        goes_on = give(out, text, size);
+    }
+    out->stopped = !goes_on;
 }
 
 /* Rank 0 decides whether to go on, and the others follow. */
@@ -135,8 +170,10 @@ static bool take_token(void *user, int32_t request, int32_t token)
     if (llm->has_text) {
         const char *text;
         size_t size;
-        out->status = trm_decoder_push(llm->decoder, token, &text, &size);
-        out->stopped = out->status == TRM_OK && !give(out, text, size);
+        out->status = trm_decoder_push(out->decoder, token, &text, &size);
+        if (out->status == TRM_OK) {
+            give_decoded(out, text, size, false);
+        }
         goes_on = out->status == TRM_OK && !out->stopped;
     }
     const trm_status told = trm_world_broadcast(llm->world, &goes_on, sizeof(goes_on), 0);
@@ -149,11 +186,11 @@ static trm_status finish_text(output *out)
 {
     const char *text;
     size_t size;
-    TRM_TRY(trm_decoder_finish(out->llm->decoder, &text, &size));
-    if (!out->stopped) {
-        (void)give(out, text, size);
+    TRM_TRY(trm_decoder_finish(out->decoder, &text, &size));
+    if (!out->stopped && out->status == TRM_OK) {
+        give_decoded(out, text, size, true);
     }
-    return TRM_OK;
+    return out->status;
 }
 
 /* Runs an order whose prompt every rank has. */
@@ -216,7 +253,7 @@ TRM_CALL(NULL, trm_llm_generate,
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot generate: llm or text is NULL");
     }
     TRM_TRY(trm_options_read("llm params", params, &own));
-    output out = {.llm = llm, .fn = fn, .user = user};
+    output out = {.llm = llm, .fn = fn, .user = user, .decoder = llm->decoder};
     return continue_text(llm, TRM_OK, text, llm->has_text ? strlen(text) : 0, true, &own, &out);
 }
 
@@ -282,10 +319,19 @@ TRM_CALL(NULL, trm_llm_chat,
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot chat: llm is NULL, or there are %d messages", n);
     }
     TRM_TRY(trm_options_read("llm params", params, &own));
-    const trm_status rendered = llm->has_text ? render(llm, messages, n, &text, &size) : TRM_OK;
-    output out = {.llm = llm, .fn = fn, .user = user};
+    output out = {.llm = llm, .fn = fn, .user = user, .decoder = llm->decoder};
+    trm_status rendered = llm->has_text ? render(llm, messages, n, &text, &size) : TRM_OK;
+    out.harmony = rendered == TRM_OK && llm->has_text && harmony_is_written(llm->chat);
+    if (out.harmony) { /* its marks are special tokens */
+        out.decoder = NULL;
+        rendered = trm_decoder_create(llm->tokenizer, false, &out.decoder);
+    }
     const trm_status status = /* the template writes the special tokens */
         continue_text(llm, rendered, text, size, false, &own, &out);
+    if (out.harmony) {
+        trm_decoder_destroy(out.decoder);
+    }
+    trm_bytes_fini(&out.text);
     trm_free(text);
     return status;
 }

@@ -1,6 +1,10 @@
 /* The short way in: text of a model in three calls. */
 #include "support/support.h"
 
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
 #include <trireme/trireme.h>
 
 #define KJV_FOLDER TRM_SOURCE_DIR "/configs/models/kjv-7m"
@@ -93,6 +97,47 @@ static void messages_are_answered(void **state)
     trm_llm_close(llm);
 }
 
+/* Makes a folder of the shipped model with another chat template. */
+static void make_folder(const char *folder, const char *chat_template)
+{
+    static const char *const files[] = {"config.json",
+                                        "generation_config.json",
+                                        "model-00001-of-00002.safetensors",
+                                        "model-00002-of-00002.safetensors",
+                                        "model.safetensors.index.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json"};
+    char path[512], target[512];
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", folder, files[i]);
+        snprintf(target, sizeof(target), KJV_FOLDER "/%s", files[i]);
+        assert_int_equal(symlink(target, path), 0);
+    }
+    snprintf(path, sizeof(path), "%s/chat_template.jinja", folder);
+    test_write_file(path, chat_template, strlen(chat_template));
+}
+
+/* A model whose template knows channels, and which writes text without them: that is the answer. */
+static void answers_of_channels_are_given(void **state)
+{
+    (void)state;
+    const char *folder = test_temporary_folder();
+    make_folder(folder, "<|begin_of_text|>{{ messages[0].content }}{# <|channel|>final<|message|> #}");
+    trm_llm *llm;
+    trm_llm_options options = TRM_LLM_OPTIONS_INIT;
+    options.backend = TRM_BACKEND_HOST;
+    assert_ok(trm_llm_open(folder, &options, &llm));
+    trm_llm_params params = TRM_LLM_PARAMS_INIT;
+    params.max_tokens = 7;
+    const trm_llm_message message = {"user", "In the beginning God"};
+    for (size_t stop_at = 0; stop_at < 2; stop_at++) {
+        collected out = {.stop_at = stop_at};
+        assert_ok(trm_llm_chat(llm, &message, 1, &params, collect, &out));
+        assert_string_equal(out.text, stop_at == 0 ? " created the heaven and the earth.\n" : " created");
+    }
+    trm_llm_close(llm);
+}
+
 static void mistakes_are_refused(void **state)
 {
     (void)state;
@@ -111,9 +156,13 @@ static void mistakes_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_is_continued),     cmocka_unit_test(the_callback_ends_it),
-        cmocka_unit_test(the_context_ends_it),   cmocka_unit_test(a_context_longer_than_the_models_is_cut),
-        cmocka_unit_test(messages_are_answered), cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(text_is_continued),
+        cmocka_unit_test(the_callback_ends_it),
+        cmocka_unit_test(the_context_ends_it),
+        cmocka_unit_test(a_context_longer_than_the_models_is_cut),
+        cmocka_unit_test(messages_are_answered),
+        cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(answers_of_channels_are_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
