@@ -396,7 +396,7 @@ static void describe_problem(const trm_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE]
     version = version == 0 ? trm_cublaslt_version(path, sizeof(path)) : version;
     snprintf(text, TRM_PROBLEM_TEXT_SIZE,
              "cublasLt %zu; matmul m=%lld n=%lld k=%lld batch=%lld strides=%lld,%lld,%lld row=%lld %s%s->%s "
-             "transpose=%d%d bias=%d%s activation=%d align=%u,%u,%u,%u%s%s",
+             "transpose=%d%d bias=%d%s activation=%d align=%u,%u,%u,%u%s",
              version, (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch, (long long)g->stride_a,
              (long long)g->stride_b, (long long)g->stride_c, (long long)g->row_a, trm_dtype_name(g->in),
              g->tf32 && g->in == TRM_F32 ? "(tf32)" : "", trm_dtype_name(g->out), g->transpose_a, g->transpose_b,
@@ -404,8 +404,7 @@ static void describe_problem(const trm_gemm *g, char text[TRM_PROBLEM_TEXT_SIZE]
              alignment_of(g->b), alignment_of(g->c), g->bias == NULL ? 0 : alignment_of(g->bias),
              g->scales == TRM_GEMM_BLOCKS_SCALED ? " scales of blocks"
              : g->scales == TRM_GEMM_ROWS_SCALED ? " scales of rows"
-                                                 : "",
-             g->fast_sums ? ", fast sums" : "");
+                                                 : "");
 }
 
 /* Times what can do the product. */

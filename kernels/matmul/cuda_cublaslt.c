@@ -50,8 +50,8 @@ typedef struct problem_key {
     uint64_t workspace;
     int32_t device, in, out, activation;
     uint16_t align_a, align_b, align_c, align_bias; /* bytes, at most 256; 0 without bias */
-    uint8_t transpose_a, transpose_b, tf32, scales, fast_sums;
-    uint8_t zero[3];
+    uint8_t transpose_a, transpose_b, tf32, scales;
+    uint8_t zero[4];
 } problem_key;
 
 typedef struct cache_slot {
@@ -205,11 +205,9 @@ static trm_status describe_scales(const trm_gemm *g, description *d)
         blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     const int32_t second =
         blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
-    const int8_t fast = g->fast_sums ? 1 : 0;
     if (g->scales == TRM_GEMM_UNSCALED) {
         return TRM_OK;
     }
-    LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_FAST_ACCUM, &fast, sizeof(fast));
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, &first, sizeof(first));
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, &second, sizeof(second));
     LT_TRY(cublasLtMatmulDescSetAttribute, &d->operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, &g->scale_b,
@@ -280,7 +278,6 @@ static void key_fill(const trm_gemm *g, int device, size_t workspace_size, probl
     key->transpose_b = g->transpose_b;
     key->tf32 = g->tf32 && g->in == TRM_F32;
     key->scales = (uint8_t)g->scales;
-    key->fast_sums = g->fast_sums;
 }
 
 /* What is known of a problem: PROPOSED and TUNED with its algorithm. */

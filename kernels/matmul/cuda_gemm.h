@@ -36,7 +36,6 @@ typedef struct trm_gemm {
     /* cuda_cublaslt.c alone: a and b of F8E4M3, b transposed and a not. */
     trm_gemm_scales scales;
     const float *scale_a, *scale_b;
-    bool fast_sums; /* sums may stay in the tensor cores, which keep fewer bits of them than f32 has */
     /* cuda_gemv.cu alone, of one row: a and `residual` (or NULL) are added and rounded, which goes into `sum`, and that
      * is normalized (RMS) and taken times norm_weight + norm_offset (no weight: 1) before the product, in f32. */
     bool normed;

@@ -6,7 +6,7 @@
  *   bench_fp8 [--json] [--only TEXT]
  *
  * Each figure is the median of several launches of a captured chain of calls; products rotate through copies of the
- * weight, more than the caches hold. Fast sums stay in the tensor cores, with fewer bits. The roof of a product is the
+ * weight, more than the caches hold. The roof of a product is the
  * longer of its bytes at what a plain kernel reads on an H200 and its arithmetic at the rate of the data sheet, that of
  * rows their bytes. TEXT is part of a line's name.
  */
@@ -24,9 +24,9 @@
 #define COLD_BYTES  ((size_t)320 << 20)
 #define MOST_COPIES 32
 
-typedef enum step { ROWS, NORM, GLU, PRODUCT, FAST_PRODUCT, STEPS } step;
+typedef enum step { ROWS, NORM, GLU, PRODUCT, STEPS } step;
 
-static const char *const step_names[STEPS] = {"rows", "norm", "glu", "product", "product, fast sums"};
+static const char *const step_names[STEPS] = {"rows", "norm", "glu", "product"};
 
 typedef struct problem {
     trm_kernel_call call; /* owns the memory: x [rows, 2 * k], residual, norm weight, weight, scale; y, sum */
@@ -34,7 +34,7 @@ typedef struct problem {
     trm_kernel_call norm;
     trm_dequant_gemm gemm;
     trm_fp8_product product;
-    trm_program programs[2][MOST_COPIES]; /* [copies] of the product, and with fast sums */
+    trm_program programs[MOST_COPIES]; /* [copies] of the product */
     int32_t copies;
     step step;
 } problem;
@@ -46,7 +46,7 @@ static trm_status enqueue(void *user, int32_t i)
     problem *p = user;
     const trm_view *x = &p->call.inputs[X];
     const cudaStream_t stream = trm_cuda_stream(p->call.stream);
-    const trm_program *program = &p->programs[p->step == FAST_PRODUCT][i % p->copies];
+    const trm_program *program = &p->programs[i % p->copies];
     int32_t at;
     switch (p->step) {
     case ROWS:
@@ -84,18 +84,17 @@ static trm_status add_weight(const bench *b, problem *p, int64_t n, int64_t k, i
     return status;
 }
 
-static trm_status make_programs(const bench *b, problem *p, bool fast)
+static trm_status make_programs(const bench *b, problem *p)
 {
     for (int32_t i = 0; i < p->copies; i++) {
         trm_dequant_gemm gemm = p->gemm;
         gemm.weight = (const char *)gemm.weight + (size_t)i * bench_bytes_of(&p->call.inputs[WEIGHT]);
-        p->programs[fast][i].stream = b->stream;
+        p->programs[i].stream = b->stream;
         if (!trm_cuda_fp8_product(&gemm, p->call.workspace, &p->product)) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED, "the library does not do the product");
         }
-        p->product.gemm.fast_sums = p->product.last.fast_sums = fast;
         TRM_TRY(i == 0 ? trm_cuda_fp8_tune(&p->product, b->stream, NULL) : TRM_OK);
-        TRM_TRY(trm_cuda_fp8_append(&p->product, &p->programs[fast][i]));
+        TRM_TRY(trm_cuda_fp8_append(&p->product, &p->programs[i]));
     }
     return TRM_OK;
 }
@@ -135,15 +134,14 @@ static trm_status make_problem(const bench *b, int64_t m, int64_t n, int64_t k, 
                                  .y = call->outputs[0].data};
     call->workspace_size = trm_cuda_fp8_workspace(&p->gemm);
     TRM_TRY(trm_device_alloc(b->device, call->workspace_size, &call->workspace));
-    TRM_TRY(make_programs(b, p, false));
-    return make_programs(b, p, true);
+    return make_programs(b, p);
 }
 
 static void report(bench *b, const char *name, const problem *p, double us)
 {
     const double m = (double)p->gemm.m, n = (double)p->gemm.n, k = (double)p->gemm.k;
     const double product = n * k + m * k + 2.0 * m * n;
-    const double bytes[STEPS] = {3.0 * m * k, 7.0 * m * k, 5.0 * m * k, product, product};
+    const double bytes[STEPS] = {3.0 * m * k, 7.0 * m * k, 5.0 * m * k, product};
     const double flops = p->step >= PRODUCT ? 2.0 * m * n * k : 0.0;
     const double by_bytes = bytes[p->step] / ROOF_GBS * 1e-3, by_flops = flops / ROOF_TFLOPS * 1e-6;
     const double roof = by_bytes > by_flops ? by_bytes : by_flops;
@@ -175,8 +173,7 @@ static trm_status run_problem(bench *b, const char *name, int64_t m, int64_t n, 
     }
 done:
     for (int32_t i = 0; i < p.copies; i++) {
-        trm_program_fini(&p.programs[false][i]);
-        trm_program_fini(&p.programs[true][i]);
+        trm_program_fini(&p.programs[i]);
     }
     bench_free_call(b, &p.call);
     return status;
