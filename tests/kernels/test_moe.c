@@ -193,10 +193,11 @@ static double weight_at(const trm_moe_experts *p, bool up, int64_t expert, int64
         const int64_t width = up ? p->up_group : p->down_group;
         const int64_t group = (expert * rows + row) * (columns / width) + column / width;
         const uint8_t *zeros = up ? p->gate_up_zero : p->down_zero;
+        if (p->format == TRM_MOE_INT8) {
+            return (bytes[at] < 128 ? bytes[at] : bytes[at] - 256) * number(p->scale_type, scales, group);
+        }
         const int nibble = at % 2 == 0 ? bytes[at / 2] & 15 : bytes[at / 2] >> 4;
-        const int number8 = bytes[at] < 128 ? bytes[at] : bytes[at] - 256;
-        const int distance = p->format == TRM_MOE_INT8 ? number8 : nibble - (zeros != NULL ? zeros[group] : 8);
-        return distance * number(p->scale_type, scales, group);
+        return (nibble - (zeros != NULL ? zeros[group] : 8)) * number(p->scale_type, scales, group);
     }
     const int exponent = bytes[at] >> 3 & 15, mantissa = bytes[at] & 7;
     const double size = exponent == 0 ? mantissa * power(-9) : (8 + mantissa) * power(exponent - 10);
