@@ -188,15 +188,8 @@ int main(int argc, char **argv)
 {
     bench b = {.name = "bench_attention", .backend = TRM_BACKEND_CUDA};
     char heading[128];
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            b.json = true;
-        } else if (strcmp(argv[i], "--kernel") == 0 && i + 1 < argc) {
-            b.only = argv[++i];
-        } else {
-            fprintf(stderr, "usage: bench_attention [--json] [--kernel NAME]\n");
-            return 2;
-        }
+    if (!bench_read_options(&b, argc, argv, "--kernel")) {
+        return 2;
     }
     snprintf(heading, sizeof(heading), "%-24s %-24s %10s %10s %10s", "shape", "kernel", "us", "TFLOP/s", "of roof");
     return bench_main(&b, heading, run_all);

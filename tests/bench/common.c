@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "kernels/sampling/random.h"
@@ -35,6 +36,21 @@ int bench_main(bench *b, const char *heading, trm_status (*run)(bench *b))
     trm_stream_destroy(b->stream);
     trm_device_close(b->device);
     return status == TRM_OK ? 0 : 1;
+}
+
+bool bench_read_options(bench *b, int argc, char **argv, const char *only)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            b->json = true;
+        } else if (strcmp(argv[i], only) == 0 && i + 1 < argc) {
+            b->only = argv[++i];
+        } else {
+            fprintf(stderr, "usage: %s [--json] [%s TEXT]\n", b->name, only);
+            return false;
+        }
+    }
+    return true;
 }
 
 size_t bench_bytes_of(const trm_view *view)

@@ -21,6 +21,10 @@ typedef struct bench {
  * went wrong is said on stderr. `heading` is printed where the report is no JSON. */
 int bench_main(bench *b, const char *heading, trm_status (*run)(bench *b));
 
+/* Reads --json and `only` ("--only"), whose value names what to run. Returns false, with the usage on stderr, if there
+ * is anything else. */
+bool bench_read_options(bench *b, int argc, char **argv, const char *only);
+
 /* Memory for a tensor and what it holds; the bench_free_call() of its call frees it. */
 size_t bench_bytes_of(const trm_view *view);
 trm_status bench_add_floats(const bench *b, trm_view *view, trm_dtype dtype, trm_dims dims, int32_t copies,

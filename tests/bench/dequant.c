@@ -159,15 +159,8 @@ int main(int argc, char **argv)
 {
     bench b = {.name = "bench_dequant", .backend = TRM_BACKEND_CUDA};
     char heading[128];
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0) {
-            b.json = true;
-        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
-            b.only = argv[++i];
-        } else {
-            fprintf(stderr, "usage: bench_dequant [--json] [--only TEXT]\n");
-            return 2;
-        }
+    if (!bench_read_options(&b, argc, argv, "--only")) {
+        return 2;
     }
     snprintf(heading, sizeof(heading), "%-34s %5s %12s %9s %8s %8s", "product", "rows", "bytes", "us", "GB/s",
              "of roof");
