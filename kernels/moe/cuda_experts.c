@@ -14,18 +14,13 @@ bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
 {
     trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0};
-    const bool grouped = trm_cuda_moe_grouped_accepts(p);
-    if (p->batch_invariant) { /* always the same sums in the same order */
-        plan.regime = grouped ? TRM_MOE_GROUPED : TRM_MOE_PAIRS;
-        trm_cuda_moe_grouped_choose(p, &plan);
-        return plan;
-    }
     /* Pairs read an expert's weights from L2 as often as tokens chose it: that pays while most experts are one's. */
     const int64_t pairs = p->tokens * p->k, most = p->format == TRM_MOE_MXFP4 ? p->experts : p->experts / 2;
-    if (p->tokens > 1 && pairs > most && grouped) {
+    const bool many = p->tokens > 1 && pairs > most;
+    if ((many || p->batch_invariant) && trm_cuda_moe_grouped_accepts(p)) {
         plan.regime = TRM_MOE_GROUPED;
         trm_cuda_moe_grouped_choose(p, &plan);
-    } else {
+    } else if (!p->batch_invariant) { /* else always the first form, whose sums have the same order for any number */
         trm_cuda_moe_pairs_choose(p, &plan);
     }
     return plan;
