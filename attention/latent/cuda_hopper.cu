@@ -98,7 +98,7 @@ static __device__ __forceinline__ bool first_run(const trm_cuda_latent &l, int32
     return true;
 }
 
-/* Moves on to the next unit of the share; false: there is none. */
+/* Moves on to the next unit of the share; false after the last. */
 static __device__ __forceinline__ bool next_run(const trm_cuda_latent &l, latent_run *run)
 {
     if (run->left == 0) {

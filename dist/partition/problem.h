@@ -118,7 +118,7 @@ double trm_partition_layer_price(const trm_partitioner *partitioner, const trm_l
                                  const trm_strategy *strategy);
 /* The price of keeping a constant or state in memory in this form. */
 double trm_partition_rent(const trm_partitioner *partitioner, const trm_tensor *tensor, const trm_sharding *sharding);
-/* Seconds of one direct conversion; INFINITY if there is none. */
+/* Seconds of one direct conversion; INFINITY if it is not possible. */
 double trm_partition_conversion_seconds(const trm_partitioner *partitioner, const trm_tensor *tensor,
                                         const trm_sharding *from, const trm_sharding *to);
 /* Seconds of sending a tensor to the next stage, in one form. */

@@ -10,7 +10,7 @@ typedef struct trm_weight_source trm_weight_source;
 
 trm_status trm_weight_source_open(const char *path, trm_weight_source **source);
 void trm_weight_source_close(trm_weight_source *source); /* ignores NULL; its weights stay valid */
-/* The weight of the whole tensor of this name; *weight is NULL if there is none. */
+/* The weight of the whole tensor of this name; *weight is NULL if the source has no such tensor. */
 trm_status trm_weight_source_find(trm_weight_source *source, const char *name, trm_weight **weight);
 /* The same, to replace a stored weight of a plan's network: type and dims must match. */
 trm_status trm_weight_source_replace(trm_weight_source *source, const trm_weight_form *stored, trm_weight **weight);

@@ -98,7 +98,7 @@ static inline bool trm_kind_is(const trm_layer *layer, uint32_t trait)
     return (trm_kind_of(layer)->traits & trait) != 0;
 }
 
-/* The input that is the weight of a layer's product; -1 if there is none. */
+/* The input that is the weight of a layer's product; -1 for layers that are not products. */
 int32_t trm_layer_weight_input(const trm_layer *layer);
 
 /* ---- for rows ---------------------------------------------------------------------------------- */

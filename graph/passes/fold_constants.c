@@ -106,7 +106,7 @@ static trm_status view_concat(const trm_layer *layer, trm_weight **view)
     return trm_weight_concat(parts, layer->n_inputs, layer->desc.concat.axis, view);
 }
 
-/* Makes the view that equals a layer; *view stays NULL if there is none. */
+/* Makes the view that equals a layer; *view stays NULL if no view does. */
 static trm_status make_view(const trm_layer *layer, trm_weight **view)
 {
     const trm_tensor *input = layer->inputs[0];

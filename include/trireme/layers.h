@@ -225,8 +225,8 @@ typedef enum trm_x_quantization { TRM_X_QUANTIZATIONS(TRM_ENUMERATOR) } trm_x_qu
  * optional, zero_point u8, dims of scale, optional) -> [..., N]: x times the transpose of a quantized weight, whose
  * elements are numbers times the scale of their block. The weight is F8E4M3 [N, K] or I8 [N, K]; or it is U8
  * [N, K / 2], K even, with two numbers of 4 bits a byte, the one of the even column in the low bits: number = bits -
- * zero_point, or - 8 if there is none. Only those of 4 bits have zero points. Accumulates in f32, adds the bias,
- * stores as `out`.
+ * zero_point, or bits - 8 without a zero point. Only numbers of 4 bits have zero points. Accumulates in f32, adds the
+ * bias, stores as `out`.
  *
  * With a weight of F8E4M3, x may be quantized too: it is what stands for number * s, the number x / s rounded to an
  * F8E4M3, saturated. Static: s = x_scale. Dynamic: s = max(largest |x|, 2^-100) / 448, at most x_scale unless that is

@@ -69,7 +69,7 @@ static const int32_t step_tokens[] = {1, 8, 32, 128};
 typedef struct step_reads {
     double experts;    /* of each layer, on average if routers choose evenly */
     double bytes;      /* of weights */
-    double token_rate; /* at most, on one GPU; 0 if there is none */
+    double token_rate; /* at most, on one GPU; 0 without a GPU */
 } step_reads;
 
 static step_reads reads_of(const trm_model_experts *e, int32_t tokens, double memory_rate)

@@ -45,8 +45,8 @@ typedef struct harmony_piece {
 
 /* Whether a model with this template replies in this format. */
 bool harmony_is_written(const trm_chat_template *chat);
-/* The next piece of text [size]; false if there is none yet. The pieces of a text are the same however it grows, but
- * for where they are cut. At the end of a text nothing is held back. */
+/* Reads the next piece of text [size]; false if more text must come first. However the text grows, its pieces hold the
+ * same bytes; only the cuts between them differ. With `at_end` nothing is held back. */
 bool harmony_next(harmony_reader *reader, const char *text, size_t size, bool at_end, harmony_piece *piece);
 
 #endif

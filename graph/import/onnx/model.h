@@ -101,7 +101,7 @@ trm_status trm_onnx_check_ranges(trm_onnx *model);
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor);
 /* The tensor that the import names so, as a weight: an initializer of the main graph, or "<output>/value" of a Constant
- * node there. *weight is NULL if there is none. */
+ * node there. *weight is NULL if the name is of neither. */
 trm_status trm_onnx_find_weight(trm_onnx *model, const char *name, trm_weight **weight);
 /* The same for a sparse tensor, which becomes a dense copy. */
 trm_status trm_onnx_sparse_tensor_add(trm_onnx *model, const Onnx__SparseTensorProto *proto, const char *name,

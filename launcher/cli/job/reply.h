@@ -1,6 +1,6 @@
 /*
- * The answer and the reasoning in a text while it is generated: in a chat with a model that replies in the harmony
- * format they are told apart; any other text is an answer.
+ * Splits a text into answer and reasoning while it is generated: in a chat with a model that replies in the harmony
+ * format. The whole of any other text is the answer.
  */
 #ifndef TRM_LAUNCHER_CLI_JOB_REPLY_H
 #define TRM_LAUNCHER_CLI_JOB_REPLY_H

@@ -55,8 +55,9 @@ static void import_dist_collective(trm_onnx_node *node)
         return;
     }
     const int64_t root = trm_onnx_int(node, "root", 0);
-    params.root = trm_collective_has_root(params.op) || has_peer ? rank_of(root) : 0; /* often -1 if there is none */
-    if (node->inputs[0]->dims.n > 0 || trm_onnx_has(node, "axis")) {                  /* numbers are reduced, too */
+    params.root =
+        trm_collective_has_root(params.op) || has_peer ? rank_of(root) : 0; /* nodes without a root often have -1 */
+    if (node->inputs[0]->dims.n > 0 || trm_onnx_has(node, "axis")) {        /* numbers are reduced, too */
         params.axis = trm_onnx_axis(node, trm_onnx_int(node, "axis", 0), node->inputs[0]->dims.n);
     }
     read_groups(node, &params);
