@@ -1,17 +1,23 @@
 /*
- * Experts of a few tokens with weights of e4m3, scaled by rows or by blocks of 128 x 128: as cuda_pairs.cu, a lane
- * having 16 numbers of a row at a time, which lie in one block.
+ * Experts of a few tokens with weights of e4m3, scaled by rows or by blocks of 128 x 128: as cuda_pairs.cu, but by
+ * tensor cores, as multiply-adds of single numbers take longer than reading them. One instruction makes two numbers of
+ * e4m3 into f16, so x is f16, too: of bf16 a warp multiplies what it has of x by the power of two that brings the
+ * largest to [2^14, 2^15). That keeps all bits of numbers down to 2^-29 of the largest.
+ *
+ * mma m16n8k16 has 16 rows of the weight on its left; on its right all 8 columns are the same row of x. Which k a slot
+ * means is ours to choose: of a row's next 64 numbers lane (g, t) = (lane / 4, lane % 4) takes run t of 16, in rows g
+ * and g + 8.
  */
-#include "kernels/dequant/cuda.cuh"
+#include "kernels/cuda/mma.cuh"
+#include "kernels/dequant/cuda_load.cuh"
 #include "kernels/moe/cuda_experts.cuh"
 #include "kernels/moe/cuda_moe.h"
 
-#define RUN        512 /* numbers that a warp loads at a time, 16 bytes per lane */
-#define ROWS       4
-#define UP_WARPS   4
-#define UP_LOADS   1
-#define DOWN_WARPS 8
-#define DOWN_LOADS 2
+#define ROWS       16
+#define RUN        256 /* columns that a warp multiplies at a time */
+#define LOADS      (RUN / 64)
+#define UP_WARPS   8
+#define DOWN_WARPS 16
 
 typedef struct pair_args {
     trm_moe_experts p;
@@ -44,37 +50,109 @@ static __device__ __forceinline__ float load_scale(const f8_scales &s, int64_t e
     return v;
 }
 
-template <typename T> static __device__ __forceinline__ void load_x16(const T *from, float (&to)[16])
-{
-    load16(from, to);
-    load16(from + 8, to + 8);
-}
+/* A lane's numbers of a run in rows g and g + 8 of a warp's 16, and the scales of the run's blocks of 128 columns. */
+struct f8_run {
+    uint4 weight[LOADS][2];
+    float scale[RUN / 128][2];
+};
 
-static __device__ __forceinline__ float dot16(uint4 w, const float (&x)[16])
+/* `rows` are stored rows of the expert's matrix of `columns`, which begins at `weight`; zeros behind the end. */
+static __device__ __forceinline__ void load_run(f8_run &run, const uint8_t *weight, const f8_scales &scales,
+                                                int64_t expert, const int64_t (&rows)[2], int32_t columns,
+                                                int32_t column0, bool valid, int lane)
 {
-    const uint32_t words[4] = {w.x, w.y, w.z, w.w};
-    float sum = 0.0f;
 #pragma unroll
-    for (int q = 0; q < 4; q++) {
-        float v[4];
-        floats_of(words[q], v, weight_f8());
+    for (int h = 0; h < 2; h++) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            sum = fmaf(v[i], x[4 * q + i], sum);
+        for (int u = 0; u < LOADS; u++) {
+            const int32_t at = column0 + u * 64 + (lane & 3) * 16;
+            run.weight[u][h] =
+                valid && at < columns ? load_weight16(weight + rows[h] * columns + at) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int b = 0; b < RUN / 128; b++) {
+            const int32_t at = column0 + b * 128;
+            run.scale[b][h] = valid && at < columns ? load_scale(scales, expert, rows[h], at) : 0.0f;
         }
     }
-    return sum;
 }
 
-/* h of ROWS / 2 outputs (ROWS without a gate) of one pair per block; pairs are neighbours. Bytes moved: gate_up of the
- * pair's expert once over all blocks, x from cache per block. */
-template <typename T, bool GATE> static __global__ void __launch_bounds__(UP_WARPS * 32) pair_up_f8(const pair_args a)
+/* A warp's 256 numbers of x as f16 in its own `room`, zeros behind the end; what they are to be multiplied by. */
+static __device__ __forceinline__ float stage_x(uint4 *room, const __half *x, bool valid, int lane)
+{
+    room[lane] = valid ? *(const uint4 *)x : make_uint4(0, 0, 0, 0);
+    __syncwarp();
+    return 1.0f;
+}
+
+static __device__ __forceinline__ float stage_x(uint4 *room, const __nv_bfloat16 *x, bool valid, int lane)
+{
+    const uint4 words = valid ? *(const uint4 *)x : make_uint4(0, 0, 0, 0);
+    uint32_t most = 0;
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        const uint32_t size = word_of(words, q) & 0x7fff7fffu;
+        most = max(most, max(size & 0xffffu, size >> 16));
+    }
+    /* Neither power of two is subnormal; numbers that are infinite or none come out as none. */
+    const uint32_t exponent = max(__reduce_max_sync(0xffffffffu, most) >> 7, 20u);
+    const float factor = __uint_as_float((268u - exponent) << 23);
+    uint32_t halves[4];
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+        const uint32_t word = word_of(words, q);
+        const __half2 pair =
+            __floats2half2_rn(__uint_as_float(word << 16) * factor, __uint_as_float(word & 0xffff0000u) * factor);
+        halves[q] = *(const uint32_t *)&pair;
+    }
+    room[lane] = make_uint4(halves[0], halves[1], halves[2], halves[3]);
+    __syncwarp();
+    return __uint_as_float(exponent == 255 ? 0x7fc00000u : (exponent - 14) << 23);
+}
+
+static __device__ __forceinline__ uint32_t halves_of(uint32_t word, int high)
+{
+    uint32_t halves;
+    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)(high ? word >> 16 : word)));
+    return halves;
+}
+
+/* sums of rows g and g + 8 += a run times x. A lane has all columns' sums. */
+static __device__ __forceinline__ void multiply_run(float (&sums)[2], const f8_run &run, const uint4 *x, float factor,
+                                                    int lane)
+{
+#pragma unroll
+    for (int b = 0; b < RUN / 128; b++) {
+        float c[2][4] = {};
+#pragma unroll
+        for (int u = 2 * b; u < 2 * b + 2; u++) {
+            const uint4 first = x[u * 8 + (lane & 3) * 2], second = x[u * 8 + (lane & 3) * 2 + 1];
+#pragma unroll
+            for (int q = 0; q < 4; q++) { /* four of the lane's 16 numbers */
+                const uint4 &from = q < 2 ? first : second;
+                const uint32_t low = word_of(run.weight[u][0], q), high = word_of(run.weight[u][1], q);
+                mma_16816(c[u & 1], halves_of(low, 0), halves_of(high, 0), halves_of(low, 1), halves_of(high, 1),
+                          word_of(from, 2 * (q & 1)), word_of(from, 2 * (q & 1) + 1), __half());
+            }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            sums[h] = fmaf((c[0][2 * h] + c[1][2 * h]) * factor, run.scale[b][h], sums[h]);
+        }
+    }
+}
+
+/* h of ROWS / 2 outputs (ROWS without a gate) of one pair per block; rows g are gates, rows g + 8 ups. Bytes moved:
+ * gate_up of the pair's expert once over all blocks, x from cache per block. */
+template <typename T, bool GATE>
+static __global__ void __launch_bounds__(UP_WARPS * 32, 2) pair_up_f8(const pair_args a)
 {
     const int outputs = GATE ? ROWS / 2 : ROWS;
     __shared__ float partial[UP_WARPS][ROWS];
+    __shared__ uint4 room[UP_WARPS][RUN / 8];
     const trm_moe_experts &p = a.p;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int64_t pair = blockIdx.x, first = (int64_t)blockIdx.y * outputs;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2;
+    const int64_t pair = blockIdx.x, first = (int64_t)blockIdx.y * outputs, last = (int64_t)p.width - 1;
     const int32_t k = p.hidden;
     wait_for_previous();
     start_next();
@@ -82,51 +160,23 @@ template <typename T, bool GATE> static __global__ void __launch_bounds__(UP_WAR
     if (expert < 0) {
         return;
     }
-    const int64_t rows = trm_moe_up_rows(&p);
-    const f8_scales scales = scales_of(p, p.gate_up_scale, rows, k);
+    const int64_t stored = trm_moe_up_rows(&p);
+    const f8_scales scales = scales_of(p, p.gate_up_scale, stored, k);
+    const uint8_t *weight = (const uint8_t *)p.gate_up + expert * stored * k;
+    const int64_t rows[2] = {GATE ? trm_moe_gate_row(&p, min(first + g, last)) : min(first + g, last),
+                             GATE ? trm_moe_up_row(&p, min(first + g, last)) : min(first + g + 8, last)};
     const T *x = (const T *)p.x + pair / p.k * k;
-    int64_t row[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const int64_t i = min(first + r % outputs, (int64_t)p.width - 1);
-        row[r] = GATE && r < outputs ? trm_moe_gate_row(&p, i) : trm_moe_up_row(&p, i);
+    float sums[2] = {};
+    for (int32_t k0 = warp * RUN; k0 < k; k0 += UP_WARPS * RUN) {
+        f8_run run;
+        load_run(run, weight, scales, expert, rows, k, k0, true, lane);
+        __syncwarp();
+        const float factor = stage_x(room[warp], x + k0 + lane * 8, k0 + lane * 8 < k, lane);
+        multiply_run(sums, run, room[warp], factor, lane);
     }
-    float sums[ROWS] = {};
-    for (int32_t k0 = warp * (UP_LOADS * RUN); k0 < k; k0 += UP_WARPS * UP_LOADS * RUN) {
-        uint4 w[ROWS][UP_LOADS];
-        float scale[ROWS][UP_LOADS];
-#pragma unroll
-        for (int u = 0; u < UP_LOADS; u++) {
-            const int32_t at = k0 + u * RUN + lane * 16;
-#pragma unroll
-            for (int r = 0; r < ROWS; r++) {
-                w[r][u] = make_uint4(0, 0, 0, 0);
-                scale[r][u] = 0.0f;
-                if (at < k) {
-                    w[r][u] = load_weight16((const uint8_t *)p.gate_up + (expert * rows + row[r]) * k + at);
-                    scale[r][u] = load_scale(scales, expert, row[r], at);
-                }
-            }
-        }
-#pragma unroll
-        for (int u = 0; u < UP_LOADS; u++) {
-            const int32_t at = k0 + u * RUN + lane * 16;
-            if (at < k) {
-                float v[16];
-                load_x16(x + at, v);
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    sums[r] = fmaf(scale[r][u], dot16(w[r][u], v), sums[r]);
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const float sum = warp_sum(sums[r]);
-        if (lane == 0) {
-            partial[warp][r] = sum;
-        }
+    if ((lane & 3) == 0) {
+        partial[warp][g] = sums[0];
+        partial[warp][g + 8] = sums[1];
     }
     __syncthreads();
     const int64_t i = first + threadIdx.x;
@@ -140,32 +190,9 @@ template <typename T, bool GATE> static __global__ void __launch_bounds__(UP_WAR
         up += partial[w][threadIdx.x + ROWS - outputs];
     }
     const float factor = p.weighted_input ? __ldcg(p.weights + pair) : 1.0f;
-    gate = gate * factor + (GATE ? bias_of<T>(p.gate_up_bias, expert * rows + trm_moe_gate_row(&p, i)) : 0.0f);
-    up = up * factor + bias_of<T>(p.gate_up_bias, expert * rows + trm_moe_up_row(&p, i));
+    gate = gate * factor + (GATE ? bias_of<T>(p.gate_up_bias, expert * stored + trm_moe_gate_row(&p, i)) : 0.0f);
+    up = up * factor + bias_of<T>(p.gate_up_bias, expert * stored + trm_moe_up_row(&p, i));
     ((T *)a.h)[pair * p.width + i] = from_float<T>(GATE ? gated_by(p, a.gate, gate, up) : trm_moe_gated(&p, 0.0f, up));
-}
-
-/* A lane's numbers of DOWN_LOADS runs and their scales, from run c on; every slot has `runs`. */
-static __device__ __forceinline__ void load_down(uint4 (&w)[ROWS][DOWN_LOADS], float (&scale)[ROWS][DOWN_LOADS],
-                                                 const trm_moe_experts &p, const f8_scales &scales,
-                                                 const int32_t *experts, int32_t c, int32_t runs, int64_t first,
-                                                 int lane)
-{
-#pragma unroll
-    for (int u = 0; u < DOWN_LOADS; u++) {
-        const int32_t slot = (c + u) / runs, at = (c + u) % runs * RUN + lane * 16;
-        const int32_t expert = slot < p.k ? experts[slot] : -1;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            w[r][u] = make_uint4(0, 0, 0, 0);
-            scale[r][u] = 0.0f;
-            if (expert >= 0 && at < p.width && first + r < p.hidden) {
-                const int64_t stored = expert * (int64_t)p.hidden + first + r;
-                w[r][u] = load_weight16((const uint8_t *)p.down + stored * p.width + at);
-                scale[r][u] = load_scale(scales, expert, first + r, at);
-            }
-        }
-    }
 }
 
 /* ROWS outputs of one token per block: its warps share the runs of all of the token's experts, one after the other, and
@@ -173,11 +200,13 @@ static __device__ __forceinline__ void load_down(uint4 (&w)[ROWS][DOWN_LOADS], f
 template <typename T> static __global__ void __launch_bounds__(DOWN_WARPS * 32) pair_down_f8(const pair_args a)
 {
     __shared__ float partial[DOWN_WARPS][ROWS];
+    __shared__ uint4 room[DOWN_WARPS][RUN / 8];
     __shared__ int32_t experts[TRM_MOE_MOST_CHOSEN];
     __shared__ float weights[TRM_MOE_MOST_CHOSEN];
     const trm_moe_experts &p = a.p;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int64_t token = blockIdx.y, first = (int64_t)blockIdx.x * ROWS;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2;
+    const int64_t token = blockIdx.y, first = (int64_t)blockIdx.x * ROWS, last = (int64_t)p.hidden - 1;
+    const int64_t rows[2] = {min(first + g, last), min(first + g + 8, last)};
     if (threadIdx.x < p.k) {
         experts[threadIdx.x] = local_expert(p, token * p.k + threadIdx.x);
         weights[threadIdx.x] = p.weighted_input ? 1.0f : __ldcg(p.weights + token * p.k + threadIdx.x);
@@ -185,36 +214,37 @@ template <typename T> static __global__ void __launch_bounds__(DOWN_WARPS * 32) 
     __syncthreads();
     const f8_scales scales = scales_of(p, p.down_scale, p.hidden, p.width);
     const int32_t runs = (p.width + RUN - 1) / RUN, all = runs * p.k;
-    int32_t c = warp * DOWN_LOADS;
-    float sums[ROWS] = {}, scale[ROWS][DOWN_LOADS];
-    uint4 w[ROWS][DOWN_LOADS];
-    load_down(w, scale, p, scales, experts, c, runs, first, lane);
+    const uint8_t *down = (const uint8_t *)p.down;
+    const int64_t of_expert = p.hidden * (int64_t)p.width;
+    float sums[2] = {};
+    f8_run run;
+    int32_t c = warp;
+    load_run(run, down + max(experts[min(c / runs, p.k - 1)], 0) * of_expert, scales,
+             max(experts[min(c / runs, p.k - 1)], 0), rows, p.width, c % runs * RUN, c < all && experts[c / runs] >= 0,
+             lane);
     wait_for_previous();
     start_next();
-    while (c < all) {
-#pragma unroll
-        for (int u = 0; u < DOWN_LOADS; u++) {
-            const int32_t slot = min((c + u) / runs, p.k - 1), at = (c + u) % runs * RUN + lane * 16;
-            if (c + u < all && experts[slot] >= 0 && at < p.width) {
-                float v[16];
-                load_x16((const T *)a.h + (token * p.k + slot) * (int64_t)p.width + at, v);
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    sums[r] = fmaf(weights[slot] * scale[r][u], dot16(w[r][u], v), sums[r]);
-                }
-            }
+    for (; c < all; c += DOWN_WARPS) {
+        const int32_t slot = c / runs, column = c % runs * RUN + lane * 8;
+        if (experts[slot] >= 0) {
+            float part[2] = {};
+            __syncwarp();
+            const T *h = (const T *)a.h + (token * p.k + slot) * (int64_t)p.width;
+            const float factor = stage_x(room[warp], h + column, column < p.width, lane);
+            multiply_run(part, run, room[warp], factor, lane);
+            sums[0] = fmaf(weights[slot], part[0], sums[0]);
+            sums[1] = fmaf(weights[slot], part[1], sums[1]);
         }
-        c += DOWN_WARPS * DOWN_LOADS;
-        if (c < all) {
-            load_down(w, scale, p, scales, experts, c, runs, first, lane);
+        const int32_t next = c + DOWN_WARPS;
+        if (next < all) {
+            const int32_t expert = experts[next / runs];
+            load_run(run, down + max(expert, 0) * of_expert, scales, max(expert, 0), rows, p.width, next % runs * RUN,
+                     expert >= 0, lane);
         }
     }
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const float sum = warp_sum(sums[r]);
-        if (lane == 0) {
-            partial[warp][r] = sum;
-        }
+    if ((lane & 3) == 0) {
+        partial[warp][g] = sums[0];
+        partial[warp][g + 8] = sums[1];
     }
     __syncthreads();
     const int64_t i = first + threadIdx.x;
