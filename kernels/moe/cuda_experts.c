@@ -14,9 +14,10 @@ bool trm_cuda_moe_experts_accepts(const trm_moe_experts *p)
 trm_moe_plan trm_cuda_moe_experts_plan(const trm_moe_experts *p)
 {
     trm_moe_plan plan = {TRM_MOE_PAIRS, 0, 0, 0};
-    /* Pairs read an expert's weights from L2 as often as tokens chose it: that pays while most experts are one's. */
+    /* Pairs read an expert's weights from L2 as often as tokens chose it: that pays while most experts are one's. Where
+     * tokens are split, products of them are so much cheaper that it pays for two tokens at most. */
     const int64_t pairs = p->tokens * p->k, most = p->format == TRM_MOE_MXFP4 ? p->experts : p->experts / 2;
-    const bool many = p->tokens > 1 && pairs > most;
+    const bool many = trm_cuda_moe_splits(p) ? p->tokens > 2 : p->tokens > 1 && pairs > most;
     if ((many || p->batch_invariant) && trm_cuda_moe_grouped_accepts(p)) {
         plan.regime = TRM_MOE_GROUPED;
         trm_cuda_moe_grouped_choose(p, &plan);

@@ -47,7 +47,7 @@ template <typename T> static __global__ void __launch_bounds__(256) sum_parts(co
     __shared__ int32_t slots[TRM_MOE_MOST_CHOSEN]; /* those that are here, in their order */
     __shared__ float weights[TRM_MOE_MOST_CHOSEN];
     __shared__ int32_t slots_n;
-    begin_overlapped();
+    start_next();
     for (int64_t token = blockIdx.x; token < p.tokens; token += gridDim.x) {
         __syncthreads();
         if (threadIdx.x < 32) {
@@ -63,18 +63,19 @@ template <typename T> static __global__ void __launch_bounds__(256) sum_parts(co
             }
         }
         __syncthreads();
+        wait_for_previous(); /* for the parts: what the router chose has been there since the products began */
         const int n = slots_n;
         const T *parts = (const T *)a.parts + token * p.k * p.hidden;
         for (int32_t at = threadIdx.x * 8; at < p.hidden; at += 256 * 8) {
             float sum[8] = {};
-            for (int s0 = 0; s0 < n; s0 += 4) {
-                float v[4][8];
+            for (int s0 = 0; s0 < n; s0 += 8) {
+                float v[8][8];
 #pragma unroll
-                for (int s = 0; s < 4; s++) {
+                for (int s = 0; s < 8; s++) {
                     load8(parts + slots[min(s0 + s, n - 1)] * (int64_t)p.hidden + at, v[s]);
                 }
 #pragma unroll
-                for (int s = 0; s < 4; s++) {
+                for (int s = 0; s < 8; s++) {
 #pragma unroll
                     for (int e = 0; e < 8; e++) {
                         sum[e] = s0 + s < n ? fmaf(weights[s0 + s], v[s][e], sum[e]) : sum[e];
@@ -96,6 +97,18 @@ template <typename T> static __global__ void __launch_bounds__(256) sum_parts(co
 
 /* ---- launching ---- */
 
+/* Most tokens of a tile whose numbers are split into e4m3 (cuda_split.cuh). */
+static int32_t most_split(const trm_moe_experts *p)
+{
+    const bool scales = p->hidden <= 32 * SPLIT_MOST && p->width <= 32 * SPLIT_MOST;
+    return p->format == TRM_MOE_HALVES ? 0 : p->format == TRM_MOE_MXFP4 ? (scales ? 32 : 0) : 64;
+}
+
+bool trm_cuda_moe_splits(const trm_moe_experts *p)
+{
+    return most_split(p) > 0;
+}
+
 bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p)
 {
     const bool scaled = p->format != TRM_MOE_MXFP4 || (p->hidden <= 32 * MOST_SCALES && p->width <= 32 * MOST_SCALES);
@@ -104,21 +117,38 @@ bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p)
 }
 
 /*
- * Tiles by how many tokens an expert has on average. bench_moe --forms, bf16, us on an H200; tokens of an expert in
- * brackets:
+ * Tiles by how many tokens an expert has on average. bench_moe --forms, us on an H200; tokens of an expert in brackets:
  *
- *   most of a tile             16      32      64     128     256
- *   qwen3-30b, T 128 [8]      315     316     312       -       -
- *   qwen3-30b, T 512 [32]     405     385     350     365     401
- *   gpt-oss-20b, T 512 [64]   797     581     516     495     556
- *   qwen3-30b, T 2048 [128]     -     816     642     613     613
- *   gpt-oss-20b, T 2048 [256]   -       -    1407    1022    1077
- *   qwen3-30b, T 8192 [512]     -       -       -    1883    1907
+ *   most of a tile                    16      32      64     128     256
+ *   bf16, qwen3-30b, T 128 [8]       315     316     312       -       -
+ *   bf16, qwen3-30b, T 512 [32]      405     385     350     365     401
+ *   bf16, gpt-oss-20b, T 512 [64]    797     581     516     495     556
+ *   bf16, qwen3-30b, T 2048 [128]      -     816     642     613     613
+ *   bf16, gpt-oss-20b, T 2048 [256]    -       -    1407    1022    1077
+ *   bf16, qwen3-30b, T 8192 [512]      -       -       -    1883    1907
+ *   e4m3, qwen3-30b, T 128 [8]       179     177     186     226     355
+ *   e4m3, qwen3-30b, T 512 [32]        -     248     232     261     374
+ *   e4m3, qwen3-30b, T 2048 [128]      -     641     542     530     528
+ *   MXFP4, gpt-oss-20b, T 64 [8]     191     209       -       -       -
+ *   MXFP4, gpt-oss-20b, T 128 [16]   265     238     273       -     435
+ *   MXFP4, gpt-oss-120b, T 512 [16]    -     801     992       -    1579
+ *   MXFP4, gpt-oss-20b, T 512 [64]     -     551     510       -     501
  */
 void trm_cuda_moe_grouped_choose(const trm_moe_experts *p, trm_moe_plan *plan)
 {
     const int64_t each = p->tokens * p->k / p->experts;
-    plan->rows = each <= 8 ? 16 : each <= 20 ? 32 : each <= 40 ? 64 : each <= 96 ? 128 : 256;
+    if (most_split(p) == 0) {
+        plan->rows = each <= 8 ? 16 : each <= 20 ? 32 : each <= 40 ? 64 : each <= 96 ? 128 : 256;
+    } else if (p->format == TRM_MOE_MXFP4) {
+        plan->rows = each <= 8 ? 16 : each <= 40 ? 32 : 256;
+    } else {
+        plan->rows = each <= 8 ? 16 : each <= 20 ? 32 : each <= 96 ? 64 : 256;
+    }
+}
+
+static bool is_split(const trm_moe_experts *p, int32_t rows)
+{
+    return rows <= most_split(p);
 }
 
 static void *take(grouped_room *room, void *workspace, size_t bytes)
@@ -136,8 +166,11 @@ static grouped_room divide(const trm_moe_experts *p, const trm_moe_plan *plan, v
     room.order.tiles =
         (trm_moe_tile *)take(&room, workspace, (size_t)trm_cuda_moe_most_tiles(p, plan->rows) * sizeof(trm_moe_tile));
     room.order.pairs = (int32_t *)take(&room, workspace, pairs * sizeof(int32_t));
-    room.x = plan->rows >= 128 ? take(&room, workspace, pairs * (size_t)p->hidden * 2) : NULL;
+    const bool split = is_split(p, plan->rows);
+    room.x = plan->rows >= 128 || split ? take(&room, workspace, pairs * (size_t)p->hidden * 2) : NULL;
     room.h = take(&room, workspace, pairs * (size_t)p->width * 2);
+    room.h_split = split ? take(&room, workspace, pairs * (size_t)p->width * 2) : NULL;
+    room.units = split ? (float *)take(&room, workspace, pairs * sizeof(float)) : NULL;
     room.parts = take(&room, workspace, pairs * (size_t)p->hidden * 2);
     return room;
 }
@@ -169,7 +202,7 @@ template <typename T>
 static trm_status launch(const trm_moe_experts *p, const trm_moe_plan *plan, const grouped_room *room,
                          cudaStream_t stream)
 {
-    if (room->x != NULL) {
+    if (room->x != NULL && room->units == NULL) {
         const gather_args gather = {*p, room->order, room->x};
         launch_overlapped(gather_rows, grid_for(p->tokens * p->k, 8), 256, 0, stream, gather);
     }

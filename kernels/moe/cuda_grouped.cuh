@@ -42,6 +42,7 @@
 #include "kernels/dequant/cuda_load.cuh"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/wgmma.cuh"
+#include "kernels/cuda/wgmma_f8.cuh"
 #include "kernels/moe/cuda_experts.cuh"
 #include "kernels/moe/cuda_f4.cuh"
 #include "kernels/moe/cuda_moe.h"
@@ -50,6 +51,8 @@
 #define TILE_K      64  /* elements of the inner dimension of a stage: 128 bytes */
 #define ROW_BYTES   (TILE_K * 2)
 #define MOST_SCALES 224 /* of a row of MXFP4 */
+#define SPLIT_K     128 /* elements of a stage where tokens are of e4m3 */
+#define SPLIT_MOST  96  /* scales of a row of MXFP4 there */
 #define CONSUMERS   8   /* warps */
 #define THREADS     (128 + CONSUMERS * 32)
 
@@ -60,40 +63,45 @@ enum grouped_part {
     PART_DOWN   /* parts of the sum */
 };
 
-/* Up to ROWS tokens per tile. */
-template <int ROWS, int STAGES, trm_moe_format FORMAT = TRM_MOE_HALVES, int CLUSTER = ROWS >= 128 ? 2 : 1>
+/* Up to ROWS tokens per tile. SPLIT: tokens come as numbers of e4m3, see cuda_split.cuh. */
+template <int ROWS, int STAGES, trm_moe_format FORMAT = TRM_MOE_HALVES, int CLUSTER = ROWS >= 128 ? 2 : 1,
+          bool SPLIT = false>
 struct tile_form {
-    static const int rows = ROWS, stages = STAGES, box = ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
-    static const int cluster = CLUSTER;                                         /* blocks that share a tile of tokens */
-    static const bool halves = FORMAT == TRM_MOE_HALVES, f4 = FORMAT == TRM_MOE_MXFP4;
-    static const int packed = halves ? 1 : f4 ? 4 : 2; /* numbers of the weight in 2 bytes */
-    static const int step = halves ? 32 : 64;          /* of widths, from 128 rows on */
-    static const int row_bytes = ROW_BYTES / packed, weight_bytes = TILE_M * row_bytes; /* of a stage */
-    static const int stage_bytes = weight_bytes + ROWS * ROW_BYTES;
-    static const int scales_at = STAGES * stage_bytes, scale_bytes = f4 ? TILE_M * MOST_SCALES : 0; /* of a tile */
+    static const int rows = ROWS, stages = STAGES;
+    static const int cluster = CLUSTER; /* blocks that share a tile of tokens */
+    static const bool halves = FORMAT == TRM_MOE_HALVES, f4 = FORMAT == TRM_MOE_MXFP4, split = SPLIT;
+    static const int box = split && ROWS < 32 ? 8 : ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
+    static const int k = split ? SPLIT_K : TILE_K;                         /* elements of a stage */
+    static const int packed = halves ? 1 : f4 ? 4 : 2;                     /* numbers of the weight in 2 bytes */
+    static const int step = halves ? 32 : 64;                              /* of widths, from 128 rows on */
+    static const int row_bytes = 2 * k / packed, weight_bytes = TILE_M * row_bytes; /* of a stage */
+    static const int stage_bytes = weight_bytes + ROWS * 2 * k;
+    static const int most_scales = !f4 ? 0 : split ? SPLIT_MOST : MOST_SCALES;             /* of a row */
+    static const int scales_at = STAGES * stage_bytes, scale_bytes = TILE_M * most_scales; /* of a tile */
     static const int barriers_at = scales_at + 2 * scale_bytes, staged_at = barriers_at + 16 * STAGES + 32;
     static const int together = ROWS < 64 ? ROWS : 64;         /* tokens whose outputs are staged at a time */
     static const int info_at = staged_at + 2 * 128 * together; /* 128 bytes of outputs per token and warp group */
-    static const int blocks = !halves && ROWS <= 64 ? 2 : 1;   /* on a multiprocessor */
-    static const int shared = info_at + 2 * 8 * ROWS + 1024;   /* 1024: to align the panels */
+    static const int blocks = !halves && ROWS <= (split && f4 ? 32 : 64) ? 2 : 1; /* on a multiprocessor */
+    static const int shared = info_at + 2 * 8 * ROWS + 1024;                      /* 1024: to align the panels */
     static_assert(shared <= (blocks == 2 ? 113 : 227) * 1024, "room");
 };
 
 typedef struct grouped_args {
     trm_moe_experts p;
     trm_moe_order order;
-    const void *x;     /* rows of `inner` elements */
-    const void *scale; /* of the weight, MXFP4 */
-    void *out;         /* h [pairs, width] in sorted order; or parts [pairs, hidden] in the order of pairs */
-    int32_t inner;     /* elements of a row of the weight */
-    int32_t outputs;   /* of the product, after the gate */
+    const void *x;      /* rows of `inner` elements */
+    const float *units; /* of split tokens, by rows */
+    const void *scale;  /* of the weight, MXFP4 */
+    void *out;          /* h [pairs, width] in sorted order; or parts [pairs, hidden] in the order of pairs */
+    int32_t inner;      /* elements of a row of the weight */
+    int32_t outputs;    /* of the product, after the gate */
     int32_t tiles_m, blocks_k;
     gate_form gate;
     bool simple; /* the gate is silu(g) * u, without biases and limits */
 } grouped_args;
 
 typedef struct grouped_maps {
-    CUtensorMap weight, tokens; /* tokens: of PART_DOWN */
+    CUtensorMap weight, tokens; /* tokens: where they lie in their order */
 } grouped_maps;
 
 /* Addresses in shared memory. */
@@ -203,7 +211,7 @@ template <typename F, int PART>
 static __device__ __forceinline__ void bring_weight(uint32_t to, const grouped_maps &maps, int32_t block,
                                                     int32_t tile_m, int32_t expert, uint32_t barrier)
 {
-    const int32_t x = block * (TILE_K / F::packed); /* maps are of 2 bytes */
+    const int32_t x = block * (F::k / F::packed); /* maps are of 2 bytes */
     if (PART == PART_GATED) {
         copy_box5(to, &maps.weight, x, tile_m * (TILE_M / 16), expert, barrier);
     } else {
@@ -259,11 +267,17 @@ static __device__ void bring_sorted(const grouped_args &a, const grouped_maps &m
         for (int32_t block = 0; block < a.blocks_k; block++) {
             const uint32_t to = r.stage(at.stage), full = r.full(at.stage);
             barrier_wait(r.empty(at.stage), at.parity);
-            barrier_arrive_expect(full, (uint32_t)(F::weight_bytes + boxes * F::box * ROW_BYTES));
+            barrier_arrive_expect(full, (uint32_t)(F::weight_bytes + boxes * F::box * 2 * F::k));
             bring_weight<F, PART>(to, maps, block, found.tile_m, tile.expert, full);
             for (int i = blockIdx.x % F::cluster; i < boxes; i += F::cluster) {
-                copy_tokens<F>(to + F::weight_bytes + i * F::box * ROW_BYTES, &maps.tokens, block * TILE_K,
-                               tile.row + i * F::box, full);
+                const uint32_t tokens = to + F::weight_bytes + i * F::box * ROW_BYTES;
+                const int32_t row = tile.row + i * F::box;
+                if (F::split) { /* a row's lower parts are behind its upper ones */
+                    copy_box(tokens, &maps.tokens, block * TILE_K, row, 0, full);
+                    copy_box(tokens + F::rows * ROW_BYTES, &maps.tokens, block * TILE_K, row, 1, full);
+                } else {
+                    copy_tokens<F>(tokens, &maps.tokens, block * TILE_K, row, full);
+                }
             }
             at.next();
         }
@@ -546,6 +560,8 @@ multiply_as(float (&all)[F::rows / 2], const tile_ring<F> &r, ring_place<F> &at,
     multiply<T, F, SCATTERED, N>(all, r, at, blocks_k, group, lane);
 }
 
+#include "kernels/moe/cuda_split.cuh"
+
 /* A tile's tokens as the warps that store its products know them: in shared memory, of one warp group. */
 struct tile_info {
     uint32_t pairs, weights; /* addresses */
@@ -747,12 +763,19 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
             scales.from[0] = from + (scales.one ? low : low / 128 * across);
             scales.from[1] = from + (scales.one ? high : high / 128 * across);
         }
+        if constexpr (F::split) {
+            if (tile.rows <= F::rows / 2) {
+                multiply_split<F, F::rows / 2>(a, tile, sums, r, at, group, lane, scales);
+            } else {
+                multiply_split<F, F::rows>(a, tile, sums, r, at, group, lane, scales);
+            }
+        } else
 #define PRODUCT_OF(n)                                                                                                  \
     if (F::rows >= 128 && F::rows > (n) && (n) % F::step == 0 && tile.rows <= (n)) {                                   \
         multiply_as<T, F, SCATTERED, (F::rows > (n) && (n) % F::step == 0 ? (n) : 8)>(sums, r, at, a.blocks_k, group,  \
                                                                                       lane, scales);                   \
     } else
-        PRODUCT_OF(32)
+            PRODUCT_OF(32)
         PRODUCT_OF(64)
         PRODUCT_OF(96)
         PRODUCT_OF(128)
@@ -863,7 +886,7 @@ static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStr
     }
     const int32_t tile_outputs = PART == PART_GATED ? TILE_M / 2 : TILE_M, together = tile_outputs * F::cluster;
     a->tiles_m = (a->outputs + together - 1) / together;
-    a->blocks_k = (a->inner + TILE_K - 1) / TILE_K;
+    a->blocks_k = (a->inner + F::k - 1) / F::k;
     const int64_t most = trm_cuda_moe_most_tiles(&a->p, F::rows) * a->tiles_m;
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
@@ -911,36 +934,59 @@ static inline trm_status map_gated(CUtensorMap *map, const trm_moe_experts *p, i
     return trm_cuda_tensor_map(map, p->gate_up, 5, dims, strides, box, swizzle_of(box_columns), p->type);
 }
 
+/* Rows as they come to the tensor cores: of bf16, or split into numbers of e4m3. */
+template <typename F>
+static trm_status map_tokens(CUtensorMap *map, const void *rows, int64_t columns, int64_t n, trm_dtype type)
+{
+    if (!F::split) {
+        return map_matrices(map, rows, columns, n, 1, F::box, TILE_K, type);
+    }
+    const cuuint64_t bytes = (cuuint64_t)columns, dims[3] = {bytes / 2, (cuuint64_t)n, 2},
+                     strides[2] = {2 * bytes, bytes};
+    const cuuint32_t box[3] = {TILE_K, F::box, 1};
+    return trm_cuda_tensor_map(map, rows, 3, dims, strides, box, CU_TENSOR_MAP_SWIZZLE_128B, type);
+}
+
 /* Both products. */
 template <typename T, typename F>
 static trm_status launch_products(const trm_moe_experts *p, const grouped_room *room, cudaStream_t stream)
 {
     grouped_args a = {};
     grouped_maps maps = {};
-    const int32_t packed = F::packed, box_columns = TILE_K / packed;
+    const int32_t packed = F::packed, box_columns = F::k / packed;
+    const int64_t pairs = p->tokens * p->k;
+    constexpr bool scattered = !F::split && F::cluster == 1;
     a.p = *p;
     a.order = room->order;
-    a.x = room->x != NULL ? room->x : p->x;
+    a.x = scattered ? p->x : room->x;
+    a.units = room->units;
     a.scale = p->gate_up_scale;
     a.out = room->h;
     a.inner = p->hidden;
     a.outputs = p->width;
     a.gate = gate_form_of(p);
     a.simple = p->activation == TRM_EXPERT_SILU && isinf(p->limit) && p->gate_up_bias == NULL && !p->weighted_input;
-    if (room->x != NULL) {
-        TRM_TRY(map_matrices(&maps.tokens, room->x, p->hidden, p->tokens * p->k, 1, F::box, TILE_K, p->type));
+    if (F::split) {
+        launch_split<F>(p, &room->order, p->x, p->hidden, true, room->x, room->units, stream);
+    }
+    if (!scattered) {
+        TRM_TRY(map_tokens<F>(&maps.tokens, room->x, p->hidden, pairs, p->type));
     }
     if (p->activation != TRM_EXPERT_RELU2) {
         TRM_TRY(map_gated(&maps.weight, p, p->hidden / packed, box_columns));
-        TRM_TRY((launch_part<T, F, PART_GATED, F::cluster == 1>(&a, &maps, stream)));
+        TRM_TRY((launch_part<T, F, PART_GATED, scattered>(&a, &maps, stream)));
     } else if constexpr (F::halves) { /* no model has quantized weights without a gate yet */
         TRM_TRY(map_matrices(&maps.weight, p->gate_up, p->hidden, p->width, p->experts, TILE_M, TILE_K, p->type));
-        TRM_TRY((launch_part<T, F, PART_UP, F::cluster == 1>(&a, &maps, stream)));
+        TRM_TRY((launch_part<T, F, PART_UP, scattered>(&a, &maps, stream)));
+    }
+    a.x = room->h;
+    if (F::split) {
+        a.x = room->h_split;
+        launch_split<F>(p, &room->order, room->h, p->width, false, room->h_split, room->units, stream);
     }
     TRM_TRY(
         map_matrices(&maps.weight, p->down, p->width / packed, p->hidden, p->experts, TILE_M, box_columns, p->type));
-    TRM_TRY(map_matrices(&maps.tokens, room->h, p->width, p->tokens * p->k, 1, F::box, TILE_K, p->type));
-    a.x = room->h;
+    TRM_TRY(map_tokens<F>(&maps.tokens, a.x, p->width, pairs, p->type));
     a.scale = p->down_scale;
     a.out = room->parts;
     a.inner = p->width;

@@ -48,12 +48,15 @@ trm_status trm_cuda_moe_sort_run(const trm_moe_experts *p, const trm_moe_order *
 
 /* cuda_grouped.cu: products over tiles of the sorted order. */
 bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p);
+bool trm_cuda_moe_splits(const trm_moe_experts *p); /* tokens into e4m3: then few tokens are enough to win */
 void trm_cuda_moe_grouped_choose(const trm_moe_experts *p, trm_moe_plan *plan);
 size_t trm_cuda_moe_grouped_workspace(const trm_moe_experts *p, const trm_moe_plan *plan);
 /* What lies where in the workspace. */
 typedef struct grouped_room {
     trm_moe_order order;
     void *x, *h, *parts; /* x: rows in their order, or NULL */
+    void *h_split;       /* h as numbers of e4m3, and the units of its or x's rows; NULL if they are not split */
+    float *units;
     size_t bytes;
 } grouped_room;
 
