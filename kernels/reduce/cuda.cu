@@ -228,8 +228,6 @@ static __device__ double float_of_nothing(trm_reduce_op op)
         return -INFINITY;
     case TRM_REDUCE_MIN:
         return INFINITY;
-    case TRM_REDUCE_AVG:
-        return NAN;
     default:
         return 0.0;
     }

@@ -101,6 +101,12 @@ static double start_f64(trm_reduce_op op)
     return op == TRM_REDUCE_PROD ? 1.0 : op == TRM_REDUCE_MAX ? -INFINITY : op == TRM_REDUCE_MIN ? INFINITY : 0.0;
 }
 
+/* The result of a sum: itself, or the average of d elements, which is 0 of none. */
+static double finish_f64(const fold *f, double sum)
+{
+    return f->call->layer->reduce.op == TRM_REDUCE_AVG && f->d > 0 ? sum / (double)f->d : sum;
+}
+
 static double fold_run(trm_reduce_op op, double acc, const float *v, int64_t n)
 {
     if (op != TRM_REDUCE_SUM && op != TRM_REDUCE_AVG) {
@@ -133,7 +139,7 @@ static void reduce_row(const fold *f, int64_t from, int64_t to)
         const int64_t n = trm_host_min(f->d - i, TRM_HOST_BLOCK);
         acc = fold_run(op, acc, trm_host_load(x->dtype, x->data, from + i, n, buffer), n);
     }
-    const float result = (float)(op == TRM_REDUCE_AVG ? acc / (double)f->d : acc);
+    const float result = (float)finish_f64(f, acc);
     trm_host_store(y->dtype, y->data, to, 1, &result);
 }
 
@@ -162,7 +168,7 @@ static void reduce_floats(const fold *f, int64_t from, int64_t to, int64_t n)
         }
     }
     for (int64_t c = 0; c < n; c++) {
-        acc[c] = op == TRM_REDUCE_AVG ? acc[c] / (double)f->d : acc[c];
+        acc[c] = finish_f64(f, acc[c]);
         buffer[c] = (float)acc[c];
     }
     if (y->dtype == TRM_F64) {

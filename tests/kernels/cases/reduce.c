@@ -48,7 +48,6 @@ static void meaning_reduce(const kernel_case *test, double *const *inputs, doubl
         if (d == 0) {
             const bool is_max = op == TRM_REDUCE_MAX, is_min = op == TRM_REDUCE_MIN;
             outputs[0][i] = dtype == TRM_BOOL ? is_min : is_max ? -INFINITY : is_min ? INFINITY : op == TRM_REDUCE_PROD;
-            outputs[0][i] = op == TRM_REDUCE_AVG ? NAN : outputs[0][i];
             continue;
         }
         double value = inputs[0][start];
