@@ -143,7 +143,7 @@ TRM_ELEMENT double trm_resize_coordinate(const trm_resize_args *args, int32_t k,
     const int32_t axis = args->axes[k];
     const double in = (double)args->from.d[axis], x = (double)at;
     const double numerator = args->numerator[k], denominator = args->denominator[k];
-    const double out = numerator * in / denominator;
+    const double out = (double)args->dims.d[axis]; /* also where a scale would make it a fraction, as in torch */
     switch (args->p.coordinates) {
     case TRM_RESIZE_ALIGN_CORNERS:
         return out == 1.0 ? 0.0 : x * (in - 1.0) / (out - 1.0);
@@ -152,9 +152,9 @@ TRM_ELEMENT double trm_resize_coordinate(const trm_resize_args *args, int32_t k,
     case TRM_RESIZE_HALF_PIXEL_FOR_NN:
         return (x + 0.5) * denominator / numerator;
     case TRM_RESIZE_PYTORCH_HALF_PIXEL:
-        return out == 1.0 ? -0.5 : (x + 0.5) * denominator / numerator - 0.5;
+        return out == 1.0 ? 0.0 : (x + 0.5) * denominator / numerator - 0.5;
     case TRM_RESIZE_HALF_PIXEL_SYMMETRIC:
-        return in / 2.0 * (1.0 - (double)args->dims.d[axis] / out) + (x + 0.5) * denominator / numerator - 0.5;
+        return in / 2.0 * (1.0 - out * denominator / (numerator * in)) + (x + 0.5) * denominator / numerator - 0.5;
     case TRM_RESIZE_CROP: {
         const double start = args->roi != NULL ? (double)args->roi[args->roi_at[k]] : 0.0;
         const double end = args->roi != NULL ? (double)args->roi[args->n_roi + args->roi_at[k]] : 1.0;

@@ -105,7 +105,8 @@ TRM_ELEMENT double trm_grid_coordinate(const trm_grid_sample_args *args, int32_t
     x = args->p.mode == TRM_RESIZE_NEAREST ? rint(x) : x;
     const double low = args->p.align_corners ? 0.0 : -0.5, high = size - 1.0 - low;
     if (!(x >= low && x <= high)) {
-        if (args->p.padding == TRM_GRID_BORDER) {
+        /* Of cubic samples every tap is moved to the border by itself, as in torch. */
+        if (args->p.padding == TRM_GRID_BORDER && args->p.mode != TRM_RESIZE_CUBIC) {
             x = x > 0.0 ? (x < size - 1.0 ? x : size - 1.0) : 0.0;
         } else if (args->p.padding == TRM_GRID_REFLECTION) {
             x = trm_grid_reflect(x, low, high);

@@ -177,11 +177,26 @@ static void deformable_cases(kernel_case_bench *bench)
 
 /* ---- resize ------------------------------------------------------------------------------------- */
 
-/* Weight of input position k for output position `at` of an axis, half-pixel or asymmetric coordinates. */
+static double resize_coordinate(trm_resize_coordinates coordinates, int64_t in, int64_t out, int64_t at)
+{
+    const double scale = (double)out / (double)in;
+    switch (coordinates) {
+    case TRM_RESIZE_ASYMMETRIC:
+        return (double)at / scale;
+    case TRM_RESIZE_ALIGN_CORNERS: /* of the size that comes out, whatever scale asked for it */
+        return out == 1 ? 0.0 : (double)at * (double)(in - 1) / (double)(out - 1);
+    case TRM_RESIZE_PYTORCH_HALF_PIXEL:
+        return out == 1 ? 0.0 : ((double)at + 0.5) / scale - 0.5;
+    default:
+        return ((double)at + 0.5) / scale - 0.5;
+    }
+}
+
+/* Weight of input position k for output position `at` of an axis. */
 static double resize_weight(const trm_resize_params *p, int64_t in, int64_t out, int64_t at, int64_t k)
 {
     const double scale = (double)out / (double)in;
-    const double x = p->coordinates == TRM_RESIZE_ASYMMETRIC ? (double)at / scale : ((double)at + 0.5) / scale - 0.5;
+    const double x = resize_coordinate(p->coordinates, in, out, at);
     if (p->mode == TRM_RESIZE_NEAREST) { /* floor, in whole numbers: twice the coordinate, times out */
         const int64_t twice = p->coordinates == TRM_RESIZE_ASYMMETRIC ? 2 * at * in : (2 * at + 1) * in - out;
         const int64_t nearest = twice < 0 ? 0 : twice / (2 * out);
@@ -224,8 +239,9 @@ static void meaning_resize(const kernel_case *test, double *const *inputs, doubl
     }
 }
 
-static void resize_case(kernel_case_bench *bench, trm_dtype dtype, trm_resize_params p, trm_dims x, const double *sizes,
-                        trm_dims y)
+/* By `sizes`, or by `scales` where there are none. */
+static void resize_case_by(kernel_case_bench *bench, trm_dtype dtype, trm_resize_params p, trm_dims x,
+                           const double *sizes, const double *scales, trm_dims y)
 {
     kernel_case test = new_case(TRM_LAYER_RESIZE, "%s mode %d coordinates %d%s%s to %lld", trm_dtype_name(dtype),
                                 (int)p.mode, (int)p.coordinates, p.antialias ? " antialias" : "",
@@ -237,10 +253,20 @@ static void resize_case(kernel_case_bench *bench, trm_dtype dtype, trm_resize_pa
     test.tolerance = p.mode == TRM_RESIZE_NEAREST ? 0.0 : 4.0;
     add_data(&test, dtype, x);
     add_nothing(&test);
-    add_nothing(&test);
-    add_input(&test, TRM_I64, DIMS(2), 0, 0)->values = sizes;
+    if (sizes != NULL) {
+        add_nothing(&test);
+        add_input(&test, TRM_I64, DIMS(2), 0, 0)->values = sizes;
+    } else {
+        add_input(&test, TRM_F32, DIMS(2), 0, 0)->values = scales;
+    }
     add_output(&test, dtype, y);
     kernel_case_run(bench, &test, meaning_resize);
+}
+
+static void resize_case(kernel_case_bench *bench, trm_dtype dtype, trm_resize_params p, trm_dims x, const double *sizes,
+                        trm_dims y)
+{
+    resize_case_by(bench, dtype, p, x, sizes, NULL, y);
 }
 
 static void resize_cases(kernel_case_bench *bench)
@@ -264,6 +290,20 @@ static void resize_cases(kernel_case_bench *bench)
                 DIMS(2, 2, 10, 9));
     resize_case(bench, TRM_BOOL, (trm_resize_params){.mode = TRM_RESIZE_NEAREST}, DIMS(2, 2, 5, 6), smaller,
                 DIMS(2, 2, 3, 4));
+    static const double to_one[] = {1, 9}, scales[] = {2.5, 1.5};
+    for (int32_t mode = TRM_RESIZE_LINEAR; mode <= TRM_RESIZE_CUBIC; mode++) {
+        for (int32_t k = 0; k < 4; k++) {
+            const trm_resize_params p = {.mode = (trm_resize_mode)mode,
+                                         .coordinates =
+                                             k % 2 ? TRM_RESIZE_ALIGN_CORNERS : TRM_RESIZE_PYTORCH_HALF_PIXEL,
+                                         .antialias = k >= 2};
+            resize_case(bench, TRM_F32, p, DIMS(2, 2, 5, 6), larger, DIMS(2, 2, 10, 9));
+            resize_case(bench, TRM_F32, p, DIMS(2, 2, 5, 6), to_one, DIMS(2, 2, 1, 9));
+        }
+        resize_case_by(bench, TRM_F32,
+                       (trm_resize_params){.mode = (trm_resize_mode)mode, .coordinates = TRM_RESIZE_ALIGN_CORNERS},
+                       DIMS(2, 2, 5, 5), NULL, scales, DIMS(2, 2, 12, 7));
+    }
     /* Sizes at which a rounded scale misses positions that are whole numbers. */
     static const double by_18_36[] = {18, 36}, by_22_54[] = {22, 54};
     for (int32_t k = 0; k < 2; k++) {
@@ -291,8 +331,62 @@ static void meaning_grid_sample(const kernel_case *test, double *const *inputs, 
     }
 }
 
+/* Where a position off the border is read, or -1. */
+static int64_t grid_tap(const trm_grid_sample_params *p, int64_t at, int64_t size)
+{
+    const int64_t period = p->align_corners ? 2 * (size - 1) : 2 * size;
+    if (p->padding == TRM_GRID_REFLECTION && period > 0) { /* about the last pixel, or about its outer edge */
+        at = (at % period + period) % period;
+        at = at < size ? at : (p->align_corners ? period : period - 1) - at;
+    }
+    return at >= 0 && at < size ? at : p->padding == TRM_GRID_ZEROS ? -1 : at < 0 ? 0 : size - 1;
+}
+
+/* Bicubic: each of the 16 taps is padded by itself. */
+static void meaning_grid_cubic(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_grid_sample_params *p = &test->layer.grid_sample;
+    const trm_dims *x = &test->inputs[0].dims, *y = &test->outputs[0].dims;
+    for (int64_t i = 0; i < trm_dims_count(y); i++) {
+        const place at = place_of(y, i);
+        const double *g = inputs[1] + 2 * ((at.i[0] * y->d[2] + at.i[2]) * y->d[3] + at.i[3]);
+        double pixel[2], sum = 0.0;
+        for (int32_t axis = 0; axis < 2; axis++) {
+            const double size = (double)x->d[2 + axis], from = g[1 - axis] + 1.0;
+            pixel[axis] = (double)(float)(p->align_corners ? from / 2.0 * (size - 1.0) : (from * size - 1.0) / 2.0);
+        }
+        for (int64_t k = 0; k < 16; k++) {
+            double w = 1.0;
+            int64_t tap[2];
+            for (int32_t axis = 0; axis < 2; axis++) {
+                const int64_t to = (int64_t)floor(pixel[axis]) - 1 + (axis == 0 ? k / 4 : k % 4);
+                const double a = -0.75, d = fabs((double)to - pixel[axis]);
+                w *= d <= 1.0 ? (a + 2.0) * d * d * d - (a + 3.0) * d * d + 1.0
+                              : a * d * d * d - 5.0 * a * d * d + 8.0 * a * d - 4.0 * a;
+                tap[axis] = grid_tap(p, to, x->d[2 + axis]);
+            }
+            const bool inside = tap[0] >= 0 && tap[1] >= 0;
+            const int64_t plane = (at.i[0] * x->d[1] + at.i[1]) * x->d[2];
+            sum += inside ? w * inputs[0][(plane + tap[0]) * x->d[3] + tap[1]] : 0.0;
+        }
+        outputs[0][i] = sum;
+    }
+}
+
 static void grid_sample_cases(kernel_case_bench *bench)
 {
+    for (int32_t padding = TRM_GRID_ZEROS; padding <= TRM_GRID_REFLECTION; padding++) {
+        for (int32_t corners = 0; corners < 2; corners++) {
+            kernel_case test = new_case(TRM_LAYER_GRID_SAMPLE, "cubic padding %d align %d", (int)padding, (int)corners);
+            test.layer.grid_sample = (trm_grid_sample_params){
+                .mode = TRM_RESIZE_CUBIC, .padding = (trm_grid_padding)padding, .align_corners = corners};
+            test.tolerance = 16.0;
+            add_data(&test, TRM_F32, DIMS(2, 3, 4, 5));
+            add_input(&test, TRM_F32, DIMS(2, 5, 6, 2), -2.2, 2.2);
+            add_output(&test, TRM_F32, DIMS(2, 3, 5, 6));
+            kernel_case_run(bench, &test, meaning_grid_cubic);
+        }
+    }
     for (int32_t t = 0; t < 2 * COUNT(real_types); t++) {
         const trm_dtype dtype = real_types[t / 2];
         kernel_case test = new_case(TRM_LAYER_GRID_SAMPLE, "%s align %d", trm_dtype_name(dtype), (int)(t % 2));
