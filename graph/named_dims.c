@@ -1,7 +1,8 @@
-/* Named dimensions of inputs: those of one name have the same size. */
+/* Named dimensions of inputs: those of one name are expected to have the same size. */
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/recorder.h"
 #include "graph/network.h"
 
@@ -49,8 +50,8 @@ const char *trm_tensor_dim_name(const trm_tensor *tensor, int32_t axis)
     return tensor->dim_names == NULL || axis < 0 || axis >= tensor->dims.n ? NULL : tensor->dim_names[axis];
 }
 
-/* Checks the dimensions that share the name of the one at `last`: those of known size have the same size. */
-static trm_status check_name(const trm_network *network, const trm_dims *dims, int32_t last)
+/* Warns of two sizes among the dimensions that share the name of the one at `last`; returns whether there are. */
+static bool check_name(const trm_network *network, const trm_dims *dims, int32_t last, const char *where)
 {
     const trm_named_dim *known = NULL;
     int64_t size = -1;
@@ -58,25 +59,35 @@ static trm_status check_name(const trm_network *network, const trm_dims *dims, i
         const trm_named_dim *dim = &network->named_dims[i];
         const int64_t found = dims == NULL ? dim->input->dims.d[dim->axis] : dims[dim->input->index].d[dim->axis];
         if (found >= 0 && size >= 0 && found != size) {
-            TRM_FAIL(
-                TRM_ERROR_INVALID_ARGUMENT,
-                "dimension %s is %lld at position %d of input %s and %lld at position %d of input %s, expected one "
-                "size",
-                dim->name, (long long)found, (int)dim->axis, dim->input->name, (long long)size, (int)known->axis,
-                known->input->name);
+            TRM_WARN("%sdimension %s is %lld at position %d of input %s and %lld at position %d of input %s: both are "
+                     "kept",
+                     where, dim->name, (long long)found, (int)dim->axis, dim->input->name, (long long)size,
+                     (int)known->axis, known->input->name);
+            return true;
         }
         known = found >= 0 ? dim : known;
         size = found >= 0 ? found : size;
     }
-    return TRM_OK;
+    return false;
 }
 
-trm_status trm_network_check_named_dims(const trm_network *network, const trm_dims *dims)
+/* Whether a dimension of this name may differ from run to run. */
+static bool is_open(const trm_network *network, int32_t last)
 {
+    bool open = false;
+    for (int32_t i = last; i >= 0; i = network->named_dims[i].previous) {
+        open = open || network->named_dims[i].input->dims.d[network->named_dims[i].axis] < 0;
+    }
+    return open;
+}
+
+bool trm_network_check_named_dims(const trm_network *network, const trm_dims *dims, bool open, const char *where)
+{
+    bool found = false;
     for (int32_t i = 0; i < network->n_named_dims; i++) {
-        if (network->named_dims[i].is_last) {
-            TRM_TRY(check_name(network, dims, i));
+        if (network->named_dims[i].is_last && (!open || is_open(network, i))) {
+            found = check_name(network, dims, i, where) || found;
         }
     }
-    return TRM_OK;
+    return found;
 }

@@ -91,9 +91,10 @@ trm_status trm_network_note_deciding(trm_network *network, const trm_weight *wei
 /* The same for all weights that decided another network. */
 trm_status trm_network_copy_deciding(trm_network *network, const trm_network *from);
 
-/* Checks that dimensions of one name have the same size, in dims [n_tensors], or in the network (NULL), with -1 for any
- * size. Fails with the name, the inputs and both sizes. named_dims.c */
-trm_status trm_network_check_named_dims(const trm_network *network, const trm_dims *dims);
+/* Warns of names whose dimensions have several sizes in dims [n_tensors], or in the network (NULL), -1 for any size:
+ * what exporters call by one name may be two. Returns whether there are any. `open`: only names of dimensions that may
+ * differ from run to run; `where` begins the warning. named_dims.c */
+bool trm_network_check_named_dims(const trm_network *network, const trm_dims *dims, bool open, const char *where);
 
 /* Replaces every use of `from` (also as a network output) by `to`. */
 void trm_network_replace_uses(trm_network *network, trm_tensor *from, trm_tensor *to);

@@ -3,6 +3,7 @@
  */
 #include "dist/plan/plan.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -165,19 +166,18 @@ static void follow_names(const trm_plan *plan, trm_plan_profile *profile, const 
     }
 }
 
-/* Checks that dimensions of one name have the same size at each point of a profile. */
-static trm_status settle_names(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
-                               int32_t index)
+/* Sizes of dimensions that have a name at each point of a profile; warns once where a name has several. */
+static void settle_names(const trm_plan *plan, trm_plan_profile *profile, const trm_build_options *options,
+                         int32_t index)
 {
+    bool warned = false;
     for (int32_t point = TRM_POINT_COUNT; point-- > 0;) {
+        char where[64];
+        snprintf(where, sizeof(where), "profile %d at its %s dims: ", (int)index,
+                 trm_plan_point_name((trm_plan_point)point));
         follow_names(plan, profile, options, index, (trm_plan_point)point);
-        trm_status status = trm_network_check_named_dims(plan->network, profile->dims[point]);
-        if (status != TRM_OK) {
-            return trm_fail_in(status, "profile %d at its %s dims", (int)index,
-                               trm_plan_point_name((trm_plan_point)point));
-        }
+        warned = warned || trm_network_check_named_dims(plan->network, profile->dims[point], true, where);
     }
-    return TRM_OK;
 }
 
 /* Checks that ranks that split a batch divide it at each point. */
@@ -274,7 +274,7 @@ static trm_status set_profile(trm_plan *plan, const trm_build_options *options, 
             max->d[k] = largest->d[k] > max->d[k] ? largest->d[k] : max->d[k];
         }
     }
-    TRM_TRY(settle_names(plan, profile, options, index));
+    settle_names(plan, profile, options, index);
     TRM_TRY(check_batches(plan, profile, index));
     memcpy(profile->least, profile->dims[TRM_POINT_MIN], n * sizeof(trm_dims));
     open_downwards(plan, profile, options, index);

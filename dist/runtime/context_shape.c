@@ -302,7 +302,9 @@ trm_status trm_context_begin_walk(trm_context *context)
 {
     TRM_TRY(trm_context_follow_weights(context));
     TRM_TRY(check_profiles(context));
-    TRM_TRY(trm_network_check_named_dims(context->engine->plan->network, context->dims));
+    context->warned_of_names =
+        context->warned_of_names ||
+        trm_network_check_named_dims(context->engine->plan->network, context->dims, true, "in a run, ");
     context->shaped = false;
     context->schedule = TRM_COPY_SCHEDULE_LARGE;
     context->shapings++;

@@ -111,6 +111,7 @@ struct trm_context {
     const trm_timing **timings;     /* [n_layers] of the last tuning, NULL if nothing was chosen */
     struct trm_tuning *tuning;      /* during tuning */
     bool captures;                  /* whether runs are to be captured */
+    bool warned_of_names;           /* of dimensions of one name with several sizes */
     int64_t shapings, captured_at;  /* number of shapings; and its value when `captured` and `ran` were set */
     trm_graph_exec *captured;       /* all layers, one of `kept`, or NULL */
     trm_kept_capture *kept;         /* [TRM_KEPT_CAPTURES], NULL before the first */

@@ -23,8 +23,8 @@ TRM_API void trm_network_destroy(trm_network *network);
 /* A tensor that the caller sets for each run. Dimensions of -1 may differ from run to run. */
 TRM_API trm_status trm_network_add_input(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,
                                          trm_tensor **tensor);
-/* Names a dimension of an input: dimensions of the same name have the same size in every run. Builds and runs that
- * contradict this fail. */
+/* Names a dimension of an input: a dimension whose size a profile does not give has that of others of its name.
+ * Profiles and runs in which dimensions of one name have several sizes keep them and warn. */
 TRM_API trm_status trm_network_name_dim(trm_network *network, trm_tensor *input, int32_t axis, const char *name);
 /* A constant; `data` [product of dims] is copied. */
 TRM_API trm_status trm_network_add_constant(trm_network *network, const char *name, trm_dtype dtype, trm_dims dims,

@@ -291,8 +291,16 @@ static void clones_are_whole_and_apart(void **state)
     trm_free(text);
 }
 
-/* Names of dimensions, those of one size among others, in the network's dims and in those of a run. */
-static void dimensions_of_one_name_have_one_size(void **state)
+static char warning[256];
+
+static void keep_warning(void *user, trm_log_level level, const char *message)
+{
+    (void)user, (void)level;
+    snprintf(warning, sizeof(warning), "%s", message);
+}
+
+/* Names of dimensions, and the warning where one name has several sizes. */
+static void dimensions_of_one_name_may_differ(void **state)
 {
     (void)state;
     trm_network *network = net_create(), *other = net_create();
@@ -316,26 +324,36 @@ static void dimensions_of_one_name_have_one_size(void **state)
     assert_refused(network, trm_network_name_dim(network, x, 1, ""), "cannot name a dimension");
     assert_refused(network, trm_network_name_dim(network, s, 0, "n"), "cannot name a dimension");
     assert_refused(network, trm_network_name_dim(network, foreign, 0, "n"), "cannot name a dimension");
-    assert_ok(trm_network_check_named_dims(network, NULL));
-    trm_dims dims[3] = {DIMS(2, 4, 4), DIMS(2, 4), DIMS(4)};
-    assert_ok(trm_network_check_named_dims(network, dims));
+    trm_dims dims[48] = {DIMS(2, 4, 4), DIMS(2, 4), DIMS(4)};
+    trm_log_set(keep_warning, NULL, TRM_LOG_WARNING);
+    assert_false(trm_network_check_named_dims(network, dims, false, ""));
     dims[1].d[0] = 3;
-    assert_fails(trm_network_check_named_dims(network, dims), TRM_ERROR_INVALID_ARGUMENT,
-                 "dimension n is 2 at position 0 of input x and 3 at position 0 of input z, expected one size");
+    assert_true(trm_network_check_named_dims(network, dims, true, "here, "));
+    assert_string_equal(warning, "here, dimension n is 2 at position 0 of input x and 3 at position 0 of input z: both "
+                                 "are kept");
     dims[1].d[0] = -1;
-    assert_ok(trm_network_check_named_dims(network, dims));
+    assert_false(trm_network_check_named_dims(network, dims, false, ""));
     dims[0].d[2] = 5;
-    assert_fails(trm_network_check_named_dims(network, dims), TRM_ERROR_INVALID_ARGUMENT,
-                 "dimension m is 5 at position 2 of input x and 4 at position 1 of input z");
+    assert_true(trm_network_check_named_dims(network, dims, false, ""));
+    assert_string_equal(warning, "dimension m is 5 at position 2 of input x and 4 at position 1 of input z: both are "
+                                 "kept");
+    x->dims.d[2] = 5; /* two sizes that no run changes */
+    assert_false(trm_network_check_named_dims(network, dims, true, ""));
+    assert_true(trm_network_check_named_dims(network, dims, false, ""));
     for (int32_t i = 0; i < 40; i++) { /* of more inputs than there is room for at first */
         char text[16];
         snprintf(text, sizeof(text), "i%d", (int)i);
         assert_ok(trm_network_name_dim(network, net_input(network, text, TRM_F32, DIMS(i == 39 ? 7 : -1)), 0, "n"));
     }
-    assert_ok(trm_network_check_named_dims(network, NULL));
-    x->dims.d[0] = 6;
-    assert_fails(trm_network_check_named_dims(network, NULL), TRM_ERROR_INVALID_ARGUMENT,
-                 "dimension n is 6 at position 0 of input x and 7 at position 0 of input i39");
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        dims[i] = network->tensors[i]->dims;
+    }
+    dims[0].d[2] = 4;
+    assert_false(trm_network_check_named_dims(network, dims, false, ""));
+    dims[0].d[0] = 6;
+    assert_true(trm_network_check_named_dims(network, dims, false, ""));
+    assert_non_null(strstr(warning, "dimension n is 6 at position 0 of input x and 7 at position 0 of input i39"));
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
     trm_network_destroy(network);
     trm_network_destroy(other);
 }
@@ -354,7 +372,7 @@ int main(void)
         cmocka_unit_test(removing_layers_drops_what_nothing_uses),
         cmocka_unit_test(sorting_keeps_the_order_it_can),
         cmocka_unit_test(clones_are_whole_and_apart),
-        cmocka_unit_test(dimensions_of_one_name_have_one_size),
+        cmocka_unit_test(dimensions_of_one_name_may_differ),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

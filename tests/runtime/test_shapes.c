@@ -285,7 +285,7 @@ static char logged[512];
 static void keep_log(void *user, trm_log_level level, const char *message)
 {
     (void)user;
-    if (level == TRM_LOG_DEBUG && strstr(message, "data-dependent dims stay unknown") != NULL) {
+    if (level == TRM_LOG_WARNING || strstr(message, "data-dependent dims stay unknown") != NULL) {
         snprintf(logged, sizeof(logged), "%s", message);
     }
 }
@@ -555,7 +555,8 @@ static void bad_profiles(void **state)
     trm_network_destroy(network);
 }
 
-/* x [n, 4] and z [n, 2], each by itself: n has one size in a run, and at each point of a profile. */
+/* x [n, 4] and z [n, 2], each by itself: n follows in profiles; where it has two sizes, both are kept with a warning.
+ */
 static void dimensions_of_one_name(void **state)
 {
     (void)state;
@@ -574,17 +575,27 @@ static void dimensions_of_one_name(void **state)
                                 {.tensor = "z", .max = DIMS(20, 2), .profile = 1}};
     options.bounds = bounds;
     options.n_bounds = 4;
-    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
-                 "profile 0 at its max dims: dimension n is 8 at position 0 of input x and 7 at position 0 of input z");
-    bounds[1].max.d[0] = 8;
-    bounds[3].max.d[0] = 21;
-    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
-                 "profile 1 at its max dims: dimension n is 20");
-    bounds[3].max.d[0] = 20;
-    bounds[1].min = DIMS(3, 2);
-    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
-                 "profile 0 at its min dims: dimension n is 2");
-    bounds[1].min = (trm_dims){0}; /* as that of x says */
+    const struct {
+        int64_t max, min, next_max;
+        const char *warning; /* or "" */
+    } cases[] = {
+        {7, 0, 20,
+         "profile 0 at its max dims: dimension n is 8 at position 0 of input x and 7 at position 0 of input z: both "
+         "are kept"},
+        {8, 0, 21, "profile 1 at its max dims: dimension n is 20"},
+        {8, 3, 20, "profile 0 at its min dims: dimension n is 2"},
+        {8, 0, 20, ""}, /* its smallest dims follow those of x */
+    };
+    trm_log_set(keep_log, NULL, TRM_LOG_WARNING);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        bounds[1].max.d[0] = cases[i].max;
+        bounds[1].min = cases[i].min > 0 ? DIMS(cases[i].min, 2) : (trm_dims){0};
+        bounds[3].max.d[0] = cases[i].next_max;
+        logged[0] = '\0';
+        assert_ok(trm_build(network, &options, &plan));
+        trm_plan_destroy(plan);
+        assert_true(cases[i].warning[0] == '\0' ? logged[0] == '\0' : strstr(logged, cases[i].warning) != NULL);
+    }
     run r;
     const void *data;
     open_run(&r, network, bounds, 4);
@@ -592,14 +603,19 @@ static void dimensions_of_one_name(void **state)
     set_floats(&r, "x", DIMS(4, 4));
     set_floats(&r, "z", DIMS(4, 2));
     assert_ok(trm_context_run(r.context));
-    set_floats(&r, "x", DIMS(5, 4)); /* not wrong yet */
-    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT,
-                 "dimension n is 5 at position 0 of input x and 4 at position 0 of input z, expected one size");
-    assert_fails(trm_context_run(r.context), TRM_ERROR_INVALID_ARGUMENT, "dimension n is 5");
-    set_floats(&r, "z", DIMS(5, 2));
+    assert_string_equal(logged, "");
+    set_floats(&r, "x", DIMS(5, 4));
     assert_ok(trm_context_run(r.context));
+    assert_non_null(strstr(logged, "in a run, dimension n is 5 at position 0 of input x and 4 at position 0 of input "
+                                   "z: both are kept"));
     assert_dims(&r, "y", DIMS(5, 4), &data);
-    assert_dims(&r, "w", DIMS(5, 2), &data);
+    assert_dims(&r, "w", DIMS(4, 2), &data);
+    logged[0] = '\0';
+    set_floats(&r, "z", DIMS(6, 2)); /* a context warns once */
+    assert_ok(trm_context_run(r.context));
+    assert_string_equal(logged, "");
+    assert_dims(&r, "w", DIMS(6, 2), &data);
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
     close_run(&r);
 }
 
