@@ -54,6 +54,8 @@ TRM_API int32_t trm_onnx_input_count(const trm_onnx *model);
 TRM_API int32_t trm_onnx_output_count(const trm_onnx *model);
 TRM_API bool trm_onnx_get_input(trm_onnx *model, int32_t index, trm_onnx_port *port);
 TRM_API bool trm_onnx_get_output(trm_onnx *model, int32_t index, trm_onnx_port *port);
+/* Inputs with a default, from IR version 4 on: the initializer of the same name. False past the last. */
+TRM_API bool trm_onnx_get_default(trm_onnx *model, int32_t index, trm_onnx_port *port);
 
 /* A value for an input, which then becomes a constant of the network. A sequence has one entry per element, in order;
  * an entry of type NONE is an empty sequence or an optional without a value. */
@@ -87,7 +89,8 @@ typedef struct trm_onnx_options {
     int32_t n_values;
     const trm_onnx_named_dim *dims; /* [n_dims] */
     int32_t n_dims;
-    const trm_onnx_input_dims *inputs; /* [n_inputs] dims of inputs that the file leaves open */
+    const trm_onnx_input_dims *inputs; /* [n_inputs] dims of inputs that the file leaves open; an input with a default
+                                          that is listed here, or in `values`, is set instead of being the default */
     int32_t n_inputs;
     int32_t n_ranks;   /* of the world that the network is for, which DistCollective nodes need; 0: 1 */
     bool refittable;   /* a refit (engine.h) may replace float initializers of the main graph that have more than one

@@ -285,6 +285,62 @@ static void test_options(void **state)
 }
 
 /* y = relu(x), x [n, 2] with n written as the number -1, as some exporters do. */
+/* y = x + w of a model whose input w [n, 2] has an initializer [1, 2]. */
+static void test_inputs_with_a_default(void **state)
+{
+    (void)state;
+    static const int64_t dims[] = {-1, 2}, row[] = {1, 2};
+    static const float default_value[] = {3, 4}, other[] = {5, 6};
+    const trm_onnx_input_dims set = {"w", {2, {-1, 2}}};
+    const trm_onnx_fixed_value value = {"w", TRM_F32, {2, {1, 2}}, other};
+    for (uint64_t ir = 3; ir <= 8; ir += 5) {
+        message graph = {0}, opset = {0}, model = {0};
+        put_graph(&graph, 1, node("Add x w y"));
+        put_weight(&graph, "w", 1, 2, row, default_value, sizeof(default_value));
+        put_graph(&graph, 11, port("x", 1, 2, dims));
+        put_graph(&graph, 11, port("w", 1, 2, dims));
+        put_graph(&graph, 12, port("y", 1, 2, dims));
+        put_number(&opset, 2, 17);
+        put_number(&model, 1, ir);
+        put_message(&model, 7, &graph);
+        put_message(&model, 8, &opset);
+        trm_onnx *opened = open_model(&model);
+        trm_network *network;
+        trm_onnx_port declared;
+        trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
+        assert_int_equal(trm_onnx_input_count(opened), 1);
+        assert_int_equal(trm_onnx_get_default(opened, 0, &declared), ir >= 4);
+        assert_true(ir < 4 || strcmp(declared.name, "w") == 0);
+        assert_false(trm_onnx_get_default(opened, 1, &declared));
+        for (int32_t given = 0; given < 3; given++) { /* nothing, its dims, its value */
+            options.inputs = &set;
+            options.n_inputs = given == 1;
+            options.values = &value;
+            options.n_values = given == 2;
+            assert_ok(trm_onnx_build_network(opened, &options, &network));
+            const trm_tensor *w = trm_network_find_tensor(network, "w");
+            const bool replaced = ir >= 4 && given > 0;
+            assert_int_equal(w->role, replaced && given == 1 ? TRM_TENSOR_INPUT : TRM_TENSOR_CONSTANT);
+            assert_true(!replaced || given == 1 || memcmp(w->value, other, sizeof(other)) == 0);
+            trm_network_destroy(network);
+        }
+        const trm_onnx_port_type type = {"w", TRM_F16};
+        options = TRM_ONNX_OPTIONS_INIT;
+        options.types = &type;
+        options.n_types = 1;
+        assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
+                     "w cannot have type f16");
+        options.inputs = &set;
+        options.n_inputs = 1;
+        if (ir >= 4) {
+            assert_ok(trm_onnx_build_network(opened, &options, &network));
+            assert_int_equal(trm_network_find_tensor(network, "w")->dtype, TRM_F16);
+            trm_network_destroy(network);
+        }
+        trm_onnx_close(opened);
+    }
+}
+
 static message unnamed_model(void)
 {
     message dims[2] = {{.size = 0}, {.size = 0}}, shape = {0}, tensor = {0}, type = {0}, x = {0}, graph = {0};
@@ -324,7 +380,13 @@ static void test_dims_of_minus_one_are_open(void **state)
 
 /* ---- convolutions of integers -------------------------------------------------------------------------- */
 
-/* x [n, 2] + w [n, 2]: n has one size where the caller gives dims, and its name stays in the network. */
+static void keep_log(void *user, trm_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 256, "%s", text);
+}
+
+/* x [n, 2] + w [n, 2]: the name stays in the network; two sizes of n are warned of and kept. */
 static void test_named_dims(void **state)
 {
     (void)state;
@@ -335,10 +397,18 @@ static void test_named_dims(void **state)
     trm_network *network;
     options.inputs = given;
     options.n_inputs = 2;
-    assert_fails(
-        trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_ARGUMENT,
-        "model.onnx: dimension n is 4 at position 0 of input x and 5 at position 0 of input w, expected one size");
-    given[1].dims.d[0] = 4;
+    char warning[256] = "";
+    trm_log_set(keep_log, warning, TRM_LOG_WARNING);
+    assert_fails(trm_onnx_build_network(opened, &options, &network), TRM_ERROR_INVALID_MODEL,
+                 "dims [4, 2] and [5, 2] do not broadcast");
+    assert_string_equal(warning, "dimension n is 4 at position 0 of input x and 5 at position 0 of input w: both are "
+                                 "kept");
+    given[0].dims.d[0] = 1; /* one row for five */
+    assert_ok(trm_onnx_build_network(opened, &options, &network));
+    assert_int_equal(trm_tensor_dims(trm_network_find_tensor(network, "y")).d[0], 5);
+    trm_network_destroy(network);
+    trm_log_set(NULL, NULL, TRM_LOG_WARNING);
+    given[0].dims.d[0] = given[1].dims.d[0] = 4;
     assert_ok(trm_onnx_build_network(opened, &options, &network));
     trm_network_destroy(network);
     given[1].dims.d[0] = -1;
@@ -688,6 +758,7 @@ int main(void)
         cmocka_unit_test(test_broken_files_are_refused),
         cmocka_unit_test(test_issues_are_collected),
         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_inputs_with_a_default),
         cmocka_unit_test(test_dims_of_minus_one_are_open),
         cmocka_unit_test(test_named_dims),
         cmocka_unit_test(test_opsets_of_the_future),

@@ -161,11 +161,12 @@ static bool is_initializer(const trm_onnx *model, const char *name)
     return trm_map_find(&model->initializers, name, strlen(name), NULL);
 }
 
-static const Onnx__ValueInfoProto *find_input(const trm_onnx *model, int32_t index, int32_t *count)
+/* Among the inputs that have an initializer, or those that have none. */
+static const Onnx__ValueInfoProto *find_input(const trm_onnx *model, bool stored, int32_t index, int32_t *count)
 {
     *count = 0;
     for (size_t i = 0; i < model->graph->n_input; i++) {
-        if (!is_initializer(model, trm_onnx_text(model->graph->input[i]->name)) && (*count)++ == index) {
+        if (is_initializer(model, trm_onnx_text(model->graph->input[i]->name)) == stored && (*count)++ == index) {
             return model->graph->input[i];
         }
     }
@@ -175,7 +176,7 @@ static const Onnx__ValueInfoProto *find_input(const trm_onnx *model, int32_t ind
 int32_t trm_onnx_input_count(const trm_onnx *model)
 {
     int32_t count;
-    find_input(model, -1, &count);
+    find_input(model, false, -1, &count);
     return count;
 }
 
@@ -213,7 +214,14 @@ static bool describe(trm_onnx *model, const Onnx__ValueInfoProto *info, trm_onnx
 bool trm_onnx_get_input(trm_onnx *model, int32_t index, trm_onnx_port *port)
 {
     int32_t count;
-    return index >= 0 && describe(model, find_input(model, index, &count), port);
+    return index >= 0 && describe(model, find_input(model, false, index, &count), port);
+}
+
+bool trm_onnx_get_default(trm_onnx *model, int32_t index, trm_onnx_port *port)
+{
+    int32_t count;
+    return index >= 0 && model->proto->ir_version >= TRM_ONNX_IR_OF_DEFAULTS &&
+           describe(model, find_input(model, true, index, &count), port);
 }
 
 bool trm_onnx_get_output(trm_onnx *model, int32_t index, trm_onnx_port *port)

@@ -23,6 +23,8 @@ typedef struct trm_onnx_range {
     const char *tensor;
 } trm_onnx_range;
 
+#define TRM_ONNX_IR_OF_DEFAULTS 4 /* IR version from which on an initializer may be an input's default */
+
 struct trm_onnx {
     trm_arena arena;
     const char *path, *name; /* name: the file's own, for dumps */

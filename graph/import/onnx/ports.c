@@ -197,14 +197,27 @@ static trm_status make_input(trm_onnx_import *import, const Onnx__ValueInfoProto
     return given == dtype ? TRM_OK : add_cast(import, name, dtype, &(*value)->tensor);
 }
 
+/* Whether the caller sets an input that has an initializer, too. Before IR version 4 every initializer is an input. */
+static bool replaces_default(const trm_onnx_import *import, const char *name)
+{
+    const trm_onnx_options *options = import->options;
+    int32_t first = 0;
+    bool given = find_fixed(options, name, &first) >= 0;
+    for (int32_t i = 0; i < options->n_inputs; i++) {
+        given = given || strcmp(options->inputs[i].input, name) == 0;
+    }
+    return given && import->model->proto->ir_version >= TRM_ONNX_IR_OF_DEFAULTS;
+}
+
 trm_status trm_onnx_define_inputs(trm_onnx_import *import, trm_onnx_scope *scope)
 {
     const Onnx__GraphProto *graph = import->model->graph;
     for (size_t i = 0; i < graph->n_input; i++) {
         const char *name = trm_onnx_text(graph->input[i]->name);
-        trm_onnx_value *value = trm_onnx_find(scope, name);
-        if (value != NULL && value->kind == TRM_ONNX_VALUE_STORED) {
-            continue; /* an input with a default: the initializer */
+        trm_onnx_value *value = NULL, *stored = trm_onnx_find(scope, name);
+        const bool has_default = stored != NULL && stored->kind == TRM_ONNX_VALUE_STORED;
+        if (has_default && !replaces_default(import, name)) {
+            continue;
         }
         trm_status status = make_input(import, graph->input[i], &value);
         if (status != TRM_OK) {
@@ -213,6 +226,10 @@ trm_status trm_onnx_define_inputs(trm_onnx_import *import, trm_onnx_scope *scope
             if (value == NULL) {
                 return TRM_ERROR_OUT_OF_MEMORY;
             }
+        }
+        if (has_default) {
+            *stored = *value;
+            continue;
         }
         status = trm_onnx_define(import, scope, name, value);
         if (status != TRM_OK) {
@@ -307,7 +324,7 @@ static bool has_port(Onnx__ValueInfoProto *const *ports, size_t n, const char *n
     return has;
 }
 
-/* An input that has one is a constant. */
+/* An input that has one is a constant, unless the caller sets it. */
 static bool has_initializer(const Onnx__GraphProto *graph, const char *name)
 {
     bool has = false;
@@ -324,7 +341,8 @@ trm_status trm_onnx_check_types(const trm_onnx_import *import)
         const trm_onnx_port_type *type = &import->options->types[i];
         const char *name = type->port == NULL ? "" : type->port;
         int32_t first = 0;
-        const bool is_input = has_port(graph->input, graph->n_input, name) && !has_initializer(graph, name) &&
+        const bool is_input = has_port(graph->input, graph->n_input, name) &&
+                              (!has_initializer(graph, name) || replaces_default(import, name)) &&
                               find_fixed(import->options, name, &first) < 0;
         const bool is_output = has_port(graph->output, graph->n_output, name);
         if (trm_dtype_size(type->dtype) == 0 || is_input == is_output) {

@@ -24,10 +24,10 @@ static void port_dims(const trm_onnx_port *port, char *text, size_t size)
 static void print_ports(const onnx_job *j, const char *title, bool (*get)(trm_onnx *, int32_t, trm_onnx_port *))
 {
     trm_onnx_port port;
-    printf("%s\n", title);
     for (int32_t i = 0; get(j->model, i, &port); i++) {
         char dims[512];
         port_dims(&port, dims, sizeof(dims));
+        printf("%s", i == 0 ? title : "");
         printf("  %-40s %-16s %s\n", port.name, port.type, dims);
     }
 }
@@ -65,8 +65,9 @@ static void print_model(const onnx_job *j, bool built)
         printf("  opset %lld is newer than %d, the newest supported: operators may have another meaning\n",
                (long long)info.newer_opset, TRM_ONNX_NEWEST_OPSET);
     }
-    print_ports(j, "inputs", trm_onnx_get_input);
-    print_ports(j, "outputs", trm_onnx_get_output);
+    print_ports(j, "inputs\n", trm_onnx_get_input);
+    print_ports(j, "inputs with a default\n", trm_onnx_get_default);
+    print_ports(j, "outputs\n", trm_onnx_get_output);
     printf("operators\n");
     trm_onnx_use use;
     for (int32_t i = 0; trm_onnx_get_use(j->model, i, &use); i++) {
@@ -102,6 +103,7 @@ static void report_model(const onnx_job *j, report *r, bool built)
     report_integer(r, "parameters", info.parameters);
     report_integer(r, "weight_bytes", (int64_t)info.weight_bytes);
     report_ports(j, r, "inputs", trm_onnx_get_input);
+    report_ports(j, r, "inputs_with_default", trm_onnx_get_default);
     report_ports(j, r, "outputs", trm_onnx_get_output);
     report_open(r, "operators", '[');
     trm_onnx_use use;

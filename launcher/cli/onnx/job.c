@@ -236,7 +236,8 @@ static trm_status read_numbered_inputs(onnx_job *j, const char *folder)
     int32_t n = 0;
     for (int32_t i = 0; i < j->n_inputs; i++) {
         onnx_input *input = &j->inputs[i];
-        if (!input->fixed && !input->from_file && onnx_find_numbered(folder, "input", i, path, sizeof(path))) {
+        if (!input->fixed && !input->from_file && !input->has_default &&
+            onnx_find_numbered(folder, "input", i, path, sizeof(path))) {
             TRM_TRY(read_input(j, input, path));
             n++;
         }
@@ -452,6 +453,19 @@ static void warn_of_opset(const onnx_job *j)
     }
 }
 
+/* Forgets inputs that keep their defaults: they are constants of the network. */
+static void drop_defaults(onnx_job *j)
+{
+    int32_t kept = 0;
+    for (int32_t i = 0; i < j->n_inputs; i++) {
+        const onnx_input *input = &j->inputs[i];
+        if (!input->has_default || input->fixed || input->dims.n >= 0) {
+            j->inputs[kept++] = *input;
+        }
+    }
+    j->n_inputs = kept;
+}
+
 trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
 {
     if (names_plan(path)) {
@@ -464,19 +478,27 @@ trm_status onnx_open(onnx_job *j, const char *path, int32_t ranks)
     j->n_ranks = ranks;
     TRM_TRY(job_backend(j->all, &j->backend));
     TRM_TRY(trm_mesh_parse(settings_text(j->all, SETTING_MESH), ranks, &j->mesh));
-    int32_t n = trm_onnx_input_count(j->model);
-    j->inputs = calloc((size_t)n + 1, sizeof(*j->inputs));
-    if (j->inputs == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d inputs", n);
+    int32_t n = trm_onnx_input_count(j->model), n_defaults = 0;
+    trm_onnx_port port;
+    while (trm_onnx_get_default(j->model, n_defaults, &port)) {
+        n_defaults++;
     }
-    for (int32_t i = 0; i < n; i++) {
+    j->inputs = calloc((size_t)(n + n_defaults) + 1, sizeof(*j->inputs));
+    if (j->inputs == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d inputs", n + n_defaults);
+    }
+    for (int32_t i = 0; i < n + n_defaults; i++) {
         onnx_input *input = &j->inputs[j->n_inputs++];
-        if (!trm_onnx_get_input(j->model, i, &input->port)) {
+        input->has_default = i >= n;
+        if (!(i < n ? trm_onnx_get_input(j->model, i, &input->port)
+                    : trm_onnx_get_default(j->model, i - n, &input->port))) {
             return TRM_ERROR_OUT_OF_MEMORY;
         }
         input->dims.n = input->min.n = input->max.n = -1; /* not given yet */
     }
-    return read_settings(j);
+    TRM_TRY(read_settings(j));
+    drop_defaults(j);
+    return TRM_OK;
 }
 
 /* The dims of an input in the network: -1 if dynamic. */

@@ -20,6 +20,7 @@ typedef struct onnx_input {
     trm_dtype dtype;
     void *data;                            /* [dims]; NULL until it is read or generated */
     bool from_file;                        /* --input names a file for it */
+    bool has_default;                      /* the model holds a value for it; only kept if another is given */
     double elements[3][ONNX_MAX_ELEMENTS]; /* usual, smallest and largest of --elements */
     int32_t n_elements[3];                 /* 0: not given */
     void *typed[3];                        /* the same in the input's type; `data` is the first of them */
