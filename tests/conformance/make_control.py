@@ -241,6 +241,64 @@ CASES["many_weights"] = ("""
            **{f"w{k}": f32(16, 16, scale=0.4) for k in range(12)}),
     [dict(x=f32(n, 16), limit=np.float32(l)) for n, l in ((3, 0), (5, 5), (2, 4), (4, 6), (1, 3))])
 
+# Sequences that loops carry on: rows that were chosen, slices that grow and are taken from the front, what an inner loop
+# adds; elements that only a run finds, are exchanged and taken out.
+CASES["sequences"] = ("""
+(float[t, 4] x, int64 n, int64 at) => (float[p, 4] chosen, float[q, 4] slices, float[r, 4] found, float[s, 4] rest,
+                                       int64[k] pairs, float[t, m] wide, int64 count) {
+  none = SequenceEmpty ()
+  numbers = SequenceEmpty <dtype = 7> ()
+  first = SequenceConstruct (ones)
+  picked = Loop (n, "", first) <body = pick (int64 i, bool c, seq(float[4]) had)
+    => (bool c2, seq(float[4]) has) {
+      c2 = Identity (c)
+      row = Gather (x, i)
+      size = ReduceSum <keepdims = 0> (row)
+      large = Greater (size, zero)
+      has = If (large) <then_branch = t () => (seq(float[4]) more) { more = SequenceInsert (had, row) },
+                        else_branch = e () => (seq(float[4]) same) { same = Identity (had) }>
+    }>
+  chosen = ConcatFromSequence <axis = 0, new_axis = 1> (picked)
+  grown = Loop (n, "", none) <body = grow (int64 i, bool c, seq(float[a, 4]) had)
+    => (bool c2, seq(float[a, 4]) has) {
+      c2 = Identity (c)
+      next = Add (i, one)
+      end = Unsqueeze (next, front)
+      part = Slice (x, front, end)
+      has = SequenceInsert (had, part, start)
+    }>
+  slices = ConcatFromSequence <axis = 0> (grown)
+  found = SequenceAt (grown, at)
+  fewer = SequenceErase (grown, at)
+  longer = SequenceInsert (fewer, x, at)
+  rest = ConcatFromSequence <axis = 0> (longer)
+  sums = Loop (n, "", numbers) <body = outer (int64 i, bool c, seq(int64) had)
+    => (bool c2, seq(int64) has) {
+      c2 = Identity (c)
+      has = Loop (i, "", had) <body = inner (int64 j, bool d, seq(int64) before)
+        => (bool d2, seq(int64) after) {
+          d2 = Identity (d)
+          sum = Add (i, j)
+          after = SequenceInsert (before, sum)
+        }>
+    }>
+  pairs = ConcatFromSequence <axis = 0, new_axis = 1> (sums)
+  twice = SequenceConstruct (x, x)
+  scaled = Loop (n, "", twice) <body = scale (int64 i, bool c, seq(float[t, 4]) had)
+    => (bool c2, seq(float[t, 4]) has) {
+      c2 = Identity (c)
+      place = Mod (i, two)
+      old = SequenceAt (had, place)
+      new = Mul (old, half)
+      without = SequenceErase (had, place)
+      has = SequenceInsert (without, new, place)
+    }>
+  wide = ConcatFromSequence <axis = 1> (scaled)
+  count = SequenceLength (picked)
+}""", dict(ones=np.ones(4, np.float32), zero=np.float32(0), one=i64(1), front=np.array([0]), start=i64(0), two=i64(2),
+           half=np.float32(0.5)),
+    [dict(x=f32(6, 4), n=i64(n), at=i64(at)) for n, at in ((2, 0), (6, -1), (5, 3))])
+
 
 def write(path, proto):
     with open(path, "wb") as file:

@@ -3,6 +3,7 @@
  * pass or a branch runs.
  */
 #include "graph/import/onnx/control.h"
+#include "graph/import/onnx/open_sequence.h"
 
 #include <string.h>
 
@@ -125,8 +126,24 @@ trm_tensor *trm_onnx_either(trm_onnx_node *node, trm_tensor *condition, trm_tens
     return trm_onnx_reshape_to(node, part, dims, a->dims.n);
 }
 
+/* One sequence or the other. */
+static trm_onnx_value *choose_sequence(trm_onnx_node *node, trm_tensor *runs, const trm_onnx_value *made,
+                                       const trm_onnx_value *old)
+{
+    const trm_onnx_element_type a = trm_onnx_element_type_of(node, made), b = trm_onnx_element_type_of(node, old);
+    const trm_onnx_element_type type = trm_onnx_join_element_types(node, &a, &b);
+    const trm_onnx_value *yes = trm_onnx_as_open(node, made, &type), *no = trm_onnx_as_open(node, old, &type);
+    return trm_onnx_failed(node)
+               ? NULL
+               : trm_onnx_open_sequence(node, type, trm_onnx_either(node, runs, yes->elements, no->elements),
+                                        trm_onnx_either(node, runs, yes->shapes, no->shapes));
+}
+
 trm_onnx_value *trm_onnx_choose(trm_onnx_node *node, trm_tensor *runs, const trm_onnx_value *made, trm_onnx_value *old)
 {
+    if (!trm_onnx_failed(node) && trm_onnx_is_sequence(made) && trm_onnx_is_sequence(old)) {
+        return made == old ? old : choose_sequence(node, runs, made, old);
+    }
     trm_tensor *a = trm_onnx_body_tensor(node, made, "a loop-carried value of a body that may not run");
     trm_tensor *b = trm_onnx_body_tensor(node, old, "a loop-carried value of a body that may not run");
     if (trm_onnx_failed(node) || a == b) {

@@ -3,7 +3,7 @@
  *
  * A scope maps the names of one graph: the main graph, a body of a control-flow node (which sees the names around it),
  * or a local function (which does not). A name stands for a value: a tensor of the network, or a list of values known
- * at build time, for sequences and optionals.
+ * at build time, for sequences and optionals, or a sequence whose length only a run knows.
  */
 #ifndef TRM_GRAPH_IMPORT_ONNX_IMPORT_H
 #define TRM_GRAPH_IMPORT_ONNX_IMPORT_H
@@ -14,11 +14,12 @@
 
 typedef enum trm_onnx_value_kind {
     TRM_ONNX_VALUE_TENSOR = 0,
-    TRM_ONNX_VALUE_SEQUENCE, /* items [n_items] */
-    TRM_ONNX_VALUE_NONE,     /* an optional that holds nothing */
-    TRM_ONNX_VALUE_ABSENT,   /* input of a function that its caller leaves out */
-    TRM_ONNX_VALUE_STORED,   /* an initializer that was not read yet */
-    TRM_ONNX_VALUE_FAILED    /* output of a node that could not be imported, or an input that could not be made */
+    TRM_ONNX_VALUE_SEQUENCE,      /* items [n_items] */
+    TRM_ONNX_VALUE_OPEN_SEQUENCE, /* of unknown length: open_sequence.h */
+    TRM_ONNX_VALUE_NONE,          /* an optional that holds nothing */
+    TRM_ONNX_VALUE_ABSENT,        /* input of a function that its caller leaves out */
+    TRM_ONNX_VALUE_STORED,        /* an initializer that was not read yet */
+    TRM_ONNX_VALUE_FAILED         /* output of a node that could not be imported, or an input that could not be made */
 } trm_onnx_value_kind;
 
 struct trm_onnx_value {
@@ -26,6 +27,9 @@ struct trm_onnx_value {
     trm_tensor *tensor;
     trm_onnx_value **items;
     int32_t n_items;
+    trm_tensor *elements, *shapes; /* OPEN_SEQUENCE: all elements, flat; i64 [n, dims] */
+    trm_dtype dtype;               /* and what is known of its elements: NONE and no dims if nothing is */
+    trm_dims dims;
     Onnx__TensorProto *stored;
     const Onnx__SparseTensorProto *stored_sparse;
 };

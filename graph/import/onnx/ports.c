@@ -274,6 +274,9 @@ static trm_status mark_value(trm_onnx_import *import, trm_onnx_value *value, con
     if (value->kind == TRM_ONNX_VALUE_TENSOR) {
         return mark_output(import, value->tensor, name);
     }
+    if (value->kind == TRM_ONNX_VALUE_OPEN_SEQUENCE) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "output %s is a sequence whose length only a run knows", name);
+    }
     for (int32_t i = 0; value->kind == TRM_ONNX_VALUE_SEQUENCE && i < value->n_items; i++) {
         const char *item = trm_arena_printf(&import->arena, "%s.%d", name, (int)i);
         if (item == NULL) {

@@ -1,5 +1,6 @@
 /* Regions: what comes into them, branches, loops. */
 #include "graph/import/onnx/region.h"
+#include "graph/import/onnx/open_sequence.h"
 
 #include <string.h>
 
@@ -74,6 +75,11 @@ trm_onnx_value *trm_onnx_enter_value(trm_onnx_node *node, const trm_onnx_region 
     if (value->kind == TRM_ONNX_VALUE_TENSOR && value->tensor->role != TRM_TENSOR_CONSTANT) {
         return trm_onnx_value_tensor(node, enter(node, region, from, NULL, value->tensor));
     }
+    if (value->kind == TRM_ONNX_VALUE_OPEN_SEQUENCE) {
+        trm_tensor *elements = enter(node, region, from, NULL, value->elements);
+        trm_tensor *shapes = enter(node, region, from, NULL, value->shapes);
+        return trm_onnx_open_sequence(node, (trm_onnx_element_type){value->dtype, value->dims}, elements, shapes);
+    }
     if (value->kind != TRM_ONNX_VALUE_SEQUENCE) {
         return value;
     }
@@ -108,7 +114,7 @@ static trm_tensor *tensor_of(trm_onnx_node *node, const trm_onnx_value *value, c
     }
     if (value == NULL || value->kind != TRM_ONNX_VALUE_TENSOR) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
-                      "%s with an unknown condition is a sequence or an optional, expected a tensor", what);
+                      "%s with an unknown condition is an optional, or a sequence in one branch only", what);
         return node->import->nothing;
     }
     return value->tensor;
@@ -116,9 +122,16 @@ static trm_tensor *tensor_of(trm_onnx_node *node, const trm_onnx_value *value, c
 
 /* ---- branches -------------------------------------------------------------------------------------------- */
 
+/* What both branches give for an output. */
+typedef struct choice {
+    bool sequence;              /* two tensors stand for it */
+    trm_onnx_element_type type; /* sequence: of elements of both */
+    trm_tensor *made[2][2];     /* by the first branch and the second */
+} choice;
+
 /* One branch: its outputs [n_outputs of the node], as they leave the region, and its end. */
 static trm_tensor *add_branch(trm_onnx_node *node, trm_tensor *condition, bool negated, const Onnx__GraphProto *graph,
-                              trm_tensor **outputs)
+                              choice *outputs)
 {
     const trm_layer_desc begin = {.kind = TRM_LAYER_IF, .branch = {negated}}, end = {.kind = TRM_LAYER_END_IF};
     const trm_layer_desc leave = {.kind = TRM_LAYER_ENTER};
@@ -135,39 +148,85 @@ static trm_tensor *add_branch(trm_onnx_node *node, trm_tensor *condition, bool n
     open_region(node, &region, last_layer(node));
     trm_onnx_run_body(node, graph, negated ? "else_branch" : "then_branch", NULL, 0, values, node->n_outputs);
     for (int32_t i = 0; i < node->n_outputs; i++) { /* whatever form ranks have it in, it is whole when it leaves */
-        outputs[i] = trm_onnx_add(node, &leave, tensor_of(node, values[i], "an output of a branch"), NULL, NULL, NULL);
+        choice *to = &outputs[i];
+        const trm_onnx_value *value = trm_onnx_failed(node) ? NULL : values[i];
+        to->sequence = negated ? to->sequence : trm_onnx_is_sequence(value);
+        if (to->sequence && trm_onnx_is_sequence(value)) {
+            const trm_onnx_element_type own = trm_onnx_element_type_of(node, value);
+            to->type = trm_onnx_join_element_types(node, &to->type, &own);
+            value = trm_onnx_as_open(node, value, &to->type);
+        }
+        const bool open = value != NULL && value->kind == TRM_ONNX_VALUE_OPEN_SEQUENCE;
+        to->made[negated][0] = trm_onnx_add(
+            node, &leave, open ? value->elements : tensor_of(node, value, "an output of a branch"), NULL, NULL, NULL);
+        to->made[negated][1] = open ? trm_onnx_add(node, &leave, value->shapes, NULL, NULL, NULL) : NULL;
     }
     close_region(node, &region);
     return trm_onnx_add(node, &end, begun, NULL, NULL, NULL);
 }
 
+/* Writes both branches down. */
+static void add_branches(trm_onnx_node *node, const Onnx__GraphProto *then_branch, const Onnx__GraphProto *else_branch,
+                         choice *outputs, trm_tensor **ends)
+{
+    ends[0] = trm_onnx_reshape(node, node->inputs[0], NULL, 0);
+    ends[1] = add_branch(node, ends[0], false, then_branch, outputs);
+    ends[2] = add_branch(node, ends[0], true, else_branch, outputs);
+}
+
+/* Whether a branch gives a sequence of nothing, whose type the other branch knows. */
+static bool learned(const trm_onnx_node *node, const choice *outputs)
+{
+    bool has = false;
+    for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
+        const choice *to = &outputs[i];
+        for (int32_t k = 0; k < 2; k++) {
+            has = has || (to->sequence && (to->made[k][0]->dtype != to->made[1 - k][0]->dtype ||
+                                           to->made[k][1]->dims.d[1] != to->made[1 - k][1]->dims.d[1]));
+        }
+    }
+    return has;
+}
+
+static trm_tensor *merge(trm_onnx_node *node, trm_tensor *const *ends, trm_tensor *a, trm_tensor *b)
+{
+    const trm_layer_desc desc = {.kind = TRM_LAYER_MERGE};
+    trm_tensor *inputs[] = {ends[0], a, b, ends[1], ends[2]}, *merged[TRM_MAX_LAYER_OUTPUTS];
+    if (!trm_onnx_failed(node) && (a->dims.n != b->dims.n || a->dtype != b->dtype)) {
+        char then_dims[TRM_DIMS_TEXT_SIZE], else_dims[TRM_DIMS_TEXT_SIZE];
+        trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
+                      "its branches give %s %s and %s %s, and input 0 of the node, its condition, is not known when "
+                      "the network is built: set its value",
+                      trm_dtype_name(a->dtype), trm_dims_format(&a->dims, then_dims), trm_dtype_name(b->dtype),
+                      trm_dims_format(&b->dims, else_dims));
+    }
+    trm_onnx_layer(node, &desc, inputs, 5, merged);
+    return merged[0];
+}
+
 void trm_onnx_branch(trm_onnx_node *node, const Onnx__GraphProto *then_branch, const Onnx__GraphProto *else_branch)
 {
-    const trm_layer_desc merge = {.kind = TRM_LAYER_MERGE};
-    trm_arena *arena = &node->import->arena;
-    trm_tensor **a = trm_arena_array(arena, (size_t)node->n_outputs + 1, sizeof(trm_tensor *));
-    trm_tensor **b = trm_arena_array(arena, (size_t)node->n_outputs + 1, sizeof(trm_tensor *));
-    if (a == NULL || b == NULL) {
+    choice *outputs = trm_arena_array(&node->import->arena, (size_t)node->n_outputs + 1, sizeof(*outputs));
+    trm_tensor *ends[3];
+    if (outputs == NULL) {
         node->status = node->status == TRM_OK ? TRM_ERROR_OUT_OF_MEMORY : node->status;
         return;
     }
-    trm_tensor *condition = trm_onnx_reshape(node, node->inputs[0], NULL, 0);
-    trm_tensor *then_end = add_branch(node, condition, false, then_branch, a);
-    trm_tensor *else_end = add_branch(node, condition, true, else_branch, b);
+    const int32_t first = node->network->n_layers;
+    add_branches(node, then_branch, else_branch, outputs, ends);
+    if (learned(node, outputs)) { /* once more, now that the types are known */
+        trm_onnx_discard(node->import, first);
+        add_branches(node, then_branch, else_branch, outputs, ends);
+    }
     for (int32_t i = 0; i < node->n_outputs && !trm_onnx_failed(node); i++) {
-        if (a[i]->dims.n != b[i]->dims.n || a[i]->dtype != b[i]->dtype) {
-            char then_dims[TRM_DIMS_TEXT_SIZE], else_dims[TRM_DIMS_TEXT_SIZE];
-            trm_onnx_fail(
-                node, TRM_ERROR_UNSUPPORTED,
-                "its branches give %s %s and %s %s, and input 0 of the node, its condition, is not known when "
-                "the network is built: set its value",
-                trm_dtype_name(a[i]->dtype), trm_dims_format(&a[i]->dims, then_dims), trm_dtype_name(b[i]->dtype),
-                trm_dims_format(&b[i]->dims, else_dims));
-            return;
+        const choice *to = &outputs[i];
+        trm_tensor *merged = merge(node, ends, to->made[0][0], to->made[1][0]);
+        if (to->sequence) {
+            trm_tensor *shapes = merge(node, ends, to->made[0][1], to->made[1][1]);
+            trm_onnx_set_value(node, i, trm_onnx_open_sequence(node, to->type, merged, shapes));
+        } else {
+            trm_onnx_set(node, i, merged);
         }
-        trm_tensor *inputs[] = {condition, a[i], b[i], then_end, else_end}, *merged[TRM_MAX_LAYER_OUTPUTS];
-        trm_onnx_layer(node, &merge, inputs, 5, merged);
-        trm_onnx_set(node, i, merged[0]);
     }
 }
 

@@ -5,6 +5,7 @@
  * a run waits for nothing.
  */
 #include "graph/import/onnx/control.h"
+#include "graph/import/onnx/open_sequence.h"
 
 #include <string.h>
 
@@ -123,6 +124,9 @@ typedef struct loop {
     trm_onnx_value **state; /* [2 + n_carried] inputs of the body */
     trm_onnx_value **made;  /* [1 + outputs of the node] its outputs */
     trm_onnx_list *scanned; /* [n_scanned] */
+    /* [n_carried] of a region: what elements of a sequence are; it is two tensors of the region. */
+    trm_onnx_element_type *types;
+    bool retyped; /* the body put other elements into a sequence than were expected */
 } loop;
 
 /* Both conditions. */
@@ -228,7 +232,8 @@ static bool loop_open(trm_onnx_node *node, loop *self)
     self->state = trm_onnx_new_values(node, (size_t)self->n_carried + 2);
     self->made = trm_onnx_new_values(node, (size_t)node->n_outputs + 1);
     self->scanned = trm_arena_array(&node->import->arena, (size_t)self->n_scanned + 1, sizeof(*self->scanned));
-    if (self->state == NULL || self->made == NULL || self->scanned == NULL) {
+    self->types = trm_arena_array(&node->import->arena, (size_t)self->n_carried + 1, sizeof(*self->types));
+    if (self->state == NULL || self->made == NULL || self->scanned == NULL || self->types == NULL) {
         node->status = TRM_ERROR_OUT_OF_MEMORY;
         return false;
     }
@@ -236,6 +241,29 @@ static bool loop_open(trm_onnx_node *node, loop *self)
         self->state[2 + i] = node->input_values[2 + i];
     }
     return loop_begin(node, self);
+}
+
+/* What a pass made of a sequence, as the two tensors that are carried on. Where its elements are not of the type that
+ * was expected, they stay what they were: the loop is written once more. */
+static void carry_sequence(trm_onnx_node *node, loop *self, int32_t i, trm_tensor *const *states, trm_tensor **next)
+{
+    const trm_onnx_value *made = trm_onnx_failed(node) ? NULL : self->made[1 + i];
+    next[0] = states[0];
+    next[1] = states[1];
+    if (trm_onnx_failed(node) || !trm_onnx_is_sequence(made)) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its body turns a sequence into something else");
+        return;
+    }
+    const trm_onnx_element_type own = trm_onnx_element_type_of(node, made);
+    const trm_onnx_element_type both = trm_onnx_join_element_types(node, &self->types[i], &own);
+    if (!trm_onnx_same_element_types(&both, &self->types[i])) {
+        self->types[i] = both;
+        self->retyped = true;
+    } else if (both.dtype != TRM_DTYPE_NONE) {
+        made = trm_onnx_as_open(node, made, &both);
+        next[0] = trm_onnx_failed(node) ? next[0] : made->elements;
+        next[1] = trm_onnx_failed(node) ? next[1] : made->shapes;
+    }
 }
 
 /* A pass of a loop that is a region. */
@@ -247,12 +275,21 @@ static void region_pass(trm_onnx_node *node, void *user, trm_tensor *number, trm
     int32_t count = 0;
     self->state[0] = trm_onnx_value_tensor(node, number);
     self->state[1] = trm_onnx_value_tensor(node, trm_onnx_scalar(node, TRM_BOOL, 1));
-    for (int32_t i = 0; i < self->n_carried; i++) {
-        self->state[2 + i] = trm_onnx_value_tensor(node, states[i]);
+    for (int32_t i = 0, k = 0; i < self->n_carried; i++) {
+        const bool sequence = trm_onnx_is_sequence(self->state[2 + i]);
+        self->state[2 + i] = sequence ? trm_onnx_open_sequence(node, self->types[i], states[k], states[k + 1])
+                                      : trm_onnx_value_tensor(node, states[k]);
+        k += 1 + sequence;
     }
     trm_onnx_run_body(node, self->body, "body", self->state, self->n_carried + 2, self->made, node->n_outputs + 1);
-    for (int32_t i = 0; i < self->n_carried; i++) {
-        next[i] = trm_onnx_body_tensor(node, self->made[1 + i], "a loop-carried value of a body that may not run");
+    for (int32_t i = 0, k = 0; i < self->n_carried; i++) {
+        if (trm_onnx_is_sequence(self->state[2 + i])) {
+            carry_sequence(node, self, i, states + k, next + k);
+            k += 2;
+        } else {
+            next[k++] =
+                trm_onnx_body_tensor(node, self->made[1 + i], "a loop-carried value of a body that may not run");
+        }
     }
     for (int32_t i = 0; i < self->n_scanned; i++) {
         entries[i] = trm_onnx_body_tensor(node, self->made[1 + self->n_carried + i], "a stacked output of the body");
@@ -270,20 +307,42 @@ static void region_pass(trm_onnx_node *node, void *user, trm_tensor *number, trm
     }
 }
 
+/* What a region carries on, from the values [n_carried] before it; a sequence is two tensors. */
+static void set_states(trm_onnx_node *node, loop *self, trm_onnx_value *const *values, trm_onnx_loop *region)
+{
+    region->n_states = 0;
+    for (int32_t i = 0; i < self->n_carried && !trm_onnx_failed(node); i++) {
+        trm_tensor **to = region->states + region->n_states;
+        if (trm_onnx_is_sequence(values[i])) {
+            const trm_onnx_element_type own = trm_onnx_element_type_of(node, values[i]);
+            self->types[i] = trm_onnx_join_element_types(node, &self->types[i], &own);
+            const trm_onnx_value *open = trm_onnx_as_open(node, values[i], &self->types[i]);
+            to[0] = open == NULL ? node->import->nothing : open->elements;
+            to[1] = open == NULL ? node->import->nothing : open->shapes;
+            region->n_states += 2;
+        } else {
+            to[0] = trm_onnx_body_tensor(node, values[i], "a loop-carried value of a body that may not run");
+            region->n_states++;
+        }
+        self->state[2 + i] = values[i];
+    }
+}
+
 /* Passes from `pass` on as a region. */
 static void loop_region(trm_onnx_node *node, loop *self, int64_t pass)
 {
     trm_arena *arena = &node->import->arena;
-    trm_onnx_loop region = {.n_states = self->n_carried,
-                            .n_stacked = self->n_scanned,
-                            .states = trm_arena_array(arena, (size_t)self->n_carried + 1, sizeof(trm_tensor *)),
+    const size_t most = 2 * (size_t)self->n_carried + 1;
+    trm_onnx_loop region = {.n_stacked = self->n_scanned,
+                            .states = trm_arena_array(arena, most, sizeof(trm_tensor *)),
                             .stacked = trm_arena_array(arena, (size_t)self->n_scanned + 1, sizeof(trm_tensor *)),
                             .first = pass,
                             .runs = self->runs,
                             .trips = self->trips,
                             .pass = region_pass,
                             .user = self};
-    if (region.states == NULL || region.stacked == NULL) {
+    trm_onnx_value **values = trm_onnx_new_values(node, (size_t)self->n_carried);
+    if (region.states == NULL || region.stacked == NULL || values == NULL) {
         node->status = TRM_ERROR_OUT_OF_MEMORY;
         return;
     }
@@ -291,16 +350,43 @@ static void loop_region(trm_onnx_node *node, loop *self, int64_t pass)
         region.trips = trm_onnx_i64(node, self->known_trips);
     }
     for (int32_t i = 0; i < self->n_carried; i++) {
-        region.states[i] =
-            trm_onnx_body_tensor(node, self->state[2 + i], "a loop-carried value of a body that may not run");
+        values[i] = self->state[2 + i];
+        self->types[i] = (trm_onnx_element_type){TRM_DTYPE_NONE, {0}};
+    }
+    do {
+        const int32_t first = node->network->n_layers;
+        self->retyped = false;
+        set_states(node, self, values, &region);
+        for (int32_t i = 0; i < self->n_scanned; i++) {
+            region.stacked[i] = self->scanned[i].n == 0 ? NULL : trm_onnx_stack(node, &self->scanned[i], 0, false);
+        }
+        trm_onnx_add_loop(node, &region);
+        if (self->retyped) {
+            trm_onnx_discard(node->import, first);
+        }
+    } while (self->retyped && !trm_onnx_failed(node));
+    for (int32_t i = 0, k = 0; i < self->n_carried && !trm_onnx_failed(node); i++) {
+        if (trm_onnx_is_sequence(values[i])) {
+            trm_onnx_set_value(node, i,
+                               trm_onnx_open_sequence(node, self->types[i], region.states[k], region.states[k + 1]));
+            k += 2;
+        } else {
+            trm_onnx_set(node, i, region.states[k++]);
+        }
     }
     for (int32_t i = 0; i < self->n_scanned; i++) {
-        region.stacked[i] = self->scanned[i].n == 0 ? NULL : trm_onnx_stack(node, &self->scanned[i], 0, false);
+        trm_onnx_set(node, self->n_carried + i, region.stacked[i]);
     }
-    trm_onnx_add_loop(node, &region);
-    for (int32_t i = 0; i < self->n_carried + self->n_scanned; i++) {
-        trm_onnx_set(node, i, i < self->n_carried ? region.states[i] : region.stacked[i - self->n_carried]);
+}
+
+/* Whether sequences are carried on, which stay lists of tensors where a loop is unrolled. */
+static bool carries_sequences(const loop *self)
+{
+    bool has = false;
+    for (int32_t i = 0; i < self->n_carried; i++) {
+        has = has || trm_onnx_is_sequence(self->state[2 + i]);
     }
+    return has;
 }
 
 /* Passes from `pass` on, which are known to run, as a region where they are too many to be unrolled; the node's outputs
@@ -312,7 +398,7 @@ static bool rest_as_region(trm_onnx_node *node, loop *self, int64_t pass, const 
     bool must;
     if (trm_onnx_failed(node) || self->over || self->runs != NULL ||
         !trm_onnx_wants_region(node, passes, rest, &must) ||
-        (!must && (self->unrolls || self->known_trips <= self->limit))) {
+        (!must && (self->unrolls || self->known_trips <= self->limit || carries_sequences(self)))) {
         return false;
     }
     trm_onnx_value **state = trm_onnx_new_values(node, (size_t)self->n_carried);

@@ -1,6 +1,6 @@
 /* Sequences and optionals: lists of tensors that are known when the network is built, so that nothing of them is left
- * in it. */
-#include "graph/import/onnx/import.h"
+ * in it; or sequences whose length only a run knows. */
+#include "graph/import/onnx/open_sequence.h"
 
 #include <string.h>
 
@@ -8,11 +8,35 @@
 static const trm_onnx_value *input_sequence(trm_onnx_node *node, int32_t index)
 {
     const trm_onnx_value *value = index < node->n_inputs ? node->input_values[index] : NULL;
-    if (value == NULL || value->kind != TRM_ONNX_VALUE_SEQUENCE) {
+    if (!trm_onnx_is_sequence(value)) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input %d is not a sequence", (int)index);
         return NULL;
     }
     return value;
+}
+
+/* Whether the operator works on a sequence whose length only a run knows; one of known length becomes such a sequence
+ * where the position of input `index` is not known. */
+static bool is_open(trm_onnx_node *node, const trm_onnx_value **sequence, int32_t index)
+{
+    const trm_tensor *at = index >= 0 && index < node->n_inputs ? node->inputs[index] : NULL;
+    int64_t known;
+    if (trm_onnx_failed(node) || *sequence == NULL) {
+        return false;
+    }
+    if ((*sequence)->kind == TRM_ONNX_VALUE_OPEN_SEQUENCE || at == NULL ||
+        trm_onnx_known_ints(node, at, &known, 1, NULL)) {
+        return (*sequence)->kind == TRM_ONNX_VALUE_OPEN_SEQUENCE;
+    }
+    const trm_onnx_element_type type = trm_onnx_element_type_of(node, *sequence);
+    *sequence = trm_onnx_as_open(node, *sequence, &type);
+    return !trm_onnx_failed(node);
+}
+
+/* The position of input `index`, or NULL. */
+static trm_tensor *position_tensor(const trm_onnx_node *node, int32_t index)
+{
+    return index < node->n_inputs ? node->inputs[index] : NULL;
 }
 
 static void import_sequence_empty(trm_onnx_node *node)
@@ -46,7 +70,12 @@ static int32_t position(trm_onnx_node *node, int32_t index, int32_t size, int32_
 static void import_sequence_at(trm_onnx_node *node)
 {
     const trm_onnx_value *sequence = input_sequence(node, 0);
-    if (sequence == NULL) {
+    if (is_open(node, &sequence, 1)) {
+        trm_tensor *at = position_tensor(node, 1);
+        trm_onnx_set(node, 0, trm_onnx_open_at(node, sequence, at == NULL ? trm_onnx_i64(node, 0) : at));
+        return;
+    }
+    if (sequence == NULL || trm_onnx_failed(node)) {
         return;
     }
     int32_t at = position(node, 1, sequence->n_items, 0);
@@ -84,13 +113,17 @@ static void set_changed(trm_onnx_node *node, const trm_onnx_value *sequence, int
 static void import_sequence_insert(trm_onnx_node *node)
 {
     const trm_onnx_value *sequence = input_sequence(node, 0);
-    if (sequence == NULL) {
+    if (sequence != NULL && (node->n_inputs < 2 || node->inputs[1] == NULL)) {
+        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 1 is not a tensor");
+    }
+    if (is_open(node, &sequence, 2)) {
+        trm_onnx_set_value(node, 0, trm_onnx_open_insert(node, sequence, node->inputs[1], position_tensor(node, 2)));
+        return;
+    }
+    if (sequence == NULL || trm_onnx_failed(node)) {
         return;
     }
     int32_t at = position(node, 2, sequence->n_items, sequence->n_items);
-    if (node->inputs[1] == NULL) {
-        trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its input 1 is not a tensor");
-    }
     if (!trm_onnx_failed(node)) {
         set_changed(node, sequence, at, node->input_values[1]);
     }
@@ -99,7 +132,11 @@ static void import_sequence_insert(trm_onnx_node *node)
 static void import_sequence_erase(trm_onnx_node *node)
 {
     const trm_onnx_value *sequence = input_sequence(node, 0);
-    if (sequence == NULL) {
+    if (is_open(node, &sequence, 1)) {
+        trm_onnx_set_value(node, 0, trm_onnx_open_erase(node, sequence, position_tensor(node, 1)));
+        return;
+    }
+    if (sequence == NULL || trm_onnx_failed(node)) {
         return;
     }
     int32_t at = position(node, 1, sequence->n_items, sequence->n_items - 1);
@@ -115,7 +152,9 @@ static void import_sequence_erase(trm_onnx_node *node)
 static void import_sequence_length(trm_onnx_node *node)
 {
     const trm_onnx_value *sequence = input_sequence(node, 0);
-    if (sequence != NULL) {
+    if (is_open(node, &sequence, -1)) {
+        trm_onnx_set(node, 0, trm_onnx_reshape(node, trm_onnx_open_length(node, sequence), NULL, 0));
+    } else if (sequence != NULL) {
         trm_onnx_set(node, 0, trm_onnx_i64(node, sequence->n_items));
     }
 }
@@ -169,6 +208,13 @@ static void import_split_to_sequence(trm_onnx_node *node)
     if (trm_onnx_failed(node)) {
         return;
     }
+    int64_t chunk = 1;
+    if (x->dims.d[axis] < 0 &&
+        (node->inputs[1] == NULL ||
+         (node->inputs[1]->dims.n == 0 && trm_onnx_known_ints(node, node->inputs[1], &chunk, 1, NULL) && chunk == 1))) {
+        trm_onnx_set_value(node, 0, trm_onnx_open_split(node, x, axis, keep));
+        return;
+    }
     if (x->dims.d[axis] < 0) {
         trm_onnx_fail(node, TRM_ERROR_UNSUPPORTED,
                       "dimension %d of input 0 of the node must be known when the network is built: set its dims",
@@ -202,8 +248,13 @@ static void import_concat_from_sequence(trm_onnx_node *node)
     if (sequence == NULL || trm_onnx_failed(node)) {
         return;
     }
-    if (sequence->n_items == 0 || !trm_onnx_has(node, "axis")) {
+    const bool open = is_open(node, &sequence, -1);
+    if ((!open && sequence->n_items == 0) || !trm_onnx_has(node, "axis")) {
         trm_onnx_fail(node, TRM_ERROR_INVALID_MODEL, "its sequence is empty, or it has no attribute axis");
+        return;
+    }
+    if (open) {
+        trm_onnx_set(node, 0, trm_onnx_open_concat(node, sequence, trm_onnx_int(node, "axis", 0), new_axis));
         return;
     }
     trm_tensor **parts = trm_arena_array(&node->import->arena, (size_t)sequence->n_items, sizeof(trm_tensor *));
