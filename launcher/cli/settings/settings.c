@@ -174,6 +174,20 @@ static void list_commands(unsigned commands, char *text, size_t size)
     }
 }
 
+/* Whether an option looks like one of trtexec's: two words written together, or one of these. */
+static bool is_of_trtexec(const char *name)
+{
+    static const char *const short_names[] = {"onnx", "fp16", "bf16", "int8", "fp8", "int4", "best", "calib", "refit"};
+    bool is = false;
+    for (const char *at = name; *at != '\0'; at++) {
+        is = is || (at > name && *at >= 'A' && *at <= 'Z');
+    }
+    for (size_t i = 0; i < sizeof(short_names) / sizeof(short_names[0]); i++) {
+        is = is || strcmp(name, short_names[i]) == 0;
+    }
+    return is;
+}
+
 static trm_status unknown_option(const char *typed, const char *name, unsigned command)
 {
     int32_t elsewhere = find_by_name(name, strlen(name), COMMAND_VISIBLE);
@@ -185,6 +199,11 @@ static trm_status unknown_option(const char *typed, const char *name, unsigned c
                  here[0] == '\0' ? "this command" : here);
     }
     const char *nearest = settings_nearest(name, command);
+    if (is_of_trtexec(name) && (command & ~(unsigned)(COMMAND_SERVE | COMMAND_BENCH_SERVE)) != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "unknown option %s%s%s: docs/guides/trtexec.md lists what to use for each option of trtexec", typed,
+                 nearest == NULL ? "" : ", did you mean --", nearest == NULL ? "" : nearest);
+    }
     if (nearest != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "unknown option %s, did you mean --%s", typed, nearest);
     }
