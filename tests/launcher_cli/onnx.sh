@@ -324,6 +324,22 @@ case_onnx() { # ONNX models: run once, measured, shown
     fails 2 "nope cannot have type f16: the model has no such input or output" 0 bench "$work/product.onnx" --io-type nope=f16
     fails 2 '--io-type is "a=half", expected NAME=TYPE such as x=f16' 0 bench "$work/product.onnx" --io-type a=half
     collectives
+    # Elements alone; arrays whose first axis runs fastest; options of trtexec.
+    printf '\x00\x00\x80\x3f%.0s' 1 2 3 4 5 6 7 8 9 10 11 12 >"$work/a.bin" # ones, 3x4
+    head -c 16 "$work/a.bin" >"$work/a_row.bin"
+    printf '\x93NUMPY\x01\x00v\x00%-117s\n' "{'descr': '<f4', 'fortran_order': True, 'shape': (4, 3), }" >"$work/b_fortran.npy"
+    { head -c 16 /dev/zero; printf '\x00\x00\x80\x3f%.0s' 1 2 3 4; head -c 16 /dev/zero; } >>"$work/b_fortran.npy" # ones in column 1
+    LC_ALL=C sed -z 's/\x0a\x02\x08\x03/\x0a\x02\x12\x00/' "$corpus/matmul_2d" >"$work/open.onnx" # a becomes ?x4
+    shows "c f32 3x3: min 8, mean 8" 0 run "$work/product.onnx" --input "a=$work/a.bin" --input "b=$work/b.npy" --output "c=$work/c.raw" --expect "c=$work/expected.npy"
+    tail -c 36 "$work/expected.npy" | cmp -s - "$work/c.raw" || complain "c.raw is not what was expected"
+    shows "c f32 3x3: min 8, mean 8" 0 run "$work/product.onnx" --input "a=$work/a.bin" --value "b=$work/b.npy" --expect "c=$work/c.raw"
+    shows "  0 4 0 0 4 0 0 4 ..." 0 run "$work/product.onnx" --input "a=$work/a.bin" --input "b=$work/b_fortran.npy"
+    shows "c f32 3x3: min 8, mean 8" 0 run "$work/open.onnx" --input "a=$work/a.bin" --input "b=$work/b.npy"
+    shows "c f32 1x3: min 8, mean 8" 0 run "$work/open.onnx" --input "a=$work/a_row.bin" --input "b=$work/b.npy"
+    fails 2 "c.raw has 36 bytes of elements, expected f32 of dims 3x4 for a" 0 run "$work/product.onnx" --input "a=$work/c.raw" --input "b=$work/b.npy"
+    fails 2 "unknown option --saveEngine=x: docs/guides/trtexec.md lists" 0 build "$work/product.onnx" --saveEngine=x
+    fails 2 "unknown option --warmUp=200, did you mean --warm-up: docs/guides/trtexec.md lists" 0 bench "$work/product.onnx" --warmUp=200
+    fails 2 "unknown option --fp16: docs/guides/trtexec.md lists" 0 bench "$work/product.onnx" --fp16
     # y = x w, w [3, 3] with a default of ones.
     local defaults=$work/defaults.onnx
     cp "$corpus/input_with_default" "$defaults"

@@ -333,7 +333,7 @@ static trm_status read_references(comparer *c)
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--expect is \"%s\", expected NAME=FILE", text);
         }
         snprintf(name, sizeof(name), "%.*s", (int)length, text);
-        TRM_TRY(expected_add_file(&c->files, name, equals + 1));
+        TRM_TRY(expected_add_file(&c->files, name, equals + 1, NULL));
     }
     return folder == NULL || tensor_folder_exists(folder) ? TRM_OK : read_numbered(c, folder);
 }

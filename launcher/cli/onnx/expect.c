@@ -58,11 +58,17 @@ static trm_status add_item(expected_list *list, expected_tensor item, const char
     return TRM_OK;
 }
 
-trm_status expected_add_file(expected_list *list, const char *name, const char *file)
+trm_status expected_add_file(expected_list *list, const char *name, const char *file, const trm_tensor *tensor)
 {
+    trm_onnx_port port = {.name = name, .type = ""};
+    if (tensor != NULL) {
+        port.dtype = trm_tensor_dtype(tensor);
+        port.has_dims = true;
+        port.dims = trm_tensor_dims(tensor);
+    }
     trm_onnx_fixed_value *value;
     int32_t n;
-    TRM_TRY(onnx_read_file(file, "", &value, &n));
+    TRM_TRY(onnx_read_file(file, &port, &value, &n));
     if (n != 1 || value->dtype == TRM_DTYPE_NONE) {
         trm_free(value);
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors, expected one as the reference of %s", file, n, name);
@@ -77,7 +83,7 @@ trm_status expected_add_numbered(expected_list *list, const char *name, const ch
     char path[4096];
     bool is_there =
         expected_find(list, name) == NULL && onnx_find_numbered(folder, "output", index, path, sizeof(path));
-    return is_there ? expected_add_file(list, name, path) : TRM_OK;
+    return is_there ? expected_add_file(list, name, path, NULL) : TRM_OK;
 }
 
 const expected_tensor *expected_find(const expected_list *list, const char *name)
@@ -124,17 +130,19 @@ static trm_dtype type_of(const onnx_job *j, const char *output)
 static trm_status read_named(onnx_expect *e, const onnx_job *j, const char *text)
 {
     const char *name = NULL, *file = NULL;
+    const trm_tensor *tensor = NULL;
     for (int32_t i = 0; i < trm_network_output_count(j->shown); i++) {
         const char *own = trm_tensor_name(output_of(j, i)), *found = onnx_assigned(text, own);
         if (found != NULL && found[0] != '\0' && (file == NULL || found > file)) {
             name = own;
             file = found;
+            tensor = output_of(j, i);
         }
     }
     if (file == NULL) {
         return onnx_unknown_output(j, "expect", text);
     }
-    return expected_add_file(&e->references, name, file);
+    return expected_add_file(&e->references, name, file, tensor);
 }
 
 /* Reads the outputs of a run saved by compare --save. */

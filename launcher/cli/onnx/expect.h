@@ -22,8 +22,9 @@ typedef struct expected_list {
     int32_t n;
 } expected_list;
 
-/* Reads a .npy or .pb file as the reference of a name, replacing an earlier one. */
-trm_status expected_add_file(expected_list *list, const char *name, const char *file);
+/* Reads a .npy or .pb file as the reference of a name, replacing an earlier one; or raw elements of `tensor`, which may
+ * be NULL. */
+trm_status expected_add_file(expected_list *list, const char *name, const char *file, const trm_tensor *tensor);
 /* Reads FOLDER/output_I.pb or .npy, if it exists and the name has no reference yet. */
 trm_status expected_add_numbered(expected_list *list, const char *name, const char *folder, int32_t index);
 /* NULL if there is none. */

@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "launcher/cli/tensors/npy.h"
 
 bool names_onnx(const char *name)
 {
@@ -138,36 +137,6 @@ static trm_status split_assignment(onnx_job *j, const char *option, const char *
     return *input != NULL ? TRM_OK : unknown_input(j, option, text, (size_t)(equals - text));
 }
 
-static bool is_numpy(const char *file)
-{
-    size_t length = strlen(file);
-    return length > 4 && strcmp(file + length - 4, ".npy") == 0;
-}
-
-trm_status onnx_read_file(const char *file, const char *type, trm_onnx_fixed_value **values, int32_t *n)
-{
-    if (!is_numpy(file)) {
-        return trm_onnx_read_value(file, type, values, n);
-    }
-    npy_array array;
-    TRM_TRY(npy_read(file, &array));
-    size_t bytes = trm_dtype_size(array.dtype);
-    for (int32_t i = 0; i < array.dims.n; i++) {
-        bytes *= (size_t)array.dims.d[i];
-    }
-    trm_onnx_fixed_value *block = malloc(sizeof(*block) + bytes);
-    if (block == NULL) {
-        free(array.data);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for %s", bytes, file);
-    }
-    *block = (trm_onnx_fixed_value){NULL, array.dtype, array.dims, block + 1};
-    memcpy(block + 1, array.data, bytes);
-    free(array.data);
-    *values = block;
-    *n = 1;
-    return TRM_OK;
-}
-
 static trm_status keep_block(onnx_job *j, trm_onnx_fixed_value *block)
 {
     trm_onnx_fixed_value **grown = realloc(j->blocks, ((size_t)j->n_blocks + 1) * sizeof(*grown));
@@ -193,7 +162,10 @@ static trm_status read_input(onnx_job *j, onnx_input *input, const char *file)
 {
     trm_onnx_fixed_value *value;
     int32_t n;
-    TRM_TRY(onnx_read_file(file, input->port.type, &value, &n));
+    trm_onnx_port port = input->port;
+    port.dims = input->dims.n >= 0 ? input->dims : port.dims; /* of --shapes */
+    port.has_dims = port.has_dims || input->dims.n >= 0;
+    TRM_TRY(onnx_read_file(file, &port, &value, &n));
     TRM_TRY(keep_block(j, value));
     if (n != 1 || value->dtype == TRM_DTYPE_NONE) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s holds %d tensors for input %s: use --value", file, n,
@@ -255,7 +227,7 @@ static trm_status read_fixed(onnx_job *j, const char *text)
     trm_onnx_fixed_value *values;
     int32_t n;
     TRM_TRY(split_assignment(j, "value", text, &input, &file));
-    TRM_TRY(onnx_read_file(file, input->port.type, &values, &n));
+    TRM_TRY(onnx_read_file(file, &input->port, &values, &n));
     TRM_TRY(keep_block(j, values));
     trm_onnx_fixed_value *grown = realloc(j->values, ((size_t)j->n_values + (size_t)n) * sizeof(*grown));
     if (grown == NULL) {

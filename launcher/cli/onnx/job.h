@@ -91,8 +91,11 @@ trm_status onnx_tune_plans(onnx_job *j, trm_plan *const *plans);
 /* Frees everything except the world, which job_close() closes. */
 void onnx_close(onnx_job *j);
 
-/* Reads a .npy or .pb file into blocks, to be freed with trm_free. `type` is that of a port, "" for a tensor. */
-trm_status onnx_read_file(const char *file, const char *type, trm_onnx_fixed_value **values, int32_t *n);
+/* Reads a .npy or .pb file, or raw elements (.bin, .raw, .dat) that have the port's type and dims, into a block, to be
+ * freed with trm_free. In files.c, like the next one. */
+trm_status onnx_read_file(const char *file, const trm_onnx_port *port, trm_onnx_fixed_value **values, int32_t *n);
+/* Writes a .npy file, or raw elements where the name ends so. */
+trm_status onnx_write_file(const char *file, trm_dtype dtype, const trm_dims *dims, const void *data);
 /* The input of an option; the error lists the inputs. */
 trm_status onnx_find_input(onnx_job *j, const char *option, const char *name, size_t length, onnx_input **input);
 /* Parses "batch=4" of --dim into dims and names, which have room for all. In dims.c, like the next one. */

@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/element.h"
-#include "launcher/cli/tensors/npy.h"
 #include "launcher/cli/onnx/expect.h"
 
 typedef struct output {
@@ -112,7 +111,7 @@ trm_status onnx_write_outputs(const onnx_job *j)
         const char *file = file_of(j->all, i, trm_tensor_name(tensor), path, sizeof(path));
         if (file != NULL) {
             TRM_TRY(trm_context_output(j->context, trm_tensor_name(tensor), &dims, &data));
-            TRM_TRY(npy_write(file, trm_tensor_dtype(tensor), &dims, data));
+            TRM_TRY(onnx_write_file(file, trm_tensor_dtype(tensor), &dims, data));
         }
     }
     return TRM_OK;

@@ -35,16 +35,14 @@ static const char *find_key(const char *header, const char *key)
     return at + strspn(at, " ");
 }
 
-static trm_status read_header(const char *path, const char *header, npy_array *array)
+static trm_status read_header(const char *path, const char *header, npy_array *array, bool *fortran)
 {
     const char *descr = find_key(header, "descr"), *order = find_key(header, "fortran_order");
     const char *shape = find_key(header, "shape");
     if (descr == NULL || order == NULL || shape == NULL || descr[0] != '\'' || shape[0] != '(') {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: the header has no descr, fortran_order and shape", path);
     }
-    if (strncmp(order, "False", 5) != 0) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s: the array is in Fortran order, expected C order", path);
-    }
+    *fortran = strncmp(order, "True", 4) == 0;
     size_t length = strcspn(descr + 1, "'");
     for (int i = 0; i < TYPES; i++) {
         if (strlen(types[i].name) == length && strncmp(types[i].name, descr + 1, length) == 0) {
@@ -67,6 +65,30 @@ static trm_status read_header(const char *path, const char *header, npy_array *a
     return TRM_OK;
 }
 
+/* Copies elements whose first axis runs fastest into the order in which the last does. */
+static void copy_fortran(const npy_array *array, const unsigned char *from)
+{
+    const size_t size = trm_dtype_size(array->dtype);
+    const int32_t n = array->dims.n;
+    int64_t at[TRM_MAX_DIMS] = {0};
+    size_t steps[TRM_MAX_DIMS], step = size, place = 0;
+    for (int32_t i = 0; i < n; i++) {
+        steps[i] = step;
+        step *= (size_t)array->dims.d[i];
+    }
+    for (unsigned char *to = array->data, *end = to + step; to < end; to += size) {
+        memcpy(to, from + place, size);
+        for (int32_t i = n - 1; i >= 0; i--) {
+            place += steps[i];
+            if (++at[i] < array->dims.d[i]) {
+                break;
+            }
+            place -= steps[i] * (size_t)at[i];
+            at[i] = 0;
+        }
+    }
+}
+
 static trm_status read_bytes(const char *path, const unsigned char *bytes, size_t size, npy_array *array)
 {
     if (size < 12 || memcmp(bytes, magic, sizeof(magic)) != 0) {
@@ -81,7 +103,8 @@ static trm_status read_bytes(const char *path, const unsigned char *bytes, size_
     if (header == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the header of %s", path);
     }
-    trm_status status = read_header(path, header, array);
+    bool fortran = false;
+    trm_status status = read_header(path, header, array, &fortran);
     free(header);
     TRM_TRY(status);
     size_t expected = trm_dtype_size(array->dtype);
@@ -102,7 +125,11 @@ static trm_status read_bytes(const char *path, const unsigned char *bytes, size_
     if (array->data == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes for %s", expected, path);
     }
-    memcpy(array->data, bytes + start, expected);
+    if (fortran && expected > 0) {
+        copy_fortran(array, bytes + start);
+    } else {
+        memcpy(array->data, bytes + start, expected);
+    }
     return TRM_OK;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Arrays in files: NumPy's .npy format, little-endian, C order.
+ * Arrays in files: NumPy's .npy format, little-endian; written in C order.
  */
 #ifndef TRM_LAUNCHER_CLI_NPY_H
 #define TRM_LAUNCHER_CLI_NPY_H
@@ -12,7 +12,7 @@ typedef struct npy_array {
     void *data; /* to free() */
 } npy_array;
 
-/* TRM_ERROR_IO, TRM_ERROR_INVALID_MODEL (not such a file) or TRM_ERROR_UNSUPPORTED (another order or type). */
+/* TRM_ERROR_IO, TRM_ERROR_INVALID_MODEL (not such a file) or TRM_ERROR_UNSUPPORTED (another type). */
 trm_status npy_read(const char *path, npy_array *array);
 trm_status npy_write(const char *path, trm_dtype dtype, const trm_dims *dims, const void *data);
 
