@@ -39,6 +39,7 @@ extern "C" {
     CUDA(CONVOLUTION,             "convolution",             TUNED,     convolution)             \
     CUDA(CONVOLUTION,             "convolution.plain",       PLAIN,     convolution_plain)       \
     EACH(POOL,                    "pool",                    PLAIN,     pool)                    \
+    HOST(DECONVOLUTION,           "deconvolution.products",  PLAIN,     deconvolution_products)  \
     EACH(DECONVOLUTION,           "deconvolution",           PLAIN,     deconvolution)           \
     EACH(DEFORMABLE_CONVOLUTION,  "deformable_convolution",  PLAIN,     deformable_convolution)  \
     EACH(RESIZE,                  "resize",                  PLAIN,     resize)                  \

@@ -1,8 +1,5 @@
 /* Kernels over images that are one function per output element, in headers of the kind. */
 #include "kernels/vision/channels.h"
-#include "kernels/convolution/element.h"
-#include "kernels/vision/pool.h"
-#include "kernels/vision/resize.h"
 #include "kernels/vision/sample.h"
 #include "kernels/host/element.h"
 
@@ -22,19 +19,13 @@
         return TRM_OK;                                                                                                 \
     }
 
-TRM_HOST_PLACED_ELEMENTS(pool, trm_pool_args)
-TRM_HOST_PLACED_ELEMENTS(deconvolution, trm_convolution_args)
 TRM_HOST_PLACED_ELEMENTS(deformable_convolution, trm_deformable_convolution_args)
-TRM_HOST_PLACED_ELEMENTS(resize, trm_resize_args)
 TRM_HOST_PLACED_ELEMENTS(grid_sample, trm_grid_sample_args)
 TRM_HOST_PLACED_ELEMENTS(roi_pool, trm_roi_pool_args)
 TRM_HOST_PLACED_ELEMENTS(col2im, trm_col2im_args)
 TRM_HOST_ELEMENTS(lrn, trm_lrn_args)
 
-KERNEL(pool, trm_pool_args, 4 * args.w.kernel_size)
-KERNEL(deconvolution, trm_convolution_args, args.channels *args.w.kernel_size)
 KERNEL(deformable_convolution, trm_deformable_convolution_args, 8 * args.channels * args.w.kernel_size)
-KERNEL(resize, trm_resize_args, 64)
 KERNEL(grid_sample, trm_grid_sample_args, 64)
 KERNEL(roi_pool, trm_roi_pool_args, 256)
 KERNEL(col2im, trm_col2im_args, 8 * args.taps)
