@@ -55,9 +55,12 @@ TRM_VECTOR_CLONES static double sum_of(const float *x, int64_t n, double shift, 
     double parts[8] = {0};
     int64_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8; j++) {
+        for (int j = 0; j < 8 && square; j++) {
             const double v = (double)x[i + j] - shift;
-            parts[j] += square ? v * v : v;
+            parts[j] += v * v;
+        }
+        for (int j = 0; j < 8 && !square; j++) {
+            parts[j] += (double)x[i + j] - shift;
         }
     }
     for (; i < n; i++) {
@@ -93,6 +96,27 @@ static void add_residual(const norm *n, int64_t row)
     }
 }
 
+/* y = (x - shift) * scale, times w + offset and plus b where they are given. */
+TRM_VECTOR_CLONES static void apply(const float *x, float shift, float scale, const float *w, float offset,
+                                    const float *b, int64_t n, float *y)
+{
+    if (w != NULL && b != NULL) {
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = (x[i] - shift) * scale * (w[i] + offset) + b[i];
+        }
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        y[i] = (x[i] - shift) * scale;
+    }
+    for (int64_t i = 0; i < n && w != NULL; i++) {
+        y[i] *= w[i] + offset;
+    }
+    for (int64_t i = 0; i < n && b != NULL; i++) {
+        y[i] += b[i];
+    }
+}
+
 static void norm_rows(void *user, int64_t begin, int64_t end)
 {
     const norm *n = user;
@@ -108,23 +132,15 @@ static void norm_rows(void *user, int64_t begin, int64_t end)
         const float shift = (float)mean;
         for (int64_t i = 0; i < n->width; i += TRM_HOST_BLOCK) {
             const int64_t block = trm_host_min(n->width - i, TRM_HOST_BLOCK);
-            const float *px = trm_host_load(x->dtype, x->data, row * n->width + i, block, fx);
-            for (int64_t j = 0; j < block; j++) {
-                fy[j] = (px[j] - shift) * scale;
+            const int64_t at = row * n->width + i;
+            const float *px = trm_host_load(x->dtype, x->data, at, block, fx);
+            const float *pw = n->weight != NULL ? trm_host_load(n->weight->dtype, n->weight->data, i, block, fw) : NULL;
+            const float *pb = n->bias != NULL ? trm_host_load(n->bias->dtype, n->bias->data, i, block, fb) : NULL;
+            float *to = n->y->dtype == TRM_F32 ? (float *)n->y->data + at : fy;
+            apply(px, shift, scale, pw, n->params->weight_offset, pb, block, to);
+            if (to == fy) {
+                trm_host_store(n->y->dtype, n->y->data, at, block, fy);
             }
-            if (n->weight != NULL) {
-                const float *pw = trm_host_load(n->weight->dtype, n->weight->data, i, block, fw);
-                for (int64_t j = 0; j < block; j++) {
-                    fy[j] *= pw[j] + n->params->weight_offset;
-                }
-            }
-            if (n->bias != NULL) {
-                const float *pb = trm_host_load(n->bias->dtype, n->bias->data, i, block, fb);
-                for (int64_t j = 0; j < block; j++) {
-                    fy[j] += pb[j];
-                }
-            }
-            trm_host_store(n->y->dtype, n->y->data, row * n->width + i, block, fy);
         }
     }
 }

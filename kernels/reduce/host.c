@@ -107,7 +107,7 @@ static double finish_f64(const fold *f, double sum)
     return f->call->layer->reduce.op == TRM_REDUCE_AVG && f->d > 0 ? sum / (double)f->d : sum;
 }
 
-static double fold_run(trm_reduce_op op, double acc, const float *v, int64_t n)
+TRM_VECTOR_CLONES static double fold_run(trm_reduce_op op, double acc, const float *v, int64_t n)
 {
     if (op != TRM_REDUCE_SUM && op != TRM_REDUCE_AVG) {
         for (int64_t i = 0; i < n; i++) {
@@ -232,42 +232,103 @@ bool trm_host_softmax_accepts(const trm_kernel_call *call)
            y->dtype == x->dtype && axis >= 0 && axis < x->dims.n && trm_element_same_dims(&x->dims, &y->dims);
 }
 
-/* Softmax of a row of neighbours. */
+/* The larger of each, NaN being larger than anything. */
+TRM_VECTOR_CLONES static void keep_larger(const float *restrict v, int64_t n, float *restrict max)
+{
+    for (int64_t i = 0; i < n; i++) {
+        max[i] = (max[i] == max[i]) & !(max[i] >= v[i]) ? v[i] : max[i];
+    }
+}
+
+/* e[i] = e^(v[i] - max[i]) */
+TRM_VECTOR_CLONES static void exp_of(const float *v, const float *max, int64_t n, float *e)
+{
+    for (int64_t i = 0; i < n; i++) {
+        e[i] = v[i] - max[i];
+    }
+    trm_host_exp(e, n);
+}
+
+/* The largest of n elements; NaN is larger than anything. */
+static float max_of(const float *v, int64_t n)
+{
+    enum { PARTS = 32 }; /* so that the loop becomes vector code */
+    float parts[PARTS], max = -INFINITY;
+    int64_t i = 0;
+    for (int32_t k = 0; k < PARTS; k++) {
+        parts[k] = -INFINITY;
+    }
+    for (; i + PARTS <= n; i += PARTS) {
+        keep_larger(v + i, PARTS, parts);
+    }
+    for (; i < n; i++) {
+        max = v[i] > max || v[i] != v[i] ? v[i] : max;
+    }
+    for (int32_t k = 0; k < PARTS; k++) {
+        max = parts[k] > max || parts[k] != parts[k] ? parts[k] : max;
+    }
+    return max;
+}
+
+TRM_VECTOR_CLONES static void subtract(const float *v, float max, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = v[i] - max;
+    }
+}
+
+TRM_VECTOR_CLONES static void scale_by(float *x, float scale, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        x[i] *= scale;
+    }
+}
+
+/* Softmax of a row of neighbours. Exponentials of f32 are kept in y on the way; those of other types are made twice. */
 static void softmax_row(const trm_view *x, const trm_view *y, int64_t start, int64_t d)
 {
-    float buffer[TRM_HOST_BLOCK], result[TRM_HOST_BLOCK];
+    float buffer[TRM_HOST_BLOCK], block_of[TRM_HOST_BLOCK];
     float max = -INFINITY;
     double sum = 0.0;
+    const bool kept = y->dtype == TRM_F32;
     for (int64_t i = 0; i < d; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
-        const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
-        for (int64_t j = 0; j < n; j++) {
-            max = v[j] > max || v[j] != v[j] ? v[j] : max;
-        }
+        const float largest = max_of(trm_host_load(x->dtype, x->data, start + i, n, buffer), n);
+        max = largest > max || largest != largest ? largest : max;
     }
     for (int64_t i = 0; i < d; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
-        const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
-        for (int64_t j = 0; j < n; j++) {
-            result[j] = v[j] - max;
-        }
+        float *result = kept ? (float *)y->data + start + i : block_of;
+        subtract(trm_host_load(x->dtype, x->data, start + i, n, buffer), max, n, result);
         trm_host_exp(result, n);
-        for (int64_t j = 0; j < n; j++) {
-            sum += (double)result[j];
-        }
+        sum = fold_run(TRM_REDUCE_SUM, sum, result, n);
     }
     const float scale = (float)(1.0 / sum);
+    if (kept) {
+        scale_by((float *)y->data + start, scale, d);
+        return;
+    }
     for (int64_t i = 0; i < d; i += TRM_HOST_BLOCK) {
         const int64_t n = trm_host_min(d - i, TRM_HOST_BLOCK);
-        const float *v = trm_host_load(x->dtype, x->data, start + i, n, buffer);
-        for (int64_t j = 0; j < n; j++) {
-            result[j] = v[j] - max;
-        }
-        trm_host_exp(result, n);
-        for (int64_t j = 0; j < n; j++) {
-            result[j] *= scale;
-        }
-        trm_host_store(y->dtype, y->data, start + i, n, result);
+        subtract(trm_host_load(x->dtype, x->data, start + i, n, buffer), max, n, block_of);
+        trm_host_exp(block_of, n);
+        scale_by(block_of, scale, n);
+        trm_host_store(y->dtype, y->data, start + i, n, block_of);
+    }
+}
+
+/* sums[i] += e[i] */
+TRM_VECTOR_CLONES static void add_to(const float *restrict e, int64_t n, double *restrict sums)
+{
+    for (int64_t i = 0; i < n; i++) {
+        sums[i] += (double)e[i];
+    }
+}
+
+TRM_VECTOR_CLONES static void multiply(const float *restrict scales, int64_t n, float *restrict e)
+{
+    for (int64_t i = 0; i < n; i++) {
+        e[i] *= scales[i];
     }
 }
 
@@ -275,30 +336,33 @@ static void softmax_row(const trm_view *x, const trm_view *y, int64_t start, int
 static void softmax_columns(const fold *f, int64_t start, int64_t n)
 {
     const trm_view *x = &f->call->inputs[0], *y = &f->call->outputs[0];
-    float buffer[COLUMNS], max[COLUMNS], result[COLUMNS];
+    const bool kept = y->dtype == TRM_F32;
+    float buffer[COLUMNS], max[COLUMNS], result[COLUMNS], scales[COLUMNS];
     double sum[COLUMNS];
     for (int64_t c = 0; c < n; c++) {
         max[c] = -INFINITY;
         sum[c] = 0.0;
     }
     for (int64_t i = 0; i < f->d; i++) {
-        const float *v = trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer);
-        for (int64_t c = 0; c < n; c++) {
-            max[c] = v[c] > max[c] || v[c] != v[c] ? v[c] : max[c];
-        }
+        keep_larger(trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer), n, max);
     }
     for (int64_t i = 0; i < f->d; i++) {
-        const float *v = trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer);
-        for (int64_t c = 0; c < n; c++) {
-            sum[c] += (double)expf(v[c] - max[c]);
-        }
+        float *e = kept ? (float *)y->data + start + i * f->inner : result;
+        exp_of(trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer), max, n, e);
+        add_to(e, n, sum);
+    }
+    for (int64_t c = 0; c < n; c++) {
+        scales[c] = (float)(1.0 / sum[c]);
     }
     for (int64_t i = 0; i < f->d; i++) {
-        const float *v = trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer);
-        for (int64_t c = 0; c < n; c++) {
-            result[c] = expf(v[c] - max[c]) * (float)(1.0 / sum[c]);
+        float *e = kept ? (float *)y->data + start + i * f->inner : result;
+        if (!kept) {
+            exp_of(trm_host_load(x->dtype, x->data, start + i * f->inner, n, buffer), max, n, e);
         }
-        trm_host_store(y->dtype, y->data, start + i * f->inner, n, result);
+        multiply(scales, n, e);
+        if (!kept) {
+            trm_host_store(y->dtype, y->data, start + i * f->inner, n, e);
+        }
     }
 }
 

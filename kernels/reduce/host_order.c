@@ -80,6 +80,47 @@ static void sink(const heap *h, int64_t at, int64_t n)
     h->positions[at * step] = moved;
 }
 
+#define RUN 256 /* elements looked at before the heap is */
+
+/* Whether one of n floats has a key above `key`. Without branches, so that it becomes vector code. */
+TRM_VECTOR_CLONES static bool any_above(const uint32_t *x, int64_t n, uint32_t key, uint32_t flip)
+{
+    uint32_t found = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const uint32_t magnitude = x[i] & 0x7fffffffu, positive = magnitude | 0x80000000u;
+        uint32_t own = (magnitude == 0) | (x[i] >> 31 == 0) ? positive : 0x80000000u - magnitude;
+        own = magnitude > 0x7f800000u ? 0xffffffffu : own;
+        found |= (own ^ flip) > key;
+    }
+    return found != 0;
+}
+
+/* Where the next element may be that comes before the heap's last; elements that come later lose ties. */
+static int64_t next_candidate(const heap *h, int64_t i)
+{
+    const trm_order_args *args = h->args;
+    if (args->dtype != TRM_F32 || args->inner != 1) {
+        return i;
+    }
+    const uint32_t key = (uint32_t)key_of(args, h->row, h->positions[0]), flip = (uint32_t)args->flip;
+    const uint32_t *row = (const uint32_t *)args->x + h->row;
+    while (args->n - i >= RUN && !any_above(row + i, RUN, key, flip)) {
+        i += RUN;
+    }
+    return i;
+}
+
+/* Lets elements i .. end - 1 into the heap that come before its last. */
+static void offer(const heap *h, int64_t i, int64_t end)
+{
+    for (; i < end; i++) {
+        if (before(h, i, h->positions[0])) {
+            h->positions[0] = i;
+            sink(h, 0, h->args->k);
+        }
+    }
+}
+
 static void topk_rows(void *user, int64_t begin, int64_t end)
 {
     const trm_order_args args = *(const trm_order_args *)user;
@@ -92,11 +133,9 @@ static void topk_rows(void *user, int64_t begin, int64_t end)
         for (int64_t i = args.k / 2 - 1; i >= 0; i--) {
             sink(&h, i, args.k);
         }
-        for (int64_t i = args.k; i < args.n; i++) {
-            if (before(&h, i, h.positions[0])) {
-                h.positions[0] = i;
-                sink(&h, 0, args.k);
-            }
+        for (int64_t i = next_candidate(&h, args.k); i < args.n; i = next_candidate(&h, i)) {
+            offer(&h, i, trm_host_min(args.n, i + RUN));
+            i = trm_host_min(args.n, i + RUN);
         }
         for (int64_t n = args.k - 1; n > 0; n--) { /* the last in order goes behind the rest */
             const int64_t last = h.positions[0];
