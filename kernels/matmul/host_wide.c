@@ -82,6 +82,77 @@ static void integer_columns(const trm_host_matmul *mm, const place *p, int64_t c
     trm_host_store_i64(mm->out->dtype, mm->out->data, p->out + column, n, sums);
 }
 
+#define ROWS  4 /* of i32 at a time, which share what is read of b */
+#define BLOCK 64
+
+/* sums [ROWS, BLOCK] += a [k, ROWS] b [k, BLOCK], whose rows are `stride` apart. Modulo 2^32. */
+TRM_VECTOR_CLONES static void add_products(const uint32_t *restrict a, const uint32_t *restrict b, int64_t stride,
+                                           int64_t k, uint32_t *restrict sums)
+{
+    uint32_t own[ROWS][BLOCK];
+    memcpy(own, sums, sizeof(own));
+    for (int64_t i = 0; i < k; i++) {
+        for (int32_t r = 0; r < ROWS; r++) {
+            for (int32_t j = 0; j < BLOCK; j++) {
+                own[r][j] += a[i * ROWS + r] * b[i * stride + j];
+            }
+        }
+    }
+    memcpy(sums, own, sizeof(own));
+}
+
+/* Rows m0 .. m0 + rows - 1 of a batch's product of i32. */
+static void i32_rows(const trm_host_matmul *mm, const place *first, int64_t rows)
+{
+    const uint32_t *a = mm->a->data, *b = (const uint32_t *)mm->b->data + first->b;
+    const uint32_t *bias = mm->bias != NULL ? mm->bias->data : NULL;
+    uint32_t *out = (uint32_t *)mm->out->data + first->out, taken[COLUMNS * ROWS] = {0}, sums[ROWS * BLOCK];
+    uint32_t edge[COLUMNS * BLOCK];
+    for (int64_t column = 0; column < mm->n; column += BLOCK) {
+        const int64_t n = trm_host_min(mm->n - column, BLOCK);
+        for (int64_t r = 0; r < ROWS; r++) {
+            for (int64_t j = 0; j < BLOCK; j++) {
+                sums[r * BLOCK + j] = bias != NULL && j < n ? bias[first->bias + column + j] : 0;
+            }
+        }
+        for (int64_t k0 = 0; k0 < mm->k; k0 += COLUMNS) {
+            const int64_t k = trm_host_min(mm->k - k0, COLUMNS);
+            const uint32_t *block = b + k0 * mm->n + column;
+            int64_t stride = mm->n;
+            for (int64_t r = 0; r < rows; r++) {
+                place p = *first;
+                p.m += r;
+                for (int64_t i = 0; i < k; i++) {
+                    taken[i * ROWS + r] = a[a_index(mm, &p, k0 + i)];
+                }
+            }
+            if (n < BLOCK) {
+                memset(edge, 0, sizeof(edge));
+                for (int64_t i = 0; i < k; i++) {
+                    memcpy(edge + i * BLOCK, block + i * mm->n, (size_t)n * sizeof(edge[0]));
+                }
+                block = edge;
+                stride = BLOCK;
+            }
+            add_products(taken, block, stride, k, sums);
+        }
+        for (int64_t r = 0; r < rows; r++) {
+            memcpy(out + r * mm->n + column, sums + r * BLOCK, (size_t)n * sizeof(sums[0]));
+        }
+    }
+}
+
+static void i32_blocks(void *user, int64_t begin, int64_t end)
+{
+    const trm_host_matmul *mm = user;
+    const int64_t blocks = (mm->m + ROWS - 1) / ROWS;
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t m0 = block % blocks * ROWS;
+        const place first = place_of(mm, block / blocks * mm->m + m0);
+        i32_rows(mm, &first, trm_host_min(mm->m - m0, ROWS));
+    }
+}
+
 static void wide_rows(void *user, int64_t begin, int64_t end)
 {
     const trm_host_matmul *mm = user;
@@ -111,7 +182,14 @@ bool trm_host_matmul_wide_accepts(const trm_kernel_call *call)
 trm_status trm_host_matmul_wide_run(const trm_kernel_call *call)
 {
     trm_host_matmul mm;
-    if (trm_host_matmul_init_any(&mm, call) && mm.n > 0) {
+    if (!trm_host_matmul_init_any(&mm, call) || mm.n == 0) {
+        return TRM_OK;
+    }
+    const bool whole = mm.bias == NULL || mm.bias->data != NULL;
+    if (mm.out->dtype == TRM_I32 && !mm.params->transpose_b && whole && mm.k > 0) {
+        trm_pool_for(trm_host_pool(call), mm.batches * ((mm.m + ROWS - 1) / ROWS), trm_host_row_grain(mm.n * mm.k / 4),
+                     i32_blocks, &mm);
+    } else {
         trm_pool_for(trm_host_pool(call), mm.batches * mm.m, trm_host_row_grain(mm.n * mm.k), wide_rows, &mm);
     }
     return TRM_OK;
