@@ -101,43 +101,49 @@ TRM_VECTOR_CLONES static void add_products(const uint32_t *restrict a, const uin
     memcpy(sums, own, sizeof(own));
 }
 
-/* Rows m0 .. m0 + rows - 1 of a batch's product of i32. */
+/* Adds the products of k rows of b, which begin at `b`, to n columns of rows of the output. */
+static void add_columns(const uint32_t *a, const uint32_t *b, int64_t width, int64_t k, int64_t rows, int64_t n,
+                        uint32_t *out)
+{
+    uint32_t sums[ROWS * BLOCK] = {0}, edge[COLUMNS * BLOCK];
+    int64_t stride = width;
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(sums + r * BLOCK, out + r * width, (size_t)n * sizeof(sums[0]));
+    }
+    if (n < BLOCK) { /* a block of the same width, so that there is one loop */
+        for (int64_t i = 0; i < k; i++) {
+            memcpy(edge + i * BLOCK, b + i * width, (size_t)n * sizeof(edge[0]));
+            memset(edge + i * BLOCK + n, 0, (size_t)(BLOCK - n) * sizeof(edge[0]));
+        }
+        b = edge;
+        stride = BLOCK;
+    }
+    add_products(a, b, stride, k, sums);
+    for (int64_t r = 0; r < rows; r++) {
+        memcpy(out + r * width, sums + r * BLOCK, (size_t)n * sizeof(sums[0]));
+    }
+}
+
+/* `rows` rows of a batch's product of i32, from `first` on. */
 static void i32_rows(const trm_host_matmul *mm, const place *first, int64_t rows)
 {
     const uint32_t *a = mm->a->data, *b = (const uint32_t *)mm->b->data + first->b;
-    const uint32_t *bias = mm->bias != NULL ? mm->bias->data : NULL;
-    uint32_t *out = (uint32_t *)mm->out->data + first->out, taken[COLUMNS * ROWS] = {0}, sums[ROWS * BLOCK];
-    uint32_t edge[COLUMNS * BLOCK];
-    for (int64_t column = 0; column < mm->n; column += BLOCK) {
-        const int64_t n = trm_host_min(mm->n - column, BLOCK);
-        for (int64_t r = 0; r < ROWS; r++) {
-            for (int64_t j = 0; j < BLOCK; j++) {
-                sums[r * BLOCK + j] = bias != NULL && j < n ? bias[first->bias + column + j] : 0;
-            }
-        }
-        for (int64_t k0 = 0; k0 < mm->k; k0 += COLUMNS) {
-            const int64_t k = trm_host_min(mm->k - k0, COLUMNS);
-            const uint32_t *block = b + k0 * mm->n + column;
-            int64_t stride = mm->n;
-            for (int64_t r = 0; r < rows; r++) {
-                place p = *first;
-                p.m += r;
-                for (int64_t i = 0; i < k; i++) {
-                    taken[i * ROWS + r] = a[a_index(mm, &p, k0 + i)];
-                }
-            }
-            if (n < BLOCK) {
-                memset(edge, 0, sizeof(edge));
-                for (int64_t i = 0; i < k; i++) {
-                    memcpy(edge + i * BLOCK, block + i * mm->n, (size_t)n * sizeof(edge[0]));
-                }
-                block = edge;
-                stride = BLOCK;
-            }
-            add_products(taken, block, stride, k, sums);
-        }
+    uint32_t *out = (uint32_t *)mm->out->data + first->out, taken[COLUMNS * ROWS] = {0};
+    for (int64_t i = 0; i < rows * mm->n; i++) {
+        out[i] = mm->bias != NULL ? ((const uint32_t *)mm->bias->data)[first->bias + i % mm->n] : 0;
+    }
+    for (int64_t k0 = 0; k0 < mm->k; k0 += COLUMNS) {
+        const int64_t k = trm_host_min(mm->k - k0, COLUMNS);
         for (int64_t r = 0; r < rows; r++) {
-            memcpy(out + r * mm->n + column, sums + r * BLOCK, (size_t)n * sizeof(sums[0]));
+            place p = *first;
+            p.m += r;
+            for (int64_t i = 0; i < k; i++) {
+                taken[i * ROWS + r] = a[a_index(mm, &p, k0 + i)];
+            }
+        }
+        for (int64_t column = 0; column < mm->n; column += BLOCK) {
+            add_columns(taken, b + k0 * mm->n + column, mm->n, k, rows, trm_host_min(mm->n - column, BLOCK),
+                        out + column);
         }
     }
 }
