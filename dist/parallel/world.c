@@ -422,6 +422,29 @@ int32_t trm_world_local_rank(const trm_world *world)
     return world->local_rank;
 }
 
+int32_t trm_world_gpu(const trm_world *world)
+{
+    trm_device_info info;
+    if (trm_device_backend(world->device) == TRM_BACKEND_HOST || trm_device_get_info(world->device, &info) != TRM_OK) {
+        return 0;
+    }
+    return info.ordinal + 1;
+}
+
+TRM_CALL(trm_world_recorder(world), trm_memory_allocate, (trm_world *world, size_t bytes, void **memory),
+         (world, bytes, memory))
+{
+    if (world == NULL || memory == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot allocate memory: world or memory is NULL");
+    }
+    return trm_device_alloc(world->device, bytes, memory);
+}
+
+void trm_memory_free(trm_world *world, void *memory)
+{
+    trm_device_free(world->device, memory);
+}
+
 bool trm_world_has_host_communicator(const trm_world *world)
 {
     return world->bootstrap != NULL || world->size == 1 || trm_device_backend(world->device) == TRM_BACKEND_HOST;

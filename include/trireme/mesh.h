@@ -93,6 +93,14 @@ TRM_API int32_t trm_world_rank(const trm_world *world);
 TRM_API int32_t trm_world_size(const trm_world *world);
 /* Index of this rank among those of its machine; the ranks of earlier replicas come first. */
 TRM_API int32_t trm_world_local_rank(const trm_world *world);
+/* CUDA: the number of this rank's GPU, from 1, among those that the process sees; 0 on the host. */
+TRM_API int32_t trm_world_gpu(const trm_world *world);
+/* Allocates memory [bytes] on the world's device, aligned to 256 bytes: for inputs and outputs that a context binds,
+ * and for trm_context_create_in. On CUDA it belongs to the device's primary context; on the host it is ordinary memory.
+ * Free it before the world closes. Error: OUT_OF_MEMORY. */
+TRM_API trm_status trm_memory_allocate(trm_world *world, size_t bytes, void **memory);
+/* Waits for work of the device that may use the memory. NULL is ignored. */
+TRM_API void trm_memory_free(trm_world *world, void *memory);
 /* Copies host memory `bytes` [size] from rank `root` to every rank. Collective. */
 TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root);
 

@@ -126,6 +126,40 @@ static void test_contexts_in_given_memory(void **state)
     trm_engine_destroy(engine);
 }
 
+/* Inputs and outputs bound to memory of the world's device, which here is ordinary memory. */
+static void test_memory_of_the_world(void **state)
+{
+    (void)state;
+    const size_t bytes = sizeof(float) * ROWS * WIDTH;
+    trm_engine *engine = make_engine();
+    trm_context *context;
+    void *x, *y;
+    trm_dims dims;
+    const void *data;
+    assert_int_equal(trm_world_gpu(test_world), 0);
+    assert_fails(trm_memory_allocate(NULL, 1, &x), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_fails(trm_memory_allocate(test_world, SIZE_MAX, &x), TRM_ERROR_OUT_OF_MEMORY, "cannot allocate");
+    trm_memory_free(test_world, NULL);
+    assert_ok(trm_memory_allocate(test_world, bytes, &x));
+    assert_ok(trm_memory_allocate(test_world, bytes, &y));
+    for (int32_t i = 0; i < ROWS * WIDTH; i++) {
+        ((float *)x)[i] = (float)(i % 7) - 2;
+    }
+    assert_ok(trm_context_create(engine, &context));
+    assert_ok(trm_context_bind_input(context, "x", (trm_dims){2, {ROWS, WIDTH}}, x));
+    assert_ok(trm_context_bind_output(context, "y", y, bytes));
+    assert_ok(trm_context_run(context));
+    assert_ok(trm_context_output(context, "y", &dims, &data));
+    assert_ptr_equal(data, y);
+    for (int32_t i = 0; i < ROWS * WIDTH; i++) {
+        assert_true(((float *)y)[i] == (i % 7 > 2 ? 2 * (float)(i % 7 - 2) : 0));
+    }
+    trm_context_destroy(context);
+    trm_memory_free(test_world, x);
+    trm_memory_free(test_world, y);
+    trm_engine_destroy(engine);
+}
+
 typedef struct worker {
     pthread_t thread;
     trm_engine *engine;
@@ -246,9 +280,8 @@ static void test_states_are_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_contexts_are_apart),
-        cmocka_unit_test(test_contexts_in_given_memory),
-        cmocka_unit_test(test_contexts_on_threads),
+        cmocka_unit_test(test_contexts_are_apart),  cmocka_unit_test(test_contexts_in_given_memory),
+        cmocka_unit_test(test_memory_of_the_world), cmocka_unit_test(test_contexts_on_threads),
         cmocka_unit_test(test_states_are_apart),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);

@@ -34,7 +34,6 @@ static size_t received(const trm_collective_params *p, bool is_root)
 /* The same exchange on host memory, on two device buffers, and where the sizes agree on one. */
 static void compare(const trm_collective_params *p, bool in_place)
 {
-    trm_device *device = world->device;
     int32_t rank = trm_world_rank(world);
     for (int32_t i = 0; i < ELEMENTS; i++) {
         in[i] = (rank + 3) * 1000 + i % 997;
@@ -42,8 +41,8 @@ static void compare(const trm_collective_params *p, bool in_place)
     memset(on_host, 0, sizeof(on_host));
     assert_ok(trm_world_collective(world, p, TRM_I32, in, on_host, COUNT, false));
     void *from, *to;
-    assert_ok(trm_device_alloc(device, sizeof(in), &from));
-    assert_ok(trm_device_alloc(device, sizeof(in), &to));
+    assert_ok(trm_memory_allocate(world, sizeof(in), &from));
+    assert_ok(trm_memory_allocate(world, sizeof(in), &to));
     assert_ok(trm_stream_upload(stream, from, in, sizeof(in)));
     assert_ok(trm_stream_synchronize(stream));
     assert_ok(trm_world_collective(world, p, TRM_I32, from, in_place ? from : to, COUNT, true));
@@ -55,8 +54,8 @@ static void compare(const trm_collective_params *p, bool in_place)
                      (int)on_device[i], (int)on_host[i]);
         }
     }
-    trm_device_free(device, from);
-    trm_device_free(device, to);
+    trm_memory_free(world, from);
+    trm_memory_free(world, to);
 }
 
 static void collectives(void **state)
@@ -101,9 +100,18 @@ static void from_first_to_last(void **state)
     }
 }
 
+static void gpu_has_its_number(void **state)
+{
+    (void)state;
+    trm_device_info info;
+    assert_ok(trm_device_get_info(world->device, &info));
+    assert_int_equal(trm_world_gpu(world), info.ordinal + 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpu_has_its_number),
         cmocka_unit_test(collectives),
         cmocka_unit_test(from_first_to_last),
     };
