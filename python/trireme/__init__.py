@@ -1,0 +1,75 @@
+"""Trireme: inference for large models on several GPUs, from Python.
+
+    import trireme
+
+    with trireme.LLM("configs/models/kjv-7m") as llm:
+        print(llm.generate("In the beginning").text)
+
+`LLM` and `AsyncLLM` run language models; `Engine` runs ONNX files and networks that are built layer by layer. All calls
+release the interpreter's lock while the library works, and failures raise a TriremeError. Messages of the library go to
+the logger "trireme".
+"""
+
+from ._library import VERSION as __version__
+from ._library import set_log_level
+from .async_llm import AsyncLLM
+from .dlpack import DeviceTensor
+from .engine import Bound, Context, Engine, Plan, save_plans
+from .errors import (
+    BusyError,
+    CancelledError,
+    FileError,
+    InternalError,
+    InvalidArgumentError,
+    InvalidModelError,
+    LostRankError,
+    NoDeviceError,
+    OutOfMemoryError,
+    Status,
+    TriremeError,
+    UnsupportedError,
+)
+from .llm import LLM, Output, SamplingParams, Stream
+from .network import Network, OnnxModel, Port, Tensor, read_onnx_tensor
+from .tensors import DType
+from .text import ChatTemplate, Decoder, Tokenizer
+from .world import World, default_world
+
+__all__ = [
+    "AsyncLLM",
+    "Bound",
+    "BusyError",
+    "CancelledError",
+    "ChatTemplate",
+    "Context",
+    "DType",
+    "Decoder",
+    "DeviceTensor",
+    "Engine",
+    "FileError",
+    "InternalError",
+    "InvalidArgumentError",
+    "InvalidModelError",
+    "LLM",
+    "LostRankError",
+    "Network",
+    "NoDeviceError",
+    "OnnxModel",
+    "OutOfMemoryError",
+    "Output",
+    "Plan",
+    "Port",
+    "SamplingParams",
+    "Status",
+    "Stream",
+    "Tensor",
+    "Tokenizer",
+    "TriremeError",
+    "UnsupportedError",
+    "World",
+    "__version__",
+    "default_world",
+    "read_onnx_tensor",
+    "save_plans",
+    "set_log_level",
+]
