@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import _c
-from ._library import as_dict, decoded, encoded, enum_value, lib, sized
+from ._library import as_dict, decoded, encoded, enum_value, lib, logger, sized
 from .engine import progress_callback
 from .errors import CancelledError, InvalidArgumentError, TriremeError
 from .tensors import dtype_of
@@ -222,12 +222,16 @@ class Server:
             lib.trm_model_get_info(model, info)
             self.info = as_dict(info)
             self.tokenizer = Tokenizer(self.info["path"])
+            longest, context = self.info["context_length"], o["max_context"]
+            if 0 < longest < context:
+                logger.warning("max_context is %d, the model has %d tokens of context: using those", context, longest)
+                context = longest
             options = sized(
                 _c.trm_generator_options,
                 dtype=dtype_of(o["dtype"] or "none"),
                 cache_dtype=dtype_of(o["cache_dtype"] or "none"),
                 mesh=mesh_of(o["mesh"], self.size),
-                max_context=o["max_context"],
+                max_context=context,
                 max_sequences=sequences,
                 max_step_tokens=o["max_step_tokens"],
                 cache_tokens=o["cache_tokens"],
@@ -252,7 +256,13 @@ class Server:
         draft = None
         if draft_model is not None:  # first, so that the main model's cache takes the memory that is left
             small = sized(
-                _c.trm_generator_options, mesh=options.mesh, max_context=o["max_context"], max_sequences=sequences
+                _c.trm_generator_options,
+                dtype=options.dtype,
+                cache_dtype=options.cache_dtype,
+                mesh=options.mesh,
+                max_context=options.max_context,
+                max_sequences=sequences,
+                timing_cache=options.timing_cache,
             )
             draft = self._make(lib.trm_generator_create, lib.trm_generator_destroy, draft_model, world, small)
         generator = self._make(lib.trm_generator_create, lib.trm_generator_destroy, model, world, options)
