@@ -42,6 +42,13 @@ install(FILES ${PROJECT_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
+# The Python package with this build's library in it (docs/guides/python.md).
+add_custom_target(
+  wheel
+  COMMAND ${PROJECT_SOURCE_DIR}/python/make_wheel.sh $<TARGET_FILE:trireme_library> ${PROJECT_BINARY_DIR}/wheel
+  DEPENDS trireme_library
+  VERBATIM)
+
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_CONTACT "Trireme developers")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Multi-GPU inference engine for large models")

@@ -19,8 +19,11 @@ from .dlpack import Borrowed, DeviceTensor
 from .errors import InvalidArgumentError
 from .handles import Handle
 from .network import Network, Port, Shape, ports_of
-from .tensors import Array, DType, array_at, contiguous, dtype_of, fits, numpy_dtype
+from .tensors import Array, DType, address_of, array_at, contiguous, dtype_of, fits, numpy_dtype
 from .world import MeshLike, World, default_world, mesh_of
+
+# Called for every run.
+_set_input, _run, _output = lib.trm_context_set_input, lib.trm_context_run, lib.trm_context_output
 
 Path = str | os.PathLike[str]
 Inputs = Mapping[str, Any]
@@ -377,9 +380,7 @@ class Context(Handle):
             value = contiguous(value, slot.dtype)
         if value.dtype != slot.numpy and not fits(value, slot.dtype):
             raise InvalidArgumentError(f"input {name} has type {value.dtype}, expected {slot.dtype.name.lower()}")
-        lib.trm_context_set_input(
-            self._handle, slot.name, slot.dims_for(value.shape), value.__array_interface__["data"][0]
-        )
+        _set_input(self._handle, slot.name, slot.dims_for(value.shape), address_of(value))
         if self._held:
             self._held.pop(name, None)
 
@@ -453,9 +454,12 @@ class Context(Handle):
 
     def _results(self, outputs: Mapping[str, Any] | None) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        plain = not (outputs or self._made)
         for name, slot in self._outputs.items():
-            lib.trm_context_output(self._handle, slot.name, slot.dims, slot.data)
-            if outputs and name in outputs:
+            _output(self._handle, slot.name, slot.dims, slot.data)
+            if plain:
+                found[name] = self._view(slot).copy()
+            elif outputs and name in outputs:
                 found[name] = outputs[name]
                 self._check_shape(name, slot)
             elif name in self._made:
@@ -494,7 +498,7 @@ class Context(Handle):
         """
         self._begin(inputs, outputs)
         try:
-            lib.trm_context_run(self._handle)
+            _run(self._handle)
         except Exception:
             self._fail()
             raise
