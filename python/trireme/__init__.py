@@ -33,7 +33,7 @@ from .llm import LLM, Output, SamplingParams, Stream
 from .network import Network, OnnxModel, Port, Tensor, read_onnx_tensor
 from .tensors import DType
 from .text import ChatTemplate, Decoder, Tokenizer
-from .world import World, default_world
+from .world import World, default_world, gpu_count, system
 
 __all__ = [
     "AsyncLLM",
@@ -69,7 +69,9 @@ __all__ = [
     "World",
     "__version__",
     "default_world",
+    "gpu_count",
     "read_onnx_tensor",
     "save_plans",
     "set_log_level",
+    "system",
 ]

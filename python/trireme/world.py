@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _c
-from ._library import encoded, enum_value, lib, sized
+from ._library import decoded, encoded, enum_value, lib, sized
 from .dlpack import DeviceTensor
 from .errors import InvalidArgumentError
 from .handles import Handle
@@ -124,6 +124,22 @@ def _writable(array: Array) -> Array:
     if not isinstance(array, np.ndarray) or not array.flags.c_contiguous or not array.flags.writeable:
         raise InvalidArgumentError("an array is read-only or not row-major")
     return array
+
+
+def gpu_count() -> int:
+    """Number of GPUs that the library can use."""
+    return int(lib.trm_system_gpu_count())
+
+
+def system() -> dict[str, dict[str, str]]:
+    """This build, machine, launcher, GPUs and libraries: values by group and name."""
+    found: dict[str, dict[str, str]] = {}
+
+    def take(user: Any, group: bytes, name: bytes, value: bytes) -> None:
+        found.setdefault(decoded(group), {})[decoded(name)] = decoded(value)
+
+    lib.trm_system_describe(_c.trm_system_fn(take), None)
+    return found
 
 
 _default: World | None = None

@@ -8,6 +8,6 @@ stamp=$(cat "$here"/requirements*.txt | sha256sum | cut -c1-16)
 [ "$(cat "$1/stamp" 2>/dev/null)" = "$stamp" ] && exit 0
 python3 -m venv "$1"
 "$1/bin/pip" install -q -r "$here/requirements.txt"
-"$1/bin/pip" install -q -r "$here/requirements-torch.txt" ||
+"$1/bin/pip" install -q --retries 1 -r "$here/requirements-torch.txt" ||
     echo "$0: torch could not be installed: its tests are left out" >&2
 echo "$stamp" >"$1/stamp"

@@ -393,6 +393,11 @@ def test_trouble_in_an_allocator(engine, monkeypatch):
         assert np.all(context.run({"x": np.ones((1, 4), F32)})["y"].numpy() == 2)
 
 
+def test_system():
+    assert trireme.gpu_count() >= 0
+    assert trireme.system()["libraries"]
+
+
 def test_version():
     assert trireme.__version__.split(".")[:2] == _c.TRM_VERSION.split(".")[:2]
     assert lib.trm_dtype_size(trireme.DType.F32) == ctypes.sizeof(ctypes.c_float)
