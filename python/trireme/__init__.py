@@ -14,7 +14,7 @@ from ._library import VERSION as __version__
 from ._library import set_log_level
 from .async_llm import AsyncLLM
 from .dlpack import DeviceTensor
-from .engine import Bound, Context, Engine, Plan, save_plans
+from .engine import Bound, Context, DebugTensor, Engine, Plan, save_plans
 from .errors import (
     BusyError,
     CancelledError,
@@ -43,6 +43,7 @@ __all__ = [
     "ChatTemplate",
     "Context",
     "DType",
+    "DebugTensor",
     "Decoder",
     "DeviceTensor",
     "Engine",

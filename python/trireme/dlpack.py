@@ -187,7 +187,7 @@ class DeviceTensor(Handle):
         self.shape = tuple(int(size) for size in shape)
         self.dtype = dtype
         self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * int(lib.trm_dtype_size(dtype))
-        self._gpu = int(world.gpu)
+        self._gpu: int = world.gpu
         self._written_by: Any = None  # the context whose run writes this tensor now
         lib.trm_memory_allocate(world.handle, self.nbytes, memory)
         own = int(world.handle)

@@ -6,6 +6,7 @@ network -> Plan.build (this rank's network and its memory) -> Engine (weights on
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,18 @@ class Bound:
     max_values: Any = None
     min_values: Any = None
     opt_values: Any = None
+
+
+@dataclass(frozen=True)
+class DebugTensor:
+    """What a layer gave: the tensor's name, the layer, its kind and kernel, and the elements, of this rank's part."""
+
+    name: str
+    layer: str
+    kind: str
+    kernel: str
+    dtype: DType
+    data: Array
 
 
 BoundLike = Bound | Shape
@@ -351,13 +364,13 @@ class Context(Handle):
         self.engine = engine
         self._inputs = {port.name: _Input(port) for port in engine.inputs}
         self._outputs = {port.name: _Output(port) for port in engine.outputs}
-        self._held: dict[str, Any] = {}  # tensors that inputs are bound to
-        self._bound: dict[str, Any] = {}  # what outputs are bound to
+        self._held: dict[str, Borrowed] = {}  # tensors that inputs are bound to
+        self._bound: dict[str, Array | Borrowed] = {}  # what outputs are bound to
         self._copied: dict[str, Array] = {}  # host arrays that outputs are copied to
         self._made: dict[str, DeviceTensor] = {}  # by the output allocator in this run
         self._running = False
         self._device_outputs = device_outputs
-        self._failure: BaseException | None = None  # of the output allocator
+        self._failure: BaseException | None = None  # of a callback
         if device_outputs:
             self._allocator = _c.trm_output_allocate_fn(self._allocate)
             lib.trm_context_set_output_allocator(self.handle, self._allocator, None)
@@ -417,29 +430,40 @@ class Context(Handle):
         for name, target in outputs.items():
             if name not in self._outputs:
                 raise InvalidArgumentError(f"no output {name}; outputs: {', '.join(self._outputs)}")
-            slot = self._outputs[name]
-            if isinstance(target, np.ndarray):
-                if not fits(target, slot.dtype) or not target.flags.writeable:
-                    raise InvalidArgumentError(
-                        f"output {name} gets a {'' if target.flags.writeable else 'read-only '}array of type "
-                        f"{target.dtype}, expected {slot.dtype.name.lower()}"
-                    )
-                self._copied[name] = target
-                continue
-            tensor = Borrowed(target, self._stream_for(target))
-            if tensor.dtype != slot.dtype or tensor.read_only:
-                raise InvalidArgumentError(
-                    f"output {name} gets a {'read-only ' if tensor.read_only else ''}tensor of type "
-                    f"{tensor.dtype.name.lower()}, expected {slot.dtype.name.lower()}"
-                )
+            self._bind_output(self._outputs[name], target)
+
+    def _bind_output(self, slot: _Output, target: Any) -> None:
+        """Lets runs write to a target, or, if it is host memory and the device another, has it copied there."""
+        on_host = self.engine.world.gpu == 0
+        kept: Array | Borrowed
+        if isinstance(target, np.ndarray):
+            kept, read_only = target, not target.flags.writeable
+            direct, array = on_host and target.flags.c_contiguous, target
+            matches, kind = fits(target, slot.dtype), str(target.dtype)
+        else:
+            kept = tensor = Borrowed(target, self._stream_for(target))
+            read_only, direct = tensor.read_only, on_host or tensor.device == dlpack.CUDA
+            matches, kind = tensor.dtype == slot.dtype, tensor.dtype.name.lower()
             if tensor.device == dlpack.CUDA:
-                self._check_gpu(f"output {name}", tensor)
-            elif self.engine.world.gpu > 0:
-                self._copied[name] = array_at(tensor.address, tensor.shape, tensor.dtype, tensor)
-                continue
-            size = int(np.prod(tensor.shape, dtype=np.int64)) * int(lib.trm_dtype_size(tensor.dtype))
-            lib.trm_context_bind_output(self._handle, slot.name, tensor.address, size)
-            self._bound[name] = (target, tensor)
+                self._check_gpu(f"output {slot.text}", tensor)
+            else:
+                array = array_at(tensor.address, tensor.shape, tensor.dtype, tensor)
+        if not matches or read_only:
+            raise InvalidArgumentError(
+                f"the target of output {slot.text} has type {kind}{' and is read-only' if read_only else ''}, expected "
+                f"{slot.dtype.name.lower()}"
+            )
+        if direct:
+            address = address_of(kept) if isinstance(kept, np.ndarray) else kept.address
+            size = math.prod(kept.shape) * int(lib.trm_dtype_size(slot.dtype))
+            lib.trm_context_bind_output(self._handle, slot.name, address, size)
+            self._bound[slot.text] = kept
+        elif self._device_outputs:
+            raise InvalidArgumentError(
+                f"the target of output {slot.text} is not on the device, where the outputs of this context stay"
+            )
+        else:
+            self._copied[slot.text] = array
 
     def _allocate(self, user: Any, name: bytes, dims: Any, size: int) -> int | None:
         text = decoded(name)
@@ -473,7 +497,7 @@ class Context(Handle):
     def _check_shape(self, name: str, slot: _Output) -> None:
         shape = shape_of(slot.dims)
         target = self._copied.get(name)
-        expected = target.shape if target is not None else self._bound[name][1].shape
+        expected = (self._bound[name] if target is None else target).shape
         if shape != expected:
             raise InvalidArgumentError(f"output {name} has shape {list(shape)}, its target {list(expected)}")
         if target is not None:
@@ -567,6 +591,29 @@ class Context(Handle):
     def stream(self) -> int | None:
         """The address of the CUDA stream that runs use; None on the host."""
         return lib.trm_context_stream(self.handle)  # type: ignore[no-any-return]
+
+    def set_debug(self, callback: Callable[[DebugTensor], Any] | None) -> None:
+        """Calls `callback` for every output of every layer that is left after the passes, in the order in which layers
+        run; None: no longer. Such runs wait for every layer. What the callback raises ends the run. Mark a tensor as an
+        output to keep it through all passes."""
+        if callback is None:
+            lib.trm_context_set_debug(self.handle, _c.trm_debug_fn(), None)
+            return
+
+        def take(user: Any, tensor: Any) -> bool:
+            one = tensor[0]
+            dtype = DType(one.dtype)
+            data = array_at(one.data or 0, shape_of(one.dims), dtype).copy()
+            kind = decoded(lib.trm_layer_kind_name(one.kind))
+            try:
+                callback(DebugTensor(decoded(one.name), decoded(one.layer), kind, decoded(one.kernel), dtype, data))
+            except BaseException as error:
+                self._failure = error
+                return False
+            return True
+
+        self._debug = _c.trm_debug_fn(take)
+        lib.trm_context_set_debug(self.handle, self._debug, None)
 
     def set_timing(self, on: bool = True) -> None:
         """Whether runs are timed; see `times`."""

@@ -56,6 +56,8 @@ class World(Handle):
         handle = ctypes.c_void_p()
         lib.trm_world_open(options, handle)
         super().__init__(handle.value, lib.trm_world_close)
+        self.gpu = int(lib.trm_world_gpu(self.handle))
+        """The number of this rank's GPU, from 1 (torch counts from 0); 0 on the host."""
 
     @property
     def rank(self) -> int:
@@ -75,11 +77,6 @@ class World(Handle):
     def backend(self) -> str:
         """ "host" or "cuda"."""
         return _c.trm_backend(lib.trm_world_backend(self.handle)).name.lower()
-
-    @property
-    def gpu(self) -> int:
-        """The number of this rank's GPU, from 1 (torch counts from 0); 0 on the host."""
-        return int(lib.trm_world_gpu(self.handle))
 
     def empty(self, shape: Sequence[int], dtype: Any = "f32") -> DeviceTensor:
         """Memory on the world's device for a tensor, with any content. Error: OutOfMemoryError."""

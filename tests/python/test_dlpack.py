@@ -62,7 +62,7 @@ def test_outputs_by_dlpack(context, world):
     tensor = world.empty((2, 4))
     assert context.run({"x": np.full((2, 4), 3, F32)}, {"y": tensor})["y"] is tensor
     assert np.all(tensor.numpy() == 3)
-    with pytest.raises(trireme.InvalidArgumentError, match="tensor of type i32, expected f32"):
+    with pytest.raises(trireme.InvalidArgumentError, match="output y has type i32, expected f32"):
         context.run({"x": np.ones((2, 4), F32)}, {"y": world.empty((2, 4), "i32")})
 
 

@@ -139,8 +139,14 @@ def test_outputs_into_arrays(engine):
         assert np.all(target == 2)  # it was a target of one run only
         with pytest.raises(trireme.InvalidArgumentError, match=r"output y has shape \[1, 4\], its target \[2, 4\]"):
             context.run({"x": np.ones((1, 4), F32)}, {"y": target})
-        with pytest.raises(trireme.InvalidArgumentError, match="array of type float64, expected f32"):
+        with pytest.raises(trireme.InvalidArgumentError, match="output y has type float64, expected f32"):
             context.run({"x": np.ones((1, 4), F32)}, {"y": np.zeros((1, 4))})
+        wide = np.zeros((2, 8), F32)
+        context.run({"x": np.ones((2, 4), F32)}, {"y": wide[:, ::2]})  # copied after the run
+        assert np.array_equal(wide, [[2, 0] * 4] * 2)
+        target.flags.writeable = False
+        with pytest.raises(trireme.InvalidArgumentError, match="read-only"):
+            context.run({"x": np.ones((2, 4), F32)}, {"y": target})
         with pytest.raises(trireme.InvalidArgumentError, match="no output z"):
             context.run({"x": np.ones((1, 4), F32)}, {"z": target})
 
@@ -290,6 +296,26 @@ def test_refit():
             engine.refit({weights[0].name: np.zeros((1, 1), F32)})
     with trireme.Engine.from_onnx(path, shapes) as plain, pytest.raises(trireme.InvalidArgumentError, match="refittable"):
         plain.refit(path)
+
+
+def test_debug_tensors(engine):
+    with engine.create_context() as context:
+        seen = []
+        context.set_debug(seen.append)
+        x = np.array([[1, -2, 3, -4]], F32)
+        context.run({"x": x})
+        assert seen[-1].name == "y" and np.array_equal(seen[-1].data, np.maximum(2 * x, 0))
+        assert all(tensor.kernel and tensor.kind for tensor in seen)
+
+        def stop(tensor):
+            raise StopIteration(tensor.name)
+
+        context.set_debug(stop)
+        with pytest.raises(StopIteration):
+            context.run()
+        context.set_debug(None)
+        count = len(seen)
+        assert context.run()["y"][0, 0] == 2 and len(seen) == count
 
 
 def test_times(engine):
