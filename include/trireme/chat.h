@@ -46,6 +46,35 @@ typedef struct trm_chat_input {
 TRM_API trm_status trm_chat_template_render(const trm_chat_template *chat, const trm_chat_input *input, char **text,
                                             size_t *text_size);
 
+/*
+ * Replies: a reader divides what a model wrote into messages while it is generated. In the harmony format of gpt-oss
+ * these are reasoning, the answer, and calls of tools; any other reply is one answer. One thread at a time uses a
+ * reader.
+ */
+typedef struct trm_reply trm_reply;
+
+typedef enum trm_reply_kind { TRM_REPLY_ANSWER = 1, TRM_REPLY_REASONING, TRM_REPLY_CALL } trm_reply_kind;
+
+/* A part of a message. Strings are valid until the next push, and not NUL-terminated. */
+typedef struct trm_reply_piece {
+    trm_reply_kind kind;
+    bool begins;      /* it is the first of its message */
+    const char *name; /* [name_size] of the function, where a CALL begins; else NULL */
+    size_t name_size;
+    const char *text; /* [size]; of a CALL the arguments, as the model wrote them, or "{}" if it wrote none */
+    size_t size;
+} trm_reply_piece;
+
+/* Makes a reader for a reply to a prompt of `chat`, which may be closed afterwards. Error: OUT_OF_MEMORY. */
+TRM_API trm_status trm_reply_create(const trm_chat_template *chat, trm_reply **reply);
+TRM_API void trm_reply_destroy(trm_reply *reply);
+/* Whether special tokens divide the reply: its text must then be decoded with them (tokenizer.h, skip_special off). */
+TRM_API bool trm_reply_has_special(const trm_reply *reply);
+/* Adds text [size]; with `at_end` no more follows. Error: OUT_OF_MEMORY. */
+TRM_API trm_status trm_reply_push(trm_reply *reply, const char *text, size_t size, bool at_end);
+/* The next piece; false if more text must come first. */
+TRM_API bool trm_reply_next(trm_reply *reply, trm_reply_piece *piece);
+
 #ifdef __cplusplus
 }
 #endif

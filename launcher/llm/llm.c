@@ -18,8 +18,6 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "base/recorder.h"
-#include "launcher/text/harmony.h"
-#include "launcher/text/strings/buffer.h"
 
 struct trm_llm {
     trm_world *world;
@@ -121,10 +119,8 @@ typedef struct output {
     trm_status status; /* of this rank */
     bool stopped;      /* by `fn` */
     trm_decoder *decoder;
-    bool harmony;          /* text is in the harmony format, whose answer is given */
-    trm_bytes text;        /* of the harmony format, so far */
-    harmony_reader reader; /* what of it was given */
-    bool answered;         /* there was some answer */
+    trm_reply *reply; /* divides the text of a chat, whose answer is given; else NULL */
+    bool answered;    /* there was some answer */
 } output;
 
 static bool give(output *out, const char *text, size_t size)
@@ -132,17 +128,16 @@ static bool give(output *out, const char *text, size_t size)
     return size == 0 || out->fn == NULL || out->fn(out->user, text, size);
 }
 
-/* Gives the answer in text of the harmony format, each message on a line of its own. */
+/* Gives the answer in the next text of a reply, each message on a line of its own. */
 static trm_status give_answer(output *out, const char *text, size_t size, bool at_end, bool *goes_on)
 {
-    harmony_piece piece;
-    TRM_TRY(trm_bytes_append(&out->text, text, size));
-    while (*goes_on && harmony_next(&out->reader, out->text.data, out->text.size, at_end, &piece)) {
-        if (piece.kind == HARMONY_REASONING || piece.end == piece.begin) {
+    trm_reply_piece piece;
+    TRM_TRY(trm_reply_push(out->reply, text, size, at_end));
+    while (*goes_on && trm_reply_next(out->reply, &piece)) {
+        if (piece.kind == TRM_REPLY_REASONING || piece.size == 0) {
             continue;
         }
-        *goes_on = (!piece.begins || !out->answered || give(out, "\n", 1)) &&
-                   give(out, out->text.data + piece.begin, piece.end - piece.begin);
+        *goes_on = (!piece.begins || !out->answered || give(out, "\n", 1)) && give(out, piece.text, piece.size);
         out->answered = true;
     }
     return TRM_OK;
@@ -152,7 +147,7 @@ static trm_status give_answer(output *out, const char *text, size_t size, bool a
 static void give_decoded(output *out, const char *text, size_t size, bool at_end)
 {
     bool goes_on = true;
-    if (out->harmony) {
+    if (out->reply != NULL) {
         out->status = give_answer(out, text, size, at_end, &goes_on);
     } else {
         goes_on = give(out, text, size);
@@ -321,17 +316,18 @@ TRM_CALL(NULL, trm_llm_chat,
     TRM_TRY(trm_options_read("llm params", params, &own));
     output out = {.llm = llm, .fn = fn, .user = user, .decoder = llm->decoder};
     trm_status rendered = llm->has_text ? render(llm, messages, n, &text, &size) : TRM_OK;
-    out.harmony = rendered == TRM_OK && llm->has_text && harmony_is_written(llm->chat);
-    if (out.harmony) { /* its marks are special tokens */
-        out.decoder = NULL;
-        rendered = trm_decoder_create(llm->tokenizer, false, &out.decoder);
+    if (rendered == TRM_OK && llm->has_text) {
+        rendered = trm_reply_create(llm->chat, &out.reply);
+    }
+    trm_decoder *with_special = NULL;
+    if (out.reply != NULL && trm_reply_has_special(out.reply)) {
+        rendered = trm_decoder_create(llm->tokenizer, false, &with_special);
+        out.decoder = with_special;
     }
     const trm_status status = /* the template writes the special tokens */
         continue_text(llm, rendered, text, size, false, &own, &out);
-    if (out.harmony) {
-        trm_decoder_destroy(out.decoder);
-    }
-    trm_bytes_fini(&out.text);
+    trm_decoder_destroy(with_special);
+    trm_reply_destroy(out.reply);
     trm_free(text);
     return status;
 }

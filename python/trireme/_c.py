@@ -174,6 +174,28 @@ class trm_chat_input(Structure):
         ("now", c_int64),
     ]
 
+class trm_reply_kind(IntEnum):
+    ANSWER = 1
+    REASONING = 2
+    CALL = 3
+
+class trm_reply_piece(Structure):
+    kind: int
+    begins: bool
+    name: bytes | None
+    name_size: int
+    text: bytes | None
+    size: int
+    enums = {"kind": trm_reply_kind}
+    _fields_ = [
+        ("kind", c_int),
+        ("begins", c_bool),
+        ("name", c_char_p),
+        ("name_size", c_size_t),
+        ("text", c_char_p),
+        ("size", c_size_t),
+    ]
+
 class trm_cast_round(IntEnum):
     UP = 0
     DOWN = 1
@@ -2196,6 +2218,11 @@ class Library:
     trm_chat_template_close: Callable[..., Any]
     trm_chat_template_mentions: Callable[..., Any]
     trm_chat_template_render: Callable[..., Any]
+    trm_reply_create: Callable[..., Any]
+    trm_reply_destroy: Callable[..., Any]
+    trm_reply_has_special: Callable[..., Any]
+    trm_reply_push: Callable[..., Any]
+    trm_reply_next: Callable[..., Any]
     trm_layer_kind_name: Callable[..., Any]
     trm_collective_op_name: Callable[..., Any]
     trm_reduce_op_name: Callable[..., Any]
@@ -2399,6 +2426,11 @@ class Library:
         self.trm_chat_template_close = _function(library, 'trm_chat_template_close', None, [c_void_p])
         self.trm_chat_template_mentions = _function(library, 'trm_chat_template_mentions', c_bool, [c_void_p, c_char_p])
         self.trm_chat_template_render = _function(library, 'trm_chat_template_render', check, [c_void_p, POINTER(trm_chat_input), POINTER(c_char_p), POINTER(c_size_t)])
+        self.trm_reply_create = _function(library, 'trm_reply_create', check, [c_void_p, POINTER(c_void_p)])
+        self.trm_reply_destroy = _function(library, 'trm_reply_destroy', None, [c_void_p])
+        self.trm_reply_has_special = _function(library, 'trm_reply_has_special', c_bool, [c_void_p])
+        self.trm_reply_push = _function(library, 'trm_reply_push', check, [c_void_p, c_char_p, c_size_t, c_bool])
+        self.trm_reply_next = _function(library, 'trm_reply_next', c_bool, [c_void_p, POINTER(trm_reply_piece)])
         self.trm_layer_kind_name = _function(library, 'trm_layer_kind_name', c_char_p, [c_int])
         self.trm_collective_op_name = _function(library, 'trm_collective_op_name', c_char_p, [c_int])
         self.trm_reduce_op_name = _function(library, 'trm_reduce_op_name', c_char_p, [c_int])

@@ -51,6 +51,56 @@ static void reads_as(const char *text, const char *expected)
     }
 }
 
+/* The same by the public reader, which keeps the text itself. */
+static void pushed_reads_as(const char *template, const char *text, const char *expected)
+{
+    trm_chat_template *chat;
+    const size_t all = strlen(text);
+    assert_ok(trm_chat_template_parse("test", template, strlen(template), &chat));
+    for (size_t step = all + 1; step > 0; step--) {
+        char found[512] = "";
+        size_t written = 0, at = 0;
+        trm_reply *reply;
+        trm_reply_piece p;
+        assert_ok(trm_reply_create(chat, &reply));
+        assert_int_equal(trm_reply_has_special(reply), strstr(template, FINAL) != NULL);
+        do {
+            const size_t size = at + step < all ? step : all - at;
+            assert_ok(trm_reply_push(reply, text + at, size, at + size == all));
+            at += size;
+            while (trm_reply_next(reply, &p)) {
+                const char *kind = p.kind == TRM_REPLY_REASONING ? "r" : p.kind == TRM_REPLY_ANSWER ? "c" : "";
+                assert_int_equal(p.name != NULL, p.kind == TRM_REPLY_CALL && p.begins);
+                if (p.begins) {
+                    written +=
+                        (size_t)snprintf(found + written, sizeof(found) - written, "%s%s%.*s:", written > 0 ? ";" : "",
+                                         kind, (int)p.name_size, p.name != NULL ? p.name : "");
+                }
+                written += (size_t)snprintf(found + written, sizeof(found) - written, "%.*s", (int)p.size, p.text);
+            }
+        } while (at < all);
+        assert_string_equal(found, expected);
+        trm_reply_destroy(reply);
+    }
+    trm_chat_template_close(chat);
+}
+
+static void public_reader(void **state)
+{
+    (void)state;
+    pushed_reads_as(FINAL,
+                    "<|channel|>analysis<|message|>2 < 3.<|end|><|start|>assistant to=functions.f<|channel|>commentary "
+                    "json<|message|>{\"a\":1}<|call|><|start|>assistant" FINAL "Yes, <b>.<|return|>",
+                    "r:2 < 3.;f:{\"a\":1};c:Yes, <b>.");
+    pushed_reads_as(FINAL, "<|channel|>commentary to=functions.g<|message|><|call|>", "g:{}");
+    pushed_reads_as("{{ messages }}", "Yes," FINAL " <b>", "c:Yes," FINAL " <b>");
+    pushed_reads_as("{{ messages }}", "", "");
+    trm_reply *reply;
+    assert_fails(trm_reply_create(NULL, &reply), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_fails(trm_reply_push(NULL, "", 0, true), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    trm_reply_destroy(NULL);
+}
+
 static void channels(void **state)
 {
     (void)state;
@@ -139,6 +189,6 @@ static void plain_text_streams(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(channels), cmocka_unit_test(calls), cmocka_unit_test(malformed),
-                                       cmocka_unit_test(plain_text_streams)};
+                                       cmocka_unit_test(plain_text_streams), cmocka_unit_test(public_reader)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
