@@ -32,7 +32,7 @@ from .errors import (
 from .llm import LLM, Output, SamplingParams, Stream
 from .network import Network, OnnxModel, Port, Tensor, read_onnx_tensor
 from .tensors import DType
-from .text import ChatTemplate, Decoder, Tokenizer
+from .text import ChatTemplate, Decoder, Reply, Tokenizer, ToolCall
 from .world import World, default_world, gpu_count, system
 
 __all__ = [
@@ -60,11 +60,13 @@ __all__ = [
     "Output",
     "Plan",
     "Port",
+    "Reply",
     "SamplingParams",
     "Status",
     "Stream",
     "Tensor",
     "Tokenizer",
+    "ToolCall",
     "TriremeError",
     "UnsupportedError",
     "World",

@@ -124,6 +124,12 @@ def taken_text(pointer: int | None, size: int | None = None) -> str:
         lib.trm_free(pointer)
 
 
+def text_in(struct: ctypes.Structure, field: str, size: int) -> str:
+    """Text of a field `const char *` that is `size` bytes long, without a NUL at its end."""
+    pointer = ctypes.c_void_p.from_buffer(struct, getattr(type(struct), field).offset)
+    return ctypes.string_at(pointer, size).decode("utf-8", "replace")
+
+
 S = TypeVar("S", bound=ctypes.Structure)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from .llm import Collector, Model, Output, Prompt, SamplingParams, normalized, params_of
 from .serving import End, Event, Request, Token
 from .tensors import Array
-from .text import Message
+from .text import Message, Reply
 
 
 class _Inbox:
@@ -59,7 +59,8 @@ class AsyncLLM(Model):
         **sampling: Any,
     ) -> Output:
         """The model's answer to messages; see LLM.chat."""
-        return await self._output(self._chat_tokens(messages, tools, extra), params_of(params, sampling))
+        tokens, reply = self._chat_tokens(messages, tools, extra)
+        return await self._output(tokens, params_of(params, sampling), reply)
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None, **sampling: Any) -> AsyncIterator[str]:
         """Continues a prompt and gives the text as it is generated: `async for piece in llm.stream("The ship"): ...`"""
@@ -74,8 +75,9 @@ class AsyncLLM(Model):
         extra: Mapping[str, Any] | None = None,
         **sampling: Any,
     ) -> AsyncIterator[str]:
-        """`chat`, with the text as it is generated."""
-        return self._pieces(self._chat_tokens(messages, tools, extra), params_of(params, sampling))
+        """`chat`, with the answer as it is generated."""
+        tokens, reply = self._chat_tokens(messages, tools, extra)
+        return self._pieces(tokens, params_of(params, sampling), reply)
 
     async def embed(self, prompt: Prompt, *, pooling: str = "last", normalize: bool = False) -> Array:
         """The hidden state f32 [hidden] of one prompt; see LLM.embed. [0] on ranks other than 0."""
@@ -121,14 +123,16 @@ class AsyncLLM(Model):
             if not ended:
                 self._server.cancel(request)
 
-    async def _output(self, tokens: list[int], params: SamplingParams) -> Output:
-        collector = Collector(self.tokenizer, params, streams=False)
+    async def _output(self, tokens: list[int], params: SamplingParams, reply: Reply | None = None) -> Output:
+        collector = Collector(self.tokenizer, params, streams=False, reply=reply)
         async for _ in self._texts(tokens, params, collector):
             pass
         return collector.output
 
-    async def _pieces(self, tokens: list[int], params: SamplingParams) -> AsyncIterator[str]:
-        collector = Collector(self.tokenizer, params, streams=True)
+    async def _pieces(
+        self, tokens: list[int], params: SamplingParams, reply: Reply | None = None
+    ) -> AsyncIterator[str]:
+        collector = Collector(self.tokenizer, params, streams=True, reply=reply)
         async for piece in self._texts(tokens, params, collector):
             if piece:
                 yield piece

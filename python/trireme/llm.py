@@ -18,7 +18,7 @@ from ._library import enum_value, sized
 from .errors import InvalidArgumentError, UnsupportedError
 from .serving import End, Event, Request, Server, Token
 from .tensors import Array
-from .text import ChatTemplate, Decoder, Grammar, GrammarMask, Message, Tokenizer
+from .text import ChatTemplate, Decoder, Grammar, GrammarMask, Message, Reply, Tokenizer, ToolCall
 from .world import MeshLike
 
 TokenIds = Sequence[int]
@@ -99,7 +99,8 @@ class SamplingParams:
 class Output:
     """What a request gave.
 
-    - text, token_ids: of the output, without the stop token and stop text.
+    - text, token_ids: of the output, without the stop token and stop text. Of chats the text is the answer.
+    - reasoning, tool_calls: of chats with models that write in the harmony format (gpt-oss).
     - finish_reason: "stop" (the model, a stop token or a stop text), "length", "cancelled"; on ranks other than 0
       "other_rank", with everything else empty. stop_text: the stop text that ended it.
     - prompt_tokens, cached_tokens: tokens of the prompt; those of them that the prefix cache had.
@@ -109,6 +110,8 @@ class Output:
 
     text: str = ""
     token_ids: list[int] = field(default_factory=list)
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
     finish_reason: str = OTHER_RANK
     stop_text: str | None = None
     prompt_tokens: int = 0
@@ -121,15 +124,19 @@ class Output:
 class Collector:
     """Makes the Output of a request from its events, and its text as it comes."""
 
-    def __init__(self, tokenizer: Tokenizer, params: SamplingParams, *, streams: bool) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, params: SamplingParams, *, streams: bool, reply: Reply | None = None
+    ) -> None:
         self.output = Output()
         self.stopped = False  # a stop text was found: the request can be cancelled
         self._tokenizer = tokenizer
         self._params = params
         self._stops = params.stops
         self._decoder: Decoder | None = None
-        if streams or self._stops:
-            self._decoder = Decoder(tokenizer, skip_special=params.skip_special_tokens)
+        self._reply = reply
+        if streams or self._stops or reply:
+            skip_special = params.skip_special_tokens and not (reply and reply.has_special)
+            self._decoder = Decoder(tokenizer, skip_special=skip_special)
         self._given = 0  # characters of the text that were returned
         if params.logprobs is not None:
             self.output.logprobs = []
@@ -160,11 +167,15 @@ class Collector:
             out.text = self._tokenizer.decode(out.token_ids, skip_special=self._params.skip_special_tokens)
         elif not self.stopped:
             rest = self._add(self._decoder.finish(), at_end=True)
+        if self._reply is not None:
+            out.reasoning, out.tool_calls = self._reply.reasoning, self._reply.calls
         out.finish_reason = "stop" if self.stopped else end.reason
         return rest
 
     def _add(self, piece: str, *, at_end: bool) -> str:
         out = self.output
+        if self._reply is not None:
+            piece = self._reply.push(piece, at_end=at_end)
         before = len(out.text)
         out.text += piece
         certain = len(out.text)
@@ -278,11 +289,14 @@ class Model:
         messages: Sequence[Message],
         tools: Sequence[Mapping[str, Any]] | None,
         extra: Mapping[str, Any] | None,
-    ) -> list[int]:
+    ) -> tuple[list[int], Reply | None]:
+        """The prompt, and what divides the reply, if the model writes more than its answer."""
         if self._template is None:
             self._template = ChatTemplate(self._server.info["path"])
         text = self._template.render(messages, tools=tools, extra=extra)
-        return self.tokenizer.encode(text, add_special=False)  # the template writes the special tokens
+        tokens = self.tokenizer.encode(text, add_special=False)  # the template writes the special tokens
+        reply = Reply(self._template)
+        return tokens, reply if reply.has_special else None
 
     def _request(self, listener: Any, key: Any, tokens: Sequence[int], params: SamplingParams) -> Request:
         kept: list[Any] = [np.asarray(tokens, np.int32)]
@@ -364,8 +378,8 @@ class Stream(Iterator[str]):
     """The text of an output as it is generated: an iterator of pieces, whole characters each. After the last one
     `output` is complete. `close`, or dropping it, cancels the request."""
 
-    def __init__(self, model: LLM, tokens: Sequence[int], params: SamplingParams) -> None:
-        self._collector = Collector(model.tokenizer, params, streams=True)
+    def __init__(self, model: LLM, tokens: Sequence[int], params: SamplingParams, reply: Reply | None = None) -> None:
+        self._collector = Collector(model.tokenizer, params, streams=True, reply=reply)
         self._server = model._server
         self._inbox = _Inbox()
         self._pieces: list[str] = []
@@ -473,9 +487,11 @@ class LLM(Model):
     ) -> Output:
         """The model's answer to messages such as {"role": "user", "content": "Hello"}.
 
-        tools, extra: see ChatTemplate.render. The text is what the model wrote, calls of tools in its own format.
+        tools, extra: see ChatTemplate.render. Models that do not write in the harmony format write calls of tools into
+        the text, each in a format of its own.
         """
-        return self._run([self._chat_tokens(messages, tools, extra)], params, sampling)[0]
+        tokens, reply = self._chat_tokens(messages, tools, extra)
+        return self._run([tokens], params, sampling, reply)[0]
 
     def stream(self, prompt: Prompt, params: SamplingParams | None = None, **sampling: Any) -> Stream:
         """Continues a prompt and gives the text as it is generated: `for piece in llm.stream("The ship"): ...`"""
@@ -490,8 +506,9 @@ class LLM(Model):
         extra: Mapping[str, Any] | None = None,
         **sampling: Any,
     ) -> Stream:
-        """`chat`, with the text as it is generated."""
-        return Stream(self, self._chat_tokens(messages, tools, extra), params_of(params, sampling))
+        """`chat`, with the answer as it is generated."""
+        tokens, reply = self._chat_tokens(messages, tools, extra)
+        return Stream(self, tokens, params_of(params, sampling), reply)
 
     def embed(self, prompts: Sequence[Prompt], *, pooling: str = "last", normalize: bool = False) -> Array:
         """The hidden states after the model's last norm, f32 [prompts, hidden]: of the last token, or with pooling
@@ -527,6 +544,7 @@ class LLM(Model):
         prompts: list[list[int]],
         params: SamplingParams | Sequence[SamplingParams] | None,
         sampling: Mapping[str, Any],
+        reply: Reply | None = None,
     ) -> list[Output]:
         if params is None or isinstance(params, SamplingParams):
             params = [params_of(params, sampling)] * len(prompts)
@@ -535,7 +553,7 @@ class LLM(Model):
         if self.rank != 0:
             return [Output() for _ in prompts]
         inbox = _Inbox()
-        collectors = [Collector(self.tokenizer, p, streams=False) for p in params]
+        collectors = [Collector(self.tokenizer, p, streams=False, reply=reply) for p in params]
         requests = [self._request(inbox, i, tokens, params[i]) for i, tokens in enumerate(prompts)]
         for request, event in self._events(inbox, requests):
             collector = collectors[request.key]

@@ -6,12 +6,13 @@ import ctypes
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import _c
-from ._library import encoded, lib, sized, taken_text
+from ._library import encoded, lib, sized, taken_text, text_in
 from .errors import TriremeError
 from .handles import Handle
 
@@ -112,6 +113,46 @@ class ChatTemplate(Handle):
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         lib.trm_chat_template_render(self.handle, given, ctypes.cast(ctypes.byref(text), _char_pp), size)
         return taken_text(text.value, size.value)
+
+
+@dataclass
+class ToolCall:
+    """A call of a function: its name, and the arguments as the model wrote them, usually JSON."""
+
+    name: str
+    arguments: str = ""
+
+
+class Reply(Handle):
+    """Divides what a model writes after a prompt of `template` into reasoning, answer and calls, as it comes."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        handle = ctypes.c_void_p()
+        lib.trm_reply_create(template.handle, handle)
+        super().__init__(handle.value, lib.trm_reply_destroy)
+        self.has_special = bool(lib.trm_reply_has_special(handle))
+        """Whether text must come with its special tokens."""
+        self.reasoning = ""
+        self.calls: list[ToolCall] = []
+        self._answered = False
+
+    def push(self, text: str, *, at_end: bool) -> str:
+        """Adds text and returns what of the answer is certain by it; messages of it are lines of their own."""
+        raw = text.encode()
+        piece, answer = _c.trm_reply_piece(), ""
+        lib.trm_reply_push(self.handle, raw, len(raw), at_end)
+        while lib.trm_reply_next(self.handle, piece):
+            said = text_in(piece, "text", piece.size)
+            if piece.kind == _c.trm_reply_kind.CALL:
+                if piece.begins:
+                    self.calls.append(ToolCall(text_in(piece, "name", piece.name_size)))
+                self.calls[-1].arguments += said
+            elif piece.kind == _c.trm_reply_kind.REASONING:
+                self.reasoning += ("\n" if piece.begins and self.reasoning else "") + said
+            elif said:
+                answer += ("\n" if piece.begins and self._answered else "") + said
+                self._answered = True
+        return answer
 
 
 class GrammarVocabulary(Handle):

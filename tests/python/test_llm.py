@@ -133,6 +133,28 @@ def test_chat(llm):
     assert llm.chat(USER, tools=tools, max_tokens=1).finish_reason == "length"
 
 
+def test_replies_in_the_harmony_format(tmp_path):
+    """The model is made to write such a reply, in characters, by a grammar."""
+    for file in MODEL.iterdir():
+        if file.name != "chat_template.jinja":
+            (tmp_path / file.name).symlink_to(file)
+    template = "{{ messages[0].content }}{# <|channel|>final<|message|> #}"
+    (tmp_path / "chat_template.jinja").write_text(template)
+    thought = "<|channel|>analysis<|message|>Light?<|end|><|start|>assistant"
+    call = " to=functions.look<|channel|>commentary json<|message|>{'at': 1}<|call|><|start|>assistant"
+    final = "<|channel|>final<|message|>Let there be light."
+    grammar = f'root ::= "{thought}" "{call}" "{final}"'
+    with trireme.LLM(tmp_path) as llm:
+        output = llm.chat(USER, ebnf=grammar)
+        assert (output.text, output.reasoning) == ("Let there be light.", "Light?")
+        assert output.tool_calls == [trireme.ToolCall("look", "{'at': 1}")]
+        stream = llm.stream_chat(USER, ebnf=grammar, stop=" be")
+        assert "".join(stream) == stream.output.text == "Let there"
+        assert stream.output.reasoning == "Light?"
+        plain = llm.chat(USER, max_tokens=4)
+        assert plain.text and plain.reasoning == "" and plain.tool_calls == []
+
+
 def test_embeddings(llm):
     vectors = llm.embed([PROMPT, "And God said", PROMPT], normalize=True)
     assert vectors.shape == (3, llm.info["hidden"]) and vectors.dtype == np.float32
