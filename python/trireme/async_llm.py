@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .llm import Collector, Model, Output, Prompt, SamplingParams, normalized, params_of
-from .serving import End, Event, Request, Token
+from .serving import End, Event, Item, Request, Token
 from .tensors import Array
 from .text import Message, Reply
 
@@ -109,13 +109,13 @@ class AsyncLLM(Model):
             self._inbox = _Inbox(loop)
         return self._inbox
 
-    async def _events(self, request: Request) -> AsyncIterator[Token | End]:
+    async def _events(self, request: Request) -> AsyncIterator[Item]:
         ended = False
         self._server.submit(request)
         try:
             while not ended:
                 event = await request.key.get()
-                ended = not isinstance(event, Token)
+                ended = not isinstance(event, (int, Token))
                 if isinstance(event, BaseException):
                     raise event
                 yield event

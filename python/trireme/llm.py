@@ -16,7 +16,7 @@ import numpy as np
 from . import _c
 from ._library import enum_value, sized
 from .errors import InvalidArgumentError, UnsupportedError
-from .serving import End, Event, Request, Server, Token
+from .serving import End, Event, Item, Request, Server, Token
 from .tensors import Array
 from .text import ChatTemplate, Decoder, Grammar, GrammarMask, Message, Reply, Tokenizer, ToolCall
 from .world import MeshLike
@@ -143,18 +143,21 @@ class Collector:
         if params.prompt_logprobs is not None:
             self.output.prompt_logprobs = []
 
-    def token(self, token: Token) -> str:
+    def token(self, token: int | Token) -> str:
         """Takes a token and returns the text that is certain by it."""
-        if token.of_prompt:
-            if self.output.prompt_logprobs is not None:
-                self.output.prompt_logprobs.append(token)
-            return ""
+        out = self.output
+        if not isinstance(token, int):
+            if token.of_prompt:
+                if out.prompt_logprobs is not None:
+                    out.prompt_logprobs.append(token)
+                return ""
+            if out.logprobs is not None and not self.stopped:
+                out.logprobs.append(token)
+            token = token.id
         if self.stopped:
             return ""
-        self.output.token_ids.append(token.id)
-        if self.output.logprobs is not None:
-            self.output.logprobs.append(token)
-        return "" if self._decoder is None else self._add(self._decoder.push(token.id), at_end=False)
+        out.token_ids.append(token)
+        return "" if self._decoder is None else self._add(self._decoder.push(token), at_end=False)
 
     def end(self, end: End) -> str:
         """Takes the last event and returns the rest of the text. Raises InvalidArgumentError if a grammar failed."""
@@ -230,6 +233,7 @@ class Model:
         gpu: int = 0,
         threads: int = 0,
         deadline: float = 0.0,
+        bind: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model", "__class__")}
@@ -431,6 +435,7 @@ class LLM(Model):
     call run together, in batches of up to max_sequences. Several threads may call at once.
 
     - backend: "auto", "host" or "cuda". gpu: its number from 1; 0: by rank. threads: host threads; 0: all.
+      deadline, bind: see World.
     - mesh: "tp=2,pp=2" or {"tp": 2}; None puts all ranks on tp.
     - dtype: "bf16", "f16", "f32"; None: the weights' type on CUDA, f32 on the host. cache_dtype: "f8e4m3" halves the
       KV cache.
@@ -566,7 +571,7 @@ class LLM(Model):
                     self._server.cancel(request)
         return [collector.output for collector in collectors]
 
-    def _events(self, inbox: _Inbox, requests: list[Request]) -> Iterator[tuple[Request, Token | End]]:
+    def _events(self, inbox: _Inbox, requests: list[Request]) -> Iterator[tuple[Request, Item]]:
         """Submits requests and gives their events until all have ended. Cancels those that are left if the caller stops
         or one fails."""
         running: dict[int, Request] = {}

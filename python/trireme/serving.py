@@ -7,6 +7,7 @@ until that closes the model.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import queue
 import threading
@@ -25,16 +26,20 @@ from .text import GrammarVocabulary, Tokenizer
 from .world import mesh_of
 
 FEW_SEQUENCES, MANY_SEQUENCES = 16, 256  # at a time, on the host and on CUDA
+_KINDS = _c.trm_serving_event_kind
+_FINISHED = int(_KINDS.FINISHED)
 _HEARTBEAT = 0.5  # seconds; ranks that follow hear from rank 0 at least once a second
 
 
 class Token:
-    """A token of an output or of a prompt: its id and, if asked for, logprob and the most probable ones."""
+    """A token of an output or of a prompt with its logprob, and the most probable tokens with theirs."""
 
     __slots__ = ("id", "logprob", "of_prompt", "top")
 
-    def __init__(self, id: int, logprob: float | None, top: list[tuple[int, float]] | None, of_prompt: bool) -> None:
-        self.id, self.logprob, self.top, self.of_prompt = id, logprob, top, of_prompt
+    def __init__(self, event: _c.trm_serving_event) -> None:
+        self.id, self.logprob = event.token, event.logprob
+        self.top = [(pair.token, pair.logprob) for pair in event.top[: event.n_top]]
+        self.of_prompt = event.kind == _KINDS.PROMPT_TOKEN
 
 
 class End:
@@ -57,14 +62,17 @@ class End:
 class Request:
     """A request on its way. `struct` is what the library gets; `kept` is what that points to."""
 
-    __slots__ = ("id", "kept", "key", "listener", "struct")
+    __slots__ = ("id", "kept", "key", "listener", "plain", "struct")
 
     def __init__(self, listener: Listener, key: Any, struct: _c.trm_serving_request, kept: list[Any]) -> None:
         self.listener, self.key, self.struct, self.kept = listener, key, struct, kept
         self.id = 0
+        self.plain = not (struct.logprobs or struct.prompt_logprobs)  # its tokens have no logprobs
 
 
-Event = tuple[Request, "Token | End | BaseException"]
+# A token without logprobs is its id alone: there may be hundreds in a step.
+Item = int | Token | End
+Event = tuple[Request, Item | BaseException]
 
 
 class Listener(Protocol):
@@ -207,6 +215,7 @@ class Server:
                 gpu=o["gpu"],
                 threads=o["threads"],
                 deadline_seconds=o["deadline"],
+                no_bind=not o["bind"],
             ),
         )
         self.rank, self.size = lib.trm_world_rank(world), lib.trm_world_size(world)
@@ -287,13 +296,10 @@ class Server:
     def _agreed(world: ctypes.c_void_p, prepare: Callable[[], Any]) -> Any:
         try:
             made = prepare()
-        except TriremeError as error:
-            # Compares statuses; this rank's own error is raised below.
-            try:
-                lib.trm_world_all_ok(world, error.status)
-            except TriremeError:
-                pass
-            raise error from None
+        except Exception as error:
+            with contextlib.suppress(TriremeError):  # it raises what this rank gives it
+                lib.trm_world_all_ok(world, getattr(error, "status", _c.trm_status.INTERNAL))
+            raise
         lib.trm_world_all_ok(world, 0)
         return made
 
@@ -319,19 +325,14 @@ class Server:
 
     def _hand_out(self, events: Any, n: int) -> None:
         found: dict[Listener, list[Event]] = {}
-        for i in range(n):
-            event = events[i]
-            request = self._active.get(event.id)
-            if request is None:
-                continue
-            item: Token | End
-            if event.kind == _c.trm_serving_event_kind.FINISHED:
+        for event in events[:n]:
+            request = self._active[event.id]
+            item: Item
+            if event.kind == _FINISHED:
                 item = End(event)
                 del self._active[event.id]
             else:
-                asked = request.struct.prompt_logprobs if event.kind == _PROMPT_TOKEN else request.struct.logprobs
-                top = [(pair.token, pair.logprob) for pair in event.top[: event.n_top]] if event.n_top else None
-                item = Token(event.token, event.logprob if asked else None, top, event.kind == _PROMPT_TOKEN)
+                item = event.token if request.plain else Token(event)
             found.setdefault(request.listener, []).append((request, item))
         for listener, its in found.items():
             listener.put(its)
@@ -393,6 +394,3 @@ class _Call:
 
 def _closed() -> CancelledError:
     return CancelledError("the language model was closed")
-
-
-_PROMPT_TOKEN = _c.trm_serving_event_kind.PROMPT_TOKEN
