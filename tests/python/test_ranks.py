@@ -1,10 +1,13 @@
 """Two ranks, one process each, started by mpirun and as torchrun starts them."""
 
+import contextlib
+import itertools
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -31,10 +34,18 @@ def by_mpirun(what):
     return ended.stdout
 
 
+def free_ports():
+    """A port that is free with the next one, which ranks meet at. Not among those that the system gives away."""
+    for n in itertools.count(os.getpid(), 101):
+        port = 10000 + 2 * n % 22000
+        with contextlib.suppress(OSError), socket.socket() as one, socket.socket() as other:
+            one.bind(("", port))
+            other.bind(("", port + 1))
+            return port
+
+
 def by_torchrun(what):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_ports()
     ranks = []
     for rank in range(2):
         environment = {
@@ -54,7 +65,12 @@ def by_torchrun(what):
                 text=True,
             )
         )
-    ends = [rank.communicate(timeout=DEADLINE) for rank in ranks]
+    while any(rank.poll() is None for rank in ranks):
+        if any(rank.poll() for rank in ranks):
+            for rank in ranks:  # the others may wait for the one that failed
+                rank.kill()
+        time.sleep(0.05)
+    ends = [rank.communicate() for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], ends
     assert ends[1][0] == ""
     return ends[0][0]
