@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -372,7 +373,8 @@ class Context(Handle):
         self._device_outputs = device_outputs
         self._failure: BaseException | None = None  # of a callback
         if device_outputs:
-            self._allocator = _c.trm_output_allocate_fn(self._allocate)
+            allocate = weakref.WeakMethod(self._allocate)  # so that the callback does not keep the context
+            self._allocator = _c.trm_output_allocate_fn(lambda *call: allocate()(*call))  # type: ignore[misc]
             lib.trm_context_set_output_allocator(self.handle, self._allocator, None)
 
     # ---- inputs ----
@@ -385,7 +387,7 @@ class Context(Handle):
         except KeyError:
             raise InvalidArgumentError(f"no input {name}; inputs: {', '.join(self._inputs)}") from None
         if type(value) is not np.ndarray:
-            if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+            if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
                 self._set_borrowed(slot, Borrowed(value, self._stream_for(value)))
                 return
             value = contiguous(value, slot.dtype)

@@ -3,7 +3,9 @@
 import ctypes
 import threading
 import time
+import weakref
 
+import ml_dtypes
 import numpy as np
 import pytest
 import trireme
@@ -111,6 +113,7 @@ def test_inputs_of_many_kinds(engine):
             [[1, 2, 0, -1]],
             np.array([[1, 2, 0, -1]], F32),
             np.array([[1], [2], [0], [-1]], F32).T,
+            np.array([[1, 2, 0, -1]], F32).view(type("Array", (np.ndarray,), {})),
             np.array([[1, 9, 2, 9, 0, 9, -1, 9]], F32)[:, ::2],
         ):
             assert np.array_equal(context.run({"x": value})["y"], expected)
@@ -165,7 +168,6 @@ def test_start_and_finish(engine):
 
 
 def test_types_without_numpy():
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     with trireme.Network() as network:
         x = network.add_input("x", (3,), "bf16")
         network.mark_output(network.activation("relu", x, name="y"))
@@ -380,6 +382,15 @@ def test_what_a_closed_world_takes_along():
         with pytest.raises(trireme.InvalidArgumentError):
             call()
     world.close()
+
+
+def test_dropped_objects_end_at_once(engine):
+    for options in ({}, {"device_outputs": True}):
+        context = engine.create_context(**options)
+        context.run({"x": np.ones((1, 4), F32)})
+        gone = weakref.ref(context)
+        del context
+        assert gone() is None
 
 
 def test_objects_outlive_their_names():

@@ -86,6 +86,22 @@ tensor = trireme.default_world().empty((4,))
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
+def test_types_without_ml_dtypes():
+    code = """
+import sys
+sys.modules["ml_dtypes"] = None
+import numpy as np, trireme
+with trireme.Network() as network:
+    network.mark_output(network.activation("relu", network.add_input("x", (2,), "bf16"), name="y"))
+    engine = trireme.Engine.from_network(network)
+one, minus_one = 0x3F80, 0xBF80
+y = engine.run({"x": np.array([one, minus_one], np.uint16)})["y"]
+assert y.dtype == np.uint16 and list(y) == [one, 0]
+"""
+    ended = run_python(code)
+    assert ended.returncode == 0, ended.stderr
+
+
 def test_a_missing_library():
     ended = run_python("import trireme", TRIREME_LIBRARY="/nowhere/libtrireme.so")
     assert "ImportError: cannot load /nowhere/libtrireme.so" in ended.stderr
