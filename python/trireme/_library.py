@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import logging
 import os
+import weakref
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,6 +137,12 @@ S = TypeVar("S", bound=ctypes.Structure)
 def sized(kind: type[S], **fields: Any) -> S:
     """An option struct: `size` is set, and the fields that are given; the others have their defaults, zero."""
     return kind(size=ctypes.sizeof(kind), **fields)
+
+
+def weak_callback(kind: Any, method: Any) -> Any:
+    """A callback of type `kind` that calls a method and does not keep the method's object alive."""
+    reference = weakref.WeakMethod(method)
+    return kind(lambda *call: reference()(*call))  # type: ignore[misc]
 
 
 def enum_value(kind: Any, value: Any) -> int:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import math
 import os
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import _c, dlpack
-from ._library import as_dict, decoded, dims_of, encoded, enum_value, lib, shape_of, sized, taken_text
+from ._library import as_dict, decoded, dims_of, encoded, enum_value, lib, shape_of, sized, taken_text, weak_callback
 from .dlpack import Borrowed, DeviceTensor
 from .errors import InvalidArgumentError
 from .handles import Handle
@@ -372,9 +371,9 @@ class Context(Handle):
         self._running = False
         self._device_outputs = device_outputs
         self._failure: BaseException | None = None  # of a callback
+        self._shown_to: Callable[[DebugTensor], Any] | None = None
         if device_outputs:
-            allocate = weakref.WeakMethod(self._allocate)  # so that the callback does not keep the context
-            self._allocator = _c.trm_output_allocate_fn(lambda *call: allocate()(*call))  # type: ignore[misc]
+            self._allocator = weak_callback(_c.trm_output_allocate_fn, self._allocate)
             lib.trm_context_set_output_allocator(self.handle, self._allocator, None)
 
     # ---- inputs ----
@@ -598,24 +597,23 @@ class Context(Handle):
         """Calls `callback` for every output of every layer that is left after the passes, in the order in which layers
         run; None: no longer. Such runs wait for every layer. What the callback raises ends the run. Mark a tensor as an
         output to keep it through all passes."""
-        if callback is None:
-            lib.trm_context_set_debug(self.handle, _c.trm_debug_fn(), None)
-            return
+        self._shown_to = callback
+        shows = weak_callback(_c.trm_debug_fn, self._show) if callback is not None else _c.trm_debug_fn()
+        lib.trm_context_set_debug(self.handle, shows, None)
+        self._shows = shows  # the library no longer has the one before
 
-        def take(user: Any, tensor: Any) -> bool:
-            one = tensor[0]
-            dtype = DType(one.dtype)
-            data = array_at(one.data or 0, shape_of(one.dims), dtype).copy()
-            kind = decoded(lib.trm_layer_kind_name(one.kind))
-            try:
-                callback(DebugTensor(decoded(one.name), decoded(one.layer), kind, decoded(one.kernel), dtype, data))
-            except BaseException as error:
-                self._failure = error
-                return False
-            return True
-
-        self._debug = _c.trm_debug_fn(take)
-        lib.trm_context_set_debug(self.handle, self._debug, None)
+    def _show(self, user: Any, tensor: Any) -> bool:
+        one = tensor[0]
+        dtype = DType(one.dtype)
+        data = array_at(one.data or 0, shape_of(one.dims), dtype).copy()
+        kind = decoded(lib.trm_layer_kind_name(one.kind))
+        assert self._shown_to is not None
+        try:
+            self._shown_to(DebugTensor(decoded(one.name), decoded(one.layer), kind, decoded(one.kernel), dtype, data))
+        except BaseException as error:
+            self._failure = error
+            return False
+        return True
 
     def set_timing(self, on: bool = True) -> None:
         """Whether runs are timed; see `times`."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import _c
-from ._library import encoded, lib, sized, taken_text, text_in
+from ._library import encoded, lib, sized, taken_text, text_in, weak_callback
 from .errors import TriremeError
 from .handles import Handle
 
@@ -186,7 +186,7 @@ class GrammarMask:
         self._grammar = grammar
         self._state: Handle | None = None
         self._read: list[int] = []
-        self.callback = _c.trm_mask_fn(self._call)
+        self.callback = weak_callback(_c.trm_mask_fn, self._call)
 
     def _restart(self) -> Handle:
         state = ctypes.c_void_p()
