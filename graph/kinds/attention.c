@@ -342,13 +342,31 @@ static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int3
     return kv_heads < parts && parts % kv_heads == 0;
 }
 
+/* Heads of queries and of keys and values, in layers that are split by heads: of the gated delta rule value heads and
+ * key heads. */
+static bool find_heads(const trm_layer *layer, int64_t *query_heads, int64_t *kv_heads)
+{
+    switch (layer->desc.kind) {
+    case TRM_LAYER_ATTENTION:
+        *query_heads = layer->inputs[TRM_ATTENTION_Q]->dims.d[heads_axis(layer)];
+        *kv_heads = layer->inputs[TRM_ATTENTION_K]->dims.d[heads_axis(layer)];
+        return true;
+    case TRM_LAYER_LATENT_ATTENTION:
+        *query_heads = *kv_heads = layer->inputs[TRM_LATENT_ATTENTION_Q]->dims.d[1];
+        return true;
+    case TRM_LAYER_GATED_DELTA:
+        *query_heads = layer->inputs[TRM_GATED_DELTA_V]->dims.d[1];
+        *kv_heads = layer->inputs[TRM_GATED_DELTA_K]->dims.d[1];
+        return true;
+    default:
+        return false;
+    }
+}
+
 int32_t trm_attention_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts)
 {
-    const bool latent = attention->desc.kind == TRM_LAYER_LATENT_ATTENTION;
-    for (int32_t parts = n; parts > 1 && (latent || attention->desc.kind == TRM_LAYER_ATTENTION); parts--) {
-        const int32_t heads = latent ? 1 : heads_axis(attention);
-        const int64_t query_heads = attention->inputs[TRM_ATTENTION_Q]->dims.d[heads];
-        const int64_t kv_heads = latent ? query_heads : attention->inputs[TRM_ATTENTION_K]->dims.d[heads];
+    int64_t query_heads, kv_heads;
+    for (int32_t parts = n; parts > 1 && find_heads(attention, &query_heads, &kv_heads); parts--) {
         if (n % parts == 0 && cut_heads(query_heads, kv_heads, parts, kv_parts)) {
             return parts;
         }

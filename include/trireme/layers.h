@@ -447,6 +447,52 @@ typedef struct trm_latent_attention_params {
     float scale; /* scores = scale * q.k; 0 means 1/sqrt(N + P) */
 } trm_latent_attention_params;
 
+enum {
+    TRM_SHORT_CONVOLUTION_X = 0,            /* [T, C] */
+    TRM_SHORT_CONVOLUTION_WEIGHT,           /* [C, K], of x's type */
+    TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS,  /* i32 [S + 1]: first token of each sequence in x */
+    TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS, /* i32 [S]: tokens of each sequence after this step */
+    TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS,   /* i32 [S]: its place in the cache, another one for each sequence */
+    TRM_SHORT_CONVOLUTION_CACHE,            /* state [slots, P, C], P >= K - 1, of x's type */
+    TRM_SHORT_CONVOLUTION_INPUT_COUNT
+};
+
+/* A causal convolution of each channel over the last K tokens of its sequence: the inputs above -> [T, C], activation
+ * of the sum over j < K of weight[c, j] * x at K - 1 - j tokens before, which is zero before the sequence's first
+ * token. The cache has x at position p of a sequence at place p mod P of its slot: a step reads what it needs from
+ * before its tokens, then stores its last P tokens. A sequence with no tokens is skipped. Accumulates in f32. */
+typedef struct trm_short_convolution_params {
+    trm_activation activation;
+} trm_short_convolution_params;
+
+enum {
+    TRM_GATED_DELTA_Q = 0,           /* [T, Hk, Dk] */
+    TRM_GATED_DELTA_K,               /* [T, Hk, Dk] */
+    TRM_GATED_DELTA_V,               /* [T, Hv, Dv], Hv a multiple of Hk */
+    TRM_GATED_DELTA_A,               /* [T, Hv]: of the decay */
+    TRM_GATED_DELTA_B,               /* [T, Hv]: of the strength of a write */
+    TRM_GATED_DELTA_A_LOG,           /* f32 [Hv] */
+    TRM_GATED_DELTA_A_BIAS,          /* f32 [Hv] */
+    TRM_GATED_DELTA_SEQUENCE_STARTS, /* this and the next two as for SHORT_CONVOLUTION */
+    TRM_GATED_DELTA_SEQUENCE_LENGTHS,
+    TRM_GATED_DELTA_SEQUENCE_SLOTS,
+    TRM_GATED_DELTA_STATE, /* state f32 [slots, P, Hv, Dk, Dv], P >= 1 */
+    TRM_GATED_DELTA_INPUT_COUNT
+};
+
+/*
+ * Gated delta rule (Gated DeltaNet, arXiv 2412.06464): the inputs above -> [T, Hv, Dv]. Value head h has key head
+ * h * Hk / Hv and a matrix S [Dk, Dv], zero before its sequence's first token. With q and k divided by their length,
+ * sqrt(sum of squares + eps), q besides by sqrt(Dk), a token does in f32
+ *     S = exp(-exp(a_log) * softplus(a + a_bias)) * S;  S += k (sigmoid(b) * (v - S^T k))^T;  output = S^T q.
+ * The state has S behind n tokens of a sequence at place n mod P of its slot: a step reads that from before its tokens,
+ * then stores those behind its last P tokens. So up to P - 1 of the tokens just run can be taken back. A sequence with
+ * no tokens is skipped.
+ */
+typedef struct trm_gated_delta_params {
+    float eps;
+} trm_gated_delta_params;
+
 #define TRM_COLLECTIVE_OPS(X)                                                                                          \
     X(TRM_ALL_REDUCE, "all_reduce")                                                                                    \
     X(TRM_ALL_GATHER, "all_gather")                                                                                    \
@@ -943,7 +989,9 @@ typedef struct trm_recurrence_params {
     X(DEQUANT_MATMUL, dequant_matmul)                                                                                  \
     X(ROUTER, router)                                                                                                  \
     X(EXPERTS, experts)                                                                                                \
-    X(LATENT_ATTENTION, latent_attention)
+    X(LATENT_ATTENTION, latent_attention)                                                                              \
+    X(SHORT_CONVOLUTION, short_convolution)                                                                            \
+    X(GATED_DELTA, gated_delta)
 
 /* Behind these are the kinds that only passes make, which the engine's own sources see. */
 #ifdef TRM_PASS_KINDS
@@ -983,6 +1031,8 @@ typedef struct trm_layer_desc {
         trm_rope_params rope;
         trm_attention_params attention;
         trm_latent_attention_params latent_attention;
+        trm_short_convolution_params short_convolution;
+        trm_gated_delta_params gated_delta;
         trm_collective_params collective;
         trm_shape_params shape;
         trm_expand_params expand;

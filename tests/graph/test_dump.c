@@ -161,6 +161,30 @@ static void layers_of_several_inputs(void **state)
                                                             net_input(network, "c", TRM_F32, DIMS(-1, 16, 6))};
     attention = (trm_layer_desc){.kind = TRM_LAYER_LATENT_ATTENTION, .latent_attention = {0.25f}};
     assert_ok(trm_network_add_layer(network, NULL, &attention, latent, TRM_LATENT_ATTENTION_INPUT_COUNT, &output));
+    trm_tensor *convolved[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {net_input(network, "xs", TRM_F32, DIMS(-1, 8)),
+                                                                net_input(network, "taps", TRM_F32, DIMS(8, 4)),
+                                                                ids,
+                                                                latent[5],
+                                                                net_input(network, "slots", TRM_I32, DIMS(-1)),
+                                                                net_input(network, "last", TRM_F32, DIMS(-1, -1, 8))};
+    attention = (trm_layer_desc){.kind = TRM_LAYER_SHORT_CONVOLUTION, .short_convolution = {TRM_ACTIVATION_SILU}};
+    assert_ok(trm_network_add_layer(network, NULL, &attention, convolved, TRM_SHORT_CONVOLUTION_INPUT_COUNT, &output));
+    trm_tensor *gates = net_input(network, "gates", TRM_F32, DIMS(-1, 2));
+    trm_tensor *decay = net_input(network, "decay", TRM_F32, DIMS(2));
+    trm_tensor *delta[TRM_GATED_DELTA_INPUT_COUNT] = {
+        h,
+        h,
+        h,
+        gates,
+        gates,
+        decay,
+        decay,
+        ids,
+        latent[5],
+        convolved[4],
+        net_input(network, "s", TRM_F32, (trm_dims){5, {-1, -1, 2, 4, 4}})};
+    attention = (trm_layer_desc){.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {1e-6f}};
+    assert_ok(trm_network_add_layer(network, NULL, &attention, delta, TRM_GATED_DELTA_INPUT_COUNT, &output));
     char *text = trm_network_to_text(network);
     const char *layers = strstr(text, "concat:");
     assert_non_null(layers);
@@ -179,7 +203,10 @@ static void layers_of_several_inputs(void **state)
                 "base=10000 factor=2 original_length=64\n"
                 "attention: f32 [1, 2, 3, 4] = attention(q, q, q, -, -, -, -, -, mask) form=padded_bhnd "
                 "causal=upper_left window=8 chunked scale=0.25 softcap=30 n_ranks=2\n"
-                "latent_attention: f32 [?, 2, 3] = latent_attention(h, x, k, kv, ids, n, t, c) scale=0.25\n");
+                "latent_attention: f32 [?, 2, 3] = latent_attention(h, x, k, kv, ids, n, t, c) scale=0.25\n"
+                "short_convolution: f32 [?, 8] = short_convolution(xs, taps, ids, n, slots, last) activation=silu\n"
+                "gated_delta: f32 [?, 2, 4] = gated_delta(h, h, h, gates, gates, decay, decay, ids, n, slots, s) "
+                "eps=1e-06\n");
     trm_free(text);
     trm_network_destroy(network);
 }

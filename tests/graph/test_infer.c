@@ -27,6 +27,8 @@
 #define ROPE(...) {.kind = TRM_LAYER_ROPE, .rope = {__VA_ARGS__}}
 #define ATTENTION(...) {.kind = TRM_LAYER_ATTENTION, .attention = {__VA_ARGS__}}
 #define LATENT_ATTENTION(...) {.kind = TRM_LAYER_LATENT_ATTENTION, .latent_attention = {__VA_ARGS__}}
+#define SHORT_CONVOLUTION(...) {.kind = TRM_LAYER_SHORT_CONVOLUTION, .short_convolution = {__VA_ARGS__}}
+#define GATED_DELTA(...) {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {__VA_ARGS__}}
 #define QKV_ATTENTION(q, k, ...) {.kind = TRM_LAYER_QKV_ATTENTION, .qkv_attention = {.query_heads = q, .kv_heads = k, .rope = {.rotary_dim = 4, .magnitude = 1}, __VA_ARGS__}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
 #define REDUCE_NORM(n, ...)                                                                                            \
@@ -85,6 +87,71 @@ static void latent_attention_has_one_latent_for_all_heads(void **state)
         {LATENT_ATTENTION(0),
          {"f32[5,8,20]", "f32[5,32]", "f32[5,1,4]", "f32[8,28,32]", "i32[3]", "i32[2]", "i32[2,9]", "f16[4,16,36]"},
          "!cache has type f16, expected f32"},
+    };
+    RUN_CASES(cases);
+}
+
+static void short_convolution_keeps_channels(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {SHORT_CONVOLUTION(TRM_ACTIVATION_SILU),
+         {"bf16[?,24]", "bf16[24,4]", "i32[?]", "i32[?]", "i32[?]", "bf16[?,?,24]"},
+         "bf16[?,24]"},
+        {SHORT_CONVOLUTION(0), {"f32[5,?]", "f32[24,4]", "i32[3]", "i32[2]", "i32[2]", "f32[9,3,24]"}, "f32[5,24]"},
+        {SHORT_CONVOLUTION(0), {"f32[5,24]", "f32[24,4]"}, "!found 2 inputs, expected 6"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[23,4]", "i32[3]", "i32[2]", "i32[2]", "f32[9,3,24]"},
+         "!x has dims [5, 24], expected [?, 23]"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[24,4]", "i32[3]", "i32[2]", "i32[2]", "f32[9,2,24]"},
+         "!found 4 taps of the weight and 2 places in the cache"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[24,4]", "i32[3]", "i32[2]", "i32[3]", "f32[9,3,24]"},
+         "!sequence_slots has dims [3], expected [2]"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[24,4]", "i32[3]", "i32[2]", "i32[2]", "f16[9,3,24]"},
+         "!cache has type f16, expected f32"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[24,4]", "i32[0]", "i32[2]", "i32[2]", "f32[9,3,24]"},
+         "!sequence_starts has no elements, expected at least 1"},
+    };
+    RUN_CASES(cases);
+}
+
+static void gated_delta_has_value_heads(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {GATED_DELTA(1e-6f),
+         {"bf16[?,2,8]", "bf16[?,2,8]", "bf16[?,4,12]", "bf16[?,4]", "bf16[?,4]", "f32[4]", "f32[4]", "i32[?]",
+          "i32[?]", "i32[?]", "f32[?,?,4,8,12]"},
+         "bf16[?,4,12]"},
+        {GATED_DELTA(0),
+         {"f32[5,2,8]", "f32[5,2,8]", "f32[5,4,?]", "f32[5,4]", "f32[5,4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2]", "f32[9,1,4,8,12]"},
+         "f32[5,4,12]"},
+        {GATED_DELTA(0), {"f32[5,2,8]"}, "!found 1 inputs, expected 11"},
+        {GATED_DELTA(0),
+         {"f32[5,3,8]", "f32[5,3,8]", "f32[5,4,12]", "f32[5,4]", "f32[5,4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2]", "f32[9,1,4,8,12]"},
+         "!found 3 key heads, 4 value heads"},
+        {GATED_DELTA(0),
+         {"f32[5,2,8]", "f32[5,2,8]", "f32[5,4,12]", "f32[5,4]", "f32[5,3]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2]", "f32[9,1,4,8,12]"},
+         "!b has dims [5, 3], expected [5, 4]"},
+        {GATED_DELTA(0),
+         {"f16[5,2,8]", "f16[5,2,8]", "f16[5,4,12]", "f16[5,4]", "f16[5,4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2]", "f16[9,1,4,8,12]"},
+         "!state has type f16, expected f32"},
+        {GATED_DELTA(0),
+         {"f32[5,2,8]", "f32[5,2,8]", "f32[5,4,12]", "f32[5,4]", "f32[5,4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2]", "f32[9,0,4,8,12]"},
+         "!found 2 key heads, 4 value heads, 0 places"},
+        {GATED_DELTA(-1.0f),
+         {"f32[5,2,8]", "f32[5,2,8]", "f32[5,4,12]", "f32[5,4]", "f32[5,4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2]", "f32[9,1,4,8,12]"},
+         "!found 2 key heads, 4 value heads, 1 places of the state and eps -1"},
     };
     RUN_CASES(cases);
 }
@@ -838,6 +905,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cast_changes_the_type_only),
         cmocka_unit_test(latent_attention_has_one_latent_for_all_heads),
+        cmocka_unit_test(short_convolution_keeps_channels),
+        cmocka_unit_test(gated_delta_has_value_heads),
         cmocka_unit_test(reshape_keeps_the_number_of_elements),
         cmocka_unit_test(moving_rules),
         cmocka_unit_test(element_by_element_rules),

@@ -482,6 +482,57 @@ static bool make_latent_attention(gen *g, trm_tensor *x)
     return true;
 }
 
+/* The gated delta rule, of a convolution's queries, keys and values. */
+static bool make_delta(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 2 || x->dims.d[1] < 1 || x->dims.d[0] >= 0) {
+        return false;
+    }
+    const int64_t key_heads = 1 + below(g, 4), heads = key_heads * (1 + below(g, 3)), dk = 1 + below(g, 4);
+    const int64_t dv = 1 + below(g, 3);
+    const trm_layer_desc convolution = {.kind = TRM_LAYER_SHORT_CONVOLUTION,
+                                        .short_convolution = {.activation = TRM_ACTIVATION_SILU}};
+    const trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    trm_tensor *starts = sequence_input(g, "starts", trm_dims1(2)),
+               *lengths = sequence_input(g, "lengths", trm_dims1(1));
+    trm_tensor *slots = sequence_input(g, "table", trm_dims2(1, 1)); /* which is 0 */
+    const trm_layer_desc flat = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims1(1)}};
+    slots = add(g, &flat, slots);
+    trm_tensor *inputs[TRM_GATED_DELTA_INPUT_COUNT];
+    char name[32];
+    for (int32_t i = TRM_GATED_DELTA_Q; i <= TRM_GATED_DELTA_V; i++) {
+        const int64_t n = i == TRM_GATED_DELTA_V ? heads : key_heads, dim = i == TRM_GATED_DELTA_V ? dv : dk;
+        const trm_layer_desc split = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims3(0, n, dim)}};
+        trm_tensor *cache, *weight = constant(g, trm_dims2(n * dim, x->dims.d[1]), 1.5f / (float)x->dims.d[1]);
+        snprintf(name, sizeof(name), "inputs.%d", (int)g->network->n_layers);
+        assert_ok(trm_network_add_state(g->network, name, TRM_F32, trm_dims3(1, 3, n * dim), &cache));
+        trm_tensor *of_convolution[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {
+            add_n(g, &linear, (trm_tensor *[]){x, weight}, 2),
+            constant(g, trm_dims2(n * dim, 3), 1.0f),
+            starts,
+            lengths,
+            slots,
+            cache};
+        inputs[i] = add(g, &split, add_n(g, &convolution, of_convolution, TRM_SHORT_CONVOLUTION_INPUT_COUNT));
+    }
+    for (int32_t i = TRM_GATED_DELTA_A; i <= TRM_GATED_DELTA_B; i++) {
+        trm_tensor *weight = constant(g, trm_dims2(heads, x->dims.d[1]), 1.5f / (float)x->dims.d[1]);
+        inputs[i] = add_n(g, &linear, (trm_tensor *[]){x, weight}, 2);
+    }
+    inputs[TRM_GATED_DELTA_A_LOG] = constant(g, trm_dims1(heads), 1.0f);
+    inputs[TRM_GATED_DELTA_A_BIAS] = constant(g, trm_dims1(heads), 1.0f);
+    inputs[TRM_GATED_DELTA_SEQUENCE_STARTS] = starts;
+    inputs[TRM_GATED_DELTA_SEQUENCE_LENGTHS] = lengths;
+    inputs[TRM_GATED_DELTA_SEQUENCE_SLOTS] = slots;
+    snprintf(name, sizeof(name), "state.%d", (int)g->network->n_layers);
+    const trm_dims dims = {5, {1, 2, heads, dk, dv}};
+    assert_ok(trm_network_add_state(g->network, name, TRM_F32, dims, &inputs[TRM_GATED_DELTA_STATE]));
+    const trm_layer_desc desc = {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {.eps = 1e-3f}};
+    const trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims2(0, heads * dv)}};
+    add(g, &join, add_n(g, &desc, inputs, TRM_GATED_DELTA_INPUT_COUNT));
+    return true;
+}
+
 static bool make_padded_attention(gen *g, trm_tensor *x)
 {
     trm_dims dims = x->dims;
@@ -834,6 +885,8 @@ static const maker makers[] = {
     make_packed_attention,
     make_latent_attention,
     make_latent_attention,
+    make_delta,
+    make_delta,
     make_padded_attention,
     make_written_attention,
     make_rotate,

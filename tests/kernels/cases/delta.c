@@ -1,0 +1,206 @@
+/* Cases and meanings of SHORT_CONVOLUTION and GATED_DELTA. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "kernels/cases/cases.h"
+#include "kernels/cases/support.h"
+
+/* Sequences of a step: new tokens and tokens in all; the slots are all others, from the last on. */
+typedef struct step {
+    int32_t n;
+    int64_t tokens[8], lengths[8];
+} step;
+
+static int64_t tokens_of(const step *s)
+{
+    int64_t tokens = 0;
+    for (int32_t i = 0; i < s->n; i++) {
+        tokens += s->tokens[i];
+    }
+    return tokens;
+}
+
+/* The three inputs of sequences. A sequence without tokens has a slot that is not there. */
+static void add_sequences(kernel_case *test, const step *s, double *values)
+{
+    double *starts = values, *lengths = values + 16, *slots = values + 32;
+    starts[0] = 0.0;
+    for (int32_t i = 0; i < s->n; i++) {
+        starts[i + 1] = starts[i] + (double)s->tokens[i];
+        lengths[i] = (double)s->lengths[i];
+        slots[i] = s->tokens[i] == 0 ? 1e6 : (double)(2 * (s->n - i) - 1);
+    }
+    add_input(test, TRM_I32, DIMS(s->n + 1), 0.0, 0.0)->values = starts;
+    add_input(test, TRM_I32, DIMS(s->n), 0.0, 0.0)->values = lengths;
+    add_input(test, TRM_I32, DIMS(s->n), 0.0, 0.0)->values = slots;
+}
+
+/* ---- short convolution ---- */
+
+static void meaning_short_convolution(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const int64_t channels = test->inputs[0].dims.d[1], taps = test->inputs[1].dims.d[1];
+    const int64_t places = test->inputs[TRM_SHORT_CONVOLUTION_CACHE].dims.d[1];
+    const double *x = inputs[0], *weight = inputs[1];
+    for (int64_t s = 0; s < test->inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS].dims.d[0]; s++) {
+        const int64_t start = (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS][s];
+        const int64_t count = (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS][s + 1] - start;
+        const int64_t length = (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS][s], old = length - count;
+        if (count == 0) {
+            continue;
+        }
+        double *cache = inputs[TRM_SHORT_CONVOLUTION_CACHE] +
+                        (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS][s] * places * channels;
+        for (int64_t c = 0; c < channels; c++) {
+            double *all = calloc((size_t)(taps + length), sizeof(*all)), *at = all + taps; /* by position */
+            for (int64_t p = old >= taps ? old - taps + 1 : 0; p < old; p++) {
+                at[p] = cache[p % places * channels + c];
+            }
+            for (int64_t p = old; p < length; p++) {
+                at[p] = x[(start + p - old) * channels + c];
+                double sum = 0.0;
+                for (int64_t j = 0; j < taps; j++) {
+                    sum += weight[c * taps + j] * at[p - (taps - 1 - j)];
+                }
+                outputs[0][(start + p - old) * channels + c] =
+                    meaning_activation(test->layer.short_convolution.activation, sum);
+            }
+            for (int64_t p = old; p < length; p++) {
+                cache[p % places * channels + c] = at[p];
+            }
+            free(all);
+        }
+    }
+}
+
+static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, trm_activation activation, const step *s,
+                             int64_t channels, int64_t taps, int64_t places)
+{
+    double sequences[48];
+    const int64_t tokens = tokens_of(s);
+    kernel_case test = new_case(TRM_LAYER_SHORT_CONVOLUTION, "%s, %lld channels, %lld taps, %lld places, %d sequences",
+                                trm_dtype_name(dtype), (long long)channels, (long long)taps, (long long)places, s->n);
+    test.layer.short_convolution.activation = activation;
+    add_data(&test, dtype, DIMS(tokens, channels));
+    add_input(&test, dtype, DIMS(channels, taps), -1.0, 1.0);
+    add_sequences(&test, s, sequences);
+    add_data(&test, dtype, DIMS(2 * s->n + 1, places, channels))->is_state = true;
+    add_output(&test, dtype, DIMS(tokens, channels));
+    kernel_case_run(bench, &test, meaning_short_convolution);
+}
+
+/* ---- gated delta rule ---- */
+
+/* to [n] = from [n] divided by its length, times scale. */
+static void unit(const double *from, int64_t n, double eps, double scale, double *to)
+{
+    double squares = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        squares += from[i] * from[i];
+    }
+    for (int64_t i = 0; i < n; i++) {
+        to[i] = from[i] * scale / sqrt(squares + eps);
+    }
+}
+
+/* One token: s [dk, dv]. */
+TEST_UNCHECKED static void delta_step(double *s, int64_t dk, int64_t dv, double decay, double strength, const double *q,
+                                      const double *k, const double *v, double *out)
+{
+    for (int64_t j = 0; j < dv; j++) {
+        double read = 0.0, result = 0.0;
+        for (int64_t i = 0; i < dk; i++) {
+            s[i * dv + j] *= decay;
+            read += s[i * dv + j] * k[i];
+        }
+        for (int64_t i = 0; i < dk; i++) {
+            s[i * dv + j] += k[i] * strength * (v[j] - read);
+            result += s[i * dv + j] * q[i];
+        }
+        out[j] = result;
+    }
+}
+
+static void meaning_gated_delta(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dims *state = &test->inputs[TRM_GATED_DELTA_STATE].dims;
+    const int64_t heads = state->d[2], dk = state->d[3], dv = state->d[4], places = state->d[1], size = dk * dv;
+    const int64_t key_heads = test->inputs[TRM_GATED_DELTA_K].dims.d[1];
+    const double eps = (double)test->layer.gated_delta.eps;
+    double *s = malloc((size_t)size * sizeof(*s)), *q = malloc((size_t)dk * 2 * sizeof(*q)), *k = q + dk;
+    for (int64_t i = 0; i < test->inputs[TRM_GATED_DELTA_SEQUENCE_LENGTHS].dims.d[0]; i++) {
+        const int64_t start = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_STARTS][i];
+        const int64_t count = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_STARTS][i + 1] - start;
+        const int64_t old = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_LENGTHS][i] - count;
+        const int64_t slot = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_SLOTS][i];
+        for (int64_t h = 0; count > 0 && h < heads; h++) {
+            double *of_slot = inputs[TRM_GATED_DELTA_STATE] + (slot * places * heads + h) * size;
+            for (int64_t j = 0; j < size; j++) {
+                s[j] = old == 0 ? 0.0 : of_slot[old % places * heads * size + j];
+            }
+            for (int64_t t = start; t < start + count; t++) {
+                const int64_t at = t * heads + h, key_at = (t * key_heads + h / (heads / key_heads)) * dk;
+                const double a = inputs[TRM_GATED_DELTA_A][at] + inputs[TRM_GATED_DELTA_A_BIAS][h];
+                const double decay = exp(-exp(inputs[TRM_GATED_DELTA_A_LOG][h]) * log1p(exp(a)));
+                unit(inputs[TRM_GATED_DELTA_Q] + key_at, dk, eps, 1.0 / sqrt((double)dk), q);
+                unit(inputs[TRM_GATED_DELTA_K] + key_at, dk, eps, 1.0, k);
+                delta_step(s, dk, dv, decay, 1.0 / (1.0 + exp(-inputs[TRM_GATED_DELTA_B][at])), q, k,
+                           inputs[TRM_GATED_DELTA_V] + at * dv, outputs[0] + at * dv);
+                for (int64_t j = 0; j < size; j++) {
+                    of_slot[(old + t - start + 1) % places * heads * size + j] = s[j];
+                }
+            }
+        }
+    }
+    free(s);
+    free(q);
+}
+
+static void delta_case(kernel_case_bench *bench, trm_dtype dtype, const step *s, int64_t key_heads, int64_t heads,
+                       int64_t dk, int64_t dv, int64_t places)
+{
+    double sequences[48];
+    const int64_t tokens = tokens_of(s);
+    kernel_case test = new_case(
+        TRM_LAYER_GATED_DELTA, "%s, %lld and %lld heads of %lld and %lld, %lld places, %d sequences, first %lld tokens",
+        trm_dtype_name(dtype), (long long)key_heads, (long long)heads, (long long)dk, (long long)dv, (long long)places,
+        s->n, (long long)s->tokens[0]);
+    test.layer.gated_delta.eps = 1e-6f;
+    test.tolerance = 2.0;
+    add_data(&test, dtype, DIMS(tokens, key_heads, dk));
+    add_data(&test, dtype, DIMS(tokens, key_heads, dk));
+    add_data(&test, dtype, DIMS(tokens, heads, dv));
+    add_input(&test, dtype, DIMS(tokens, heads), -4.0, 2.0);
+    add_data(&test, dtype, DIMS(tokens, heads));
+    add_input(&test, TRM_F32, DIMS(heads), -3.0, 1.0);
+    add_input(&test, TRM_F32, DIMS(heads), -1.0, 1.0);
+    add_sequences(&test, s, sequences);
+    add_input(&test, TRM_F32, (trm_dims){5, {2 * s->n + 1, places, heads, dk, dv}}, -1.0, 1.0)->is_state = true;
+    add_output(&test, dtype, DIMS(tokens, heads, dv));
+    kernel_case_run(bench, &test, meaning_gated_delta);
+}
+
+void kernel_cases_delta(kernel_case_bench *bench)
+{
+    /* Decoding, first tokens, chunks of prompts behind others, drafts, and sequences that rest. */
+    static const step one = {1, {1}, {9}}, first = {1, {1}, {1}}, ones = {5, {1, 1, 1, 1, 1}, {1, 2, 3, 30, 500}},
+                      prompt = {1, {70}, {70}}, chunk = {2, {67, 5}, {200, 8}},
+                      mixed = {6, {1, 20, 0, 3, 1, 0}, {50, 20, 33, 90, 1, 0}}, none = {2, {0, 0}, {4, 0}};
+    static const step *const steps[] = {&one, &first, &ones, &prompt, &chunk, &mixed, &none};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        for (int32_t i = 0; i < COUNT(steps); i++) {
+            convolution_case(bench, dtype, TRM_ACTIVATION_SILU, steps[i], 24, 4, 3);
+            convolution_case(bench, dtype, TRM_ACTIVATION_SILU, steps[i], 8, 4, 7);
+            convolution_case(bench, dtype, TRM_ACTIVATION_NONE, steps[i], 13, 3, 2);
+            delta_case(bench, dtype, steps[i], 2, 4, 8, 12, 1);
+            delta_case(bench, dtype, steps[i], 1, 3, 5, 7, 4);
+            delta_case(bench, dtype, steps[i], 2, 4, 128, 128, 1);
+            delta_case(bench, dtype, steps[i], 1, 2, 128, 64, 4);
+        }
+        convolution_case(bench, dtype, TRM_ACTIVATION_SILU, &mixed, 1600, 4, 3);
+        convolution_case(bench, dtype, TRM_ACTIVATION_TANH, &mixed, 3, 1, 1);
+        delta_case(bench, dtype, &mixed, 4, 4, 64, 64, 2);
+        delta_case(bench, dtype, &mixed, 2, 2, 256, 256, 2);
+    }
+}
