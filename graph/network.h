@@ -42,6 +42,18 @@ struct trm_tensor {
                             or 0 */
 };
 
+/* Whether a state has a place for each sequence, [slots, versions, ...], of both of which only a generator knows the
+ * number; other states of unknown size consist of cache blocks, [blocks, ...]. */
+static inline bool trm_tensor_is_by_sequence(const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 1 && tensor->dims.d[0] < 0 && tensor->dims.d[1] < 0;
+}
+static inline bool trm_tensor_is_by_block(const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0 &&
+           !trm_tensor_is_by_sequence(tensor);
+}
+
 /* A named dimension of an input. */
 typedef struct trm_named_dim {
     const char *name; /* the same address for the same name */

@@ -53,14 +53,15 @@ bool trm_async_step_applies(const trm_generator *generator, const trm_step_seque
 {
     trm_generator *g = (trm_generator *)(uintptr_t)generator;
     const trm_async_step *ahead = &g->ahead;
+    const int32_t *slots = g->sequence_slots == NULL ? NULL : trm_context_staging(g->context, g->sequence_slots);
     trm_sample_mode mode = g->sampler.least_mode;
     bool same = ahead->step != NULL && n == ahead->n;
     for (int32_t i = 0; same && i < n; i++) {
         const trm_step_sequence *s = &sequences[i];
         const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
         same = s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
-               s->n_cached == ahead->n_cached[i] && s->tokens[0] == ahead->tokens[i] &&
-               memcmp(s->blocks, table_row(g, i), blocks * sizeof(*s->blocks)) == 0;
+               s->n_cached == ahead->n_cached[i] && (slots == NULL || s->slot == slots[i]) &&
+               s->tokens[0] == ahead->tokens[i] && memcmp(s->blocks, table_row(g, i), blocks * sizeof(*s->blocks)) == 0;
         trm_sample_mode own = same ? trm_choice_mode(&s->choices[0]) : mode;
         mode = own > mode ? own : mode;
     }

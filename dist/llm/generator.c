@@ -14,6 +14,7 @@
 #include "base/options.h"
 #include "base/recorder.h"
 #include "base/unit.h"
+#include "dist/llm/sequence_states.h"
 #include "graph/memory_plan.h"
 
 /* Memory left free on a GPU for the CUDA context, captured steps, NCCL and cuBLAS. */
@@ -29,7 +30,10 @@
 /* Rows of logits for drafted tokens in a step: more sequences than that fill a step by themselves. */
 #define MOST_DRAFT_ROWS 128
 #define DEFAULT_DRAFT   7
-#define WARM_PROMPT     64 /* tokens of the warm-up prompt: more than kernels for few rows accept */
+/* Each draft token is a version of the states of all sequences, some 60 MB of a sequence of Qwen3.5-35B-A3B. */
+#define DEFAULT_DRAFT_OF_STATES 3
+#define TWICE_SEQUENCES         32
+#define WARM_PROMPT             64 /* tokens of the warm-up prompt: more than kernels for few rows accept */
 
 /* The caller's options in the form of this version. */
 static trm_status read_options(const trm_generator_options *options, trm_generator_options *own)
@@ -48,7 +52,9 @@ static int32_t streaming_step_tokens(const trm_generator *g)
     return all < STREAMING_STEP_TOKENS_CUDA ? (int32_t)all : STREAMING_STEP_TOKENS_CUDA;
 }
 
-static trm_status choose_draft(trm_generator *g, const trm_generator_options *options)
+/* Drafts are taken back by earlier versions of states. So are async steps, where the states of as many sequences are
+ * small enough to have twice. */
+static trm_status choose_draft(trm_generator *g, const trm_generator_options *options, bool has_states)
 {
     const trm_speculation *wanted = &options->speculation;
     if (wanted->kind < TRM_SPECULATION_OFF || wanted->kind > TRM_SPECULATION_AUTO || wanted->tokens < 0 ||
@@ -59,17 +65,21 @@ static trm_status choose_draft(trm_generator *g, const trm_generator_options *op
     }
     g->speculation = *wanted;
     g->max_rows = g->max_sequences;
+    g->versions = !has_states ? 0 : g->max_sequences <= TWICE_SEQUENCES ? 2 : 1;
     if (wanted->kind != TRM_SPECULATION_OFF) {
         g->speculation.tokens = wanted->tokens > 0                     ? wanted->tokens
+                                : has_states                           ? DEFAULT_DRAFT_OF_STATES
                                 : wanted->kind == TRM_SPECULATION_AUTO ? TRM_MAX_DRAFT
                                                                        : DEFAULT_DRAFT;
         int64_t rows = (int64_t)g->max_sequences * g->speculation.tokens;
         g->max_rows += rows < MOST_DRAFT_ROWS ? (int32_t)rows : MOST_DRAFT_ROWS;
+        g->versions = has_states ? g->speculation.tokens + 1 : 0;
     }
     return TRM_OK;
 }
 
-static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend)
+static trm_status choose_limits(trm_generator *g, const trm_generator_options *options, trm_backend backend,
+                                bool has_states)
 {
     bool cuda = backend == TRM_BACKEND_CUDA;
     int64_t longest = g->info.context_length;
@@ -95,7 +105,7 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
                          : !cuda                      ? DEFAULT_STEP_TOKENS_HOST
                          : streams                    ? streaming_step_tokens(g)
                                                       : DEFAULT_STEP_TOKENS_CUDA;
-    TRM_TRY(choose_draft(g, options));
+    TRM_TRY(choose_draft(g, options, has_states));
     if (g->max_step_tokens < g->max_rows) {
         g->max_step_tokens = g->max_rows;
     }
@@ -106,11 +116,6 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     }
     g->blocks_per_sequence = (int32_t)blocks;
     return TRM_OK;
-}
-
-static bool is_state_of_unknown_size(const trm_tensor *tensor)
-{
-    return tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0;
 }
 
 static trm_status build_plan(trm_generator *g, trm_network *network, const trm_build_options *wanted, trm_plan **plan)
@@ -126,6 +131,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         {.tensor = "rope_lengths", .max = trm_dims1(g->max_step_tokens)},
         {.tensor = "sequence_starts", .max = trm_dims1(g->max_sequences + 1)},
         {.tensor = "sequence_lengths", .max = trm_dims1(g->max_sequences)},
+        {.tensor = "sequence_slots", .max = trm_dims1(g->max_sequences)},
         {.tensor = "block_table", .max = trm_dims2(g->max_sequences, g->blocks_per_sequence)},
         {.tensor = "logit_rows", .max = trm_dims1(g->max_rows)},
     };
@@ -136,7 +142,10 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
     }
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
-        if (is_state_of_unknown_size(tensor)) {
+        if (trm_tensor_is_by_sequence(tensor)) {
+            bounds[n_bounds++] = (trm_shape_bound){
+                .tensor = tensor->name, .max = trm_sequence_state_dims(network, tensor, g->max_sequences, g->versions)};
+        } else if (trm_tensor_is_by_block(tensor)) {
             bounds[n_bounds] = (trm_shape_bound){.tensor = tensor->name, .max = tensor->dims};
             bounds[n_bounds++].max.d[0] = 1;
         }
@@ -172,21 +181,28 @@ static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
                                 : 0;
 }
 
+/* Bytes of a cache block, of which the plan has one. */
+static size_t block_bytes(const trm_plan *plan, const trm_memory_plan *need)
+{
+    return need->state - trm_plan_sequence_state_bytes(plan);
+}
+
 /* On a GPU, suggest weight streaming unless it is already on. */
 static trm_status fail_without_memory(const trm_generator *g, const trm_plan *plan, const trm_memory_plan *need,
                                       const trm_device_info *info, size_t others, int64_t blocks)
 {
-    double cache = (double)blocks * (double)need->state; /* which has one block */
+    double cache = (double)blocks * (double)block_bytes(plan, need);
     bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
+    const size_t states = trm_plan_sequence_state_bytes(plan);
     const trm_unit unit = trm_unit_of((double)others + cache);
     TRM_FAIL(
         TRM_ERROR_OUT_OF_MEMORY,
-        "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations "
-        "%.3f, workspace and reserve %.3f), %s of %s are free%s",
+        "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f, states of %d "
+        "sequences %.3f, activations %.3f, workspace and reserve %.3f), %s of %s are free%s",
         g->world->rank, ((double)others + cache) / unit.bytes, unit.name, info->name,
         (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * TRM_KV_BLOCK_SIZE),
-        cache / unit.bytes, (double)need->activations / unit.bytes,
-        (double)(others - need->weights - need->staging - need->activations) / unit.bytes,
+        cache / unit.bytes, g->max_sequences, (double)states / unit.bytes, (double)need->activations / unit.bytes,
+        (double)(others - need->weights - need->staging - need->activations - states) / unit.bytes,
         trm_size_text((double)info->memory_free).text, trm_size_text((double)info->memory_total).text,
         may_stream ? "; with a weight budget (auto) the rest streams from host memory" : "");
 }
@@ -208,9 +224,9 @@ static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed
 {
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t cache = need.state * (size_t)wanted_blocks(g); /* need.state has one block */
+    size_t cache = block_bytes(plan, &need) * (size_t)wanted_blocks(g);
     cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
-    size_t others = g->sampler.bytes + need.activations + need.workspace + cache;
+    size_t others = g->sampler.bytes + need.activations + need.workspace + trm_plan_sequence_state_bytes(plan) + cache;
     return trm_streaming_fit(plan, memory > others ? memory - others : 0);
 }
 
@@ -231,11 +247,12 @@ static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int
     TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t others = g->sampler.bytes + lane_bytes(g, plan) + need.total - need.state + reserve;
+    const size_t block = block_bytes(plan, &need);
+    size_t others = g->sampler.bytes + lane_bytes(g, plan) + need.total - block + reserve;
     size_t room = info.memory_free > others ? info.memory_free - others : 0;
     int64_t wanted = wanted_blocks(g);
     int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
-    size_t held = need.state > 0 ? room / need.state : info.memory_free > others ? (size_t)wanted : 0;
+    size_t held = block > 0 ? room / block : info.memory_free > others ? (size_t)wanted : 0;
     *blocks = held < (size_t)wanted ? (int64_t)held : wanted;
     return *blocks < least ? fail_without_memory(g, plan, &need, &info, others, least) : TRM_OK;
 }
@@ -267,6 +284,7 @@ static trm_status find_tensors(trm_generator *g)
         {"positions", &g->positions},
         {"sequence_starts", &g->sequence_starts},
         {"sequence_lengths", &g->sequence_lengths},
+        {"sequence_slots", &g->sequence_slots},
         {"block_table", &g->block_table},
         {"logit_rows", &g->logit_rows},
         {"rope_lengths", &g->rope_lengths},
@@ -276,7 +294,8 @@ static trm_status find_tensors(trm_generator *g)
         *inputs[i].tensor = trm_network_find_tensor(network, inputs[i].name);
     }
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
-        if (*inputs[i].tensor == NULL && inputs[i].tensor != &g->rope_lengths) {
+        const bool may_lack = inputs[i].tensor == &g->rope_lengths || inputs[i].tensor == &g->sequence_slots;
+        if (*inputs[i].tensor == NULL && !may_lack) {
             TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network has no %s", inputs[i].name);
         }
     }
@@ -304,6 +323,7 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int3
         dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? trm_dims1(n + 1)
                   : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, g->blocks_per_sequence)
                   : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
+                  : strcmp(tensor->name, "sequence_slots") == 0   ? trm_dims1(n)
                                                                   : trm_dims1(b);
     }
     trm_status status = trm_plan_cover(plan, dims);
@@ -362,8 +382,8 @@ static trm_status warm_up(trm_generator *g)
     static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
     status = trm_world_all_ok(g->world, status); /* steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
-        sequences[i] =
-            (trm_step_sequence){.tokens = &token, .n_tokens = 1, .blocks = blocks, .choices = &choice, .n_choices = 1};
+        sequences[i] = (trm_step_sequence){
+            .tokens = &token, .n_tokens = 1, .blocks = blocks, .slot = i, .choices = &choice, .n_choices = 1};
     }
     for (int32_t i = 0; status == TRM_OK && i < g->captured.n_decode; i++) {
         status = trm_generator_step(g, sequences, g->captured.fixed[i].form.sequences, chosen);
@@ -412,7 +432,6 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
 {
     trm_model_get_info(g->model, &g->info);
     g->vocab = g->info.vocab;
-    TRM_TRY(choose_limits(g, options, build->backend));
     trm_dtype dtype = options->dtype;
     if (dtype == TRM_DTYPE_NONE && build->backend == TRM_BACKEND_HOST) {
         dtype = TRM_F32;
@@ -421,6 +440,9 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     TRM_TRY(trm_model_build_network_with_cache(g->model, dtype, options->cache_dtype, &network));
     trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
     status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* requests for one are refused */
+    if (status == TRM_OK) {
+        status = choose_limits(g, options, build->backend, trm_network_has_sequence_states(network));
+    }
     if (status == TRM_OK) {
         status = build_plan(g, network, build, plan);
     }
@@ -695,6 +717,10 @@ TRM_CALL(trm_generator_recorder(g), trm_generator_set_draft, (trm_generator *g, 
                  g == NULL    ? "generator is NULL"
                  : g == draft ? "a generator cannot draft for itself"
                               : "it belongs to another world, or has a draft model itself");
+    }
+    if (draft != NULL && draft->versions > 0) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "cannot draft with a model that has states by sequence: they cannot take back a rejected draft");
     }
     if (draft != NULL && (g->speculation.kind == TRM_SPECULATION_OFF || draft->max_sequences < g->max_sequences)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,

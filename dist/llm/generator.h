@@ -16,9 +16,10 @@
 typedef struct trm_step_sequence {
     const int32_t *tokens; /* [n_tokens] new tokens, followed by one more if all of them are targets */
     int32_t n_tokens;
-    int64_t n_cached;                /* tokens already in the cache */
-    int64_t n_prompt;                /* tokens of the prompt: its chunks share the rotary scaling of the whole */
-    const int32_t *blocks;           /* blocks for n_cached + n_tokens tokens */
+    int64_t n_cached;      /* tokens already in the cache */
+    int64_t n_prompt;      /* tokens of the prompt: its chunks share the rotary scaling of the whole */
+    const int32_t *blocks; /* blocks for n_cached + n_tokens tokens */
+    int32_t slot;          /* its place in states by sequence: another one than that of every other sequence */
     const trm_sampling_row *choices; /* [n_choices] */
     int32_t n_choices;  /* sample after this many last tokens: 0 for a chunk that does not end its prompt, 1, or more if
                            the last tokens are drafts */
@@ -40,11 +41,13 @@ struct trm_generator {
     trm_speculation speculation;
     trm_generator *draft;                  /* or NULL */
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
+    /* Versions of states by sequence: one more than the last tokens that can be taken back; 0: there are no states. */
+    int32_t versions;
     int64_t vocab;
 
-    /* inputs of the network; rope_lengths is NULL if the model has none */
-    const trm_tensor *token_ids, *positions, *sequence_starts, *sequence_lengths, *block_table, *logit_rows,
-        *rope_lengths;
+    /* inputs of the network; sequence_slots and rope_lengths are NULL if the model has none */
+    const trm_tensor *token_ids, *positions, *sequence_starts, *sequence_lengths, *sequence_slots, *block_table,
+        *logit_rows, *rope_lengths;
     const trm_tensor *logits, *hidden; /* [rows, ...]; hidden is NULL without embeddings */
     char hidden_name[256];             /* "": none */
     unsigned char *hidden_staging;     /* [max_rows, hidden] of the last step's rows, in the tensor's type */

@@ -29,6 +29,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     int32_t *starts = trm_context_staging(context, g->sequence_starts);
     int32_t *lengths = trm_context_staging(context, g->sequence_lengths);
     int32_t *table = trm_context_staging(context, g->block_table);
+    int32_t *slots = g->sequence_slots == NULL ? NULL : trm_context_staging(context, g->sequence_slots);
     int32_t *rows = trm_context_staging(context, g->logit_rows);
     int32_t *rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_staging(context, g->rope_lengths);
     int32_t at = 0;
@@ -38,6 +39,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         int64_t length = sequence->n_cached + sequence->n_tokens;
         starts[i] = at;
         lengths[i] = (int32_t)length;
+        if (slots != NULL) {
+            slots[i] = sequence->slot;
+        }
         /* Block table entries past a sequence's length keep old values: attention does not read them. */
         memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
                (size_t)((length + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE) * sizeof(*table));
@@ -68,6 +72,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     for (int64_t i = n; i < s; i++) {
         starts[i + 1] = at;
         lengths[i] = 0;
+        if (slots != NULL) {
+            slots[i] = 0;
+        }
     }
     for (; form != NULL && at < form->tokens; at++) {
         ids[at] = positions[at] = 0;
@@ -88,6 +95,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     }
     TRM_TRY(trm_context_set_dims(context, g->sequence_starts, &starts_dims));
     TRM_TRY(trm_context_set_dims(context, g->sequence_lengths, &per_sequence));
+    if (slots != NULL) {
+        TRM_TRY(trm_context_set_dims(context, g->sequence_slots, &per_sequence));
+    }
     TRM_TRY(trm_context_set_dims(context, g->block_table, &table_dims));
     return trm_context_set_dims(context, g->logit_rows, &rows_dims);
 }
@@ -359,10 +369,10 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     return TRM_OK;
 }
 
-/* Whether an async step may follow a step in bucket `form`. */
+/* Whether an async step may follow a step in bucket `form`. If it is discarded, states need their version before it. */
 static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
 {
-    return g->goes_on && form != NULL && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
+    return g->goes_on && form != NULL && g->versions != 1 && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
            !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 

@@ -417,11 +417,23 @@ trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)
 {
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
-        if (tensor->role == TRM_TENSOR_STATE && tensor->dims.n > 0 && tensor->dims.d[0] < 0) {
+        if (trm_tensor_is_by_block(tensor)) {
             plan->max_dims[i].d[0] = blocks;
         }
     }
     return trm_plan_lay_out_memory(plan);
+}
+
+size_t trm_plan_sequence_state_bytes(const trm_plan *plan)
+{
+    size_t total = 0, bytes;
+    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
+        const trm_tensor *tensor = plan->network->tensors[i];
+        if (trm_tensor_is_by_sequence(tensor) && trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes) == TRM_OK) {
+            total += trm_align_up(bytes, TRM_TENSOR_ALIGNMENT);
+        }
+    }
+    return total;
 }
 
 trm_status trm_plan_cover(trm_plan *plan, const trm_dims *dims)

@@ -94,8 +94,10 @@ size_t trm_plan_workspace(const trm_plan *plan);
 /* Whether all outputs of a layer are computed on the host, so that it does not run. */
 bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
 
-/* Sets the unknown first dimension of states to `blocks`, and plans memory again. */
+/* Sets the unknown first dimension of states by block to `blocks`, and plans memory again. */
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);
+/* Bytes of the other states of unknown size, those by sequence. */
+size_t trm_plan_sequence_state_bytes(const trm_plan *plan);
 
 /* Raises the workspace for these dims of inputs [n_tensors, others ignored] within the bounds: the largest dims do not
  * always need the most workspace. */

@@ -375,8 +375,9 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
 {
     TRM_TRY(check_options(options));
     s->g = g;
-    /* Rotary scaling that depends on the whole length makes equal prefixes differ. */
-    s->prefix_cache = !options->no_prefix_cache && g->rope_lengths == NULL;
+    /* Rotary scaling that depends on the whole length makes equal prefixes differ. States by sequence are not kept as
+     * they were at a prefix's end. */
+    s->prefix_cache = !options->no_prefix_cache && g->rope_lengths == NULL && g->versions == 0;
     s->max_waiting = options->max_waiting > 0 ? options->max_waiting : DEFAULT_WAITING;
     s->step_tokens = options->step_tokens > 0 ? options->step_tokens : g->max_step_tokens;
     /* so that a step has room for all running sequences and at least one prompt token */

@@ -96,6 +96,7 @@ static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tok
         .n_cached = sequence->n_cached,
         .n_prompt = r->n_prompt,
         .blocks = s->table + (size_t)sequence->slot * (size_t)s->g->blocks_per_sequence,
+        .slot = sequence->slot,
         .choices = choices,
         .n_choices = wanted ? 1 + sequence->n_drafted : 0,
         .n_targets = (int32_t)targets,

@@ -164,6 +164,7 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .n_cached = n_cached,
                                     .n_prompt = from[3],
                                     .blocks = row,
+                                    .slot = slot,
                                     .choices = s->choices,
                                     .n_choices = n_choices,
                                     .n_targets = n_targets,

@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+#define STATE_VERSIONS 16 /* of a state by sequence: more than a convolution reads */
+
 /* A 32-bit integer input, to be filled in. */
 static trm_status add_input(onnx_job *j, const char *name, trm_dims dims, int32_t **data)
 {
@@ -40,9 +42,9 @@ static trm_status add_inputs(onnx_job *j, int64_t tokens, int64_t vocab)
 {
     int64_t blocks = (tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
     uint64_t seed = (uint64_t)settings_integer(j->all, SETTING_SEED) * 2 + 1;
-    int32_t *ids, *positions, *starts, *lengths, *table, *rows, *rope;
+    int32_t *ids, *positions, *starts, *lengths, *slots, *table, *rows, *rope;
     const trm_dims each = {1, {tokens}};
-    j->inputs = calloc(7, sizeof(*j->inputs));
+    j->inputs = calloc(8, sizeof(*j->inputs));
     if (j->inputs == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the inputs of a model");
     }
@@ -50,6 +52,7 @@ static trm_status add_inputs(onnx_job *j, int64_t tokens, int64_t vocab)
     TRM_TRY(add_input(j, "positions", each, &positions));
     TRM_TRY(add_input(j, "sequence_starts", (trm_dims){1, {2}}, &starts));
     TRM_TRY(add_input(j, "sequence_lengths", (trm_dims){1, {1}}, &lengths));
+    TRM_TRY(add_input(j, "sequence_slots", (trm_dims){1, {1}}, &slots)); /* slot 0 */
     TRM_TRY(add_input(j, "block_table", (trm_dims){2, {1, blocks}}, &table));
     TRM_TRY(add_input(j, "logit_rows", each, &rows));
     TRM_TRY(add_input(j, "rope_lengths", each, &rope));
@@ -75,19 +78,23 @@ static trm_status add_inputs(onnx_job *j, int64_t tokens, int64_t vocab)
 /* The caches hold one prompt. */
 static trm_status bound_states(onnx_job *j, int64_t layers, int64_t tokens)
 {
-    static const char *const caches[] = {"key", "value"};
-    j->states = calloc((size_t)layers * 2 + 1, sizeof(*j->states));
+    static const char *const states[] = {"key_cache", "value_cache", "latent_cache", "q_inputs",
+                                         "k_inputs",  "v_inputs",    "delta_state"};
+    const int64_t n = (int64_t)(sizeof(states) / sizeof(states[0]));
+    j->states = calloc((size_t)(layers * n) + 1, sizeof(*j->states));
     if (j->states == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bounds of %lld layers", (long long)layers);
     }
-    for (int64_t i = 0; i < layers * 2; i++) {
+    for (int64_t i = 0; i < layers * n; i++) {
         char name[64];
-        snprintf(name, sizeof(name), "layers.%lld.%s_cache", (long long)(i / 2), caches[i % 2]);
+        snprintf(name, sizeof(name), "layers.%lld.%s", (long long)(i / n), states[i % n]);
         const trm_tensor *tensor = trm_network_find_tensor(j->network, name);
         if (tensor != NULL) {
             trm_shape_bound *bound = &j->states[j->n_states++];
             *bound = (trm_shape_bound){.tensor = trm_tensor_name(tensor), .max = trm_tensor_dims(tensor)};
-            bound->max.d[0] = (tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
+            const bool by_sequence = bound->max.d[1] < 0;
+            bound->max.d[0] = by_sequence ? 1 : (tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
+            bound->max.d[1] = by_sequence ? STATE_VERSIONS : bound->max.d[1];
         }
     }
     return TRM_OK;
