@@ -32,7 +32,10 @@ int32_t test_golden_bounds(const trm_network *network, trm_shape_bound *bounds)
             continue;
         }
         trm_dims max = tensor->dims;
-        if (tensor->role == TRM_TENSOR_STATE) {
+        if (trm_tensor_is_by_sequence(tensor)) {
+            max.d[0] = TEST_GOLDEN_SEQUENCES + 1;
+            max.d[1] = 3; /* the inputs that a convolution of 4 taps reads */
+        } else if (tensor->role == TRM_TENSOR_STATE) {
             max.d[0] = TEST_GOLDEN_CACHE;
         } else if (max.n == 2) {
             max = (trm_dims){2, {TEST_GOLDEN_SEQUENCES, TEST_GOLDEN_BLOCKS}};

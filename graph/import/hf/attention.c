@@ -23,11 +23,16 @@ static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_ten
     switch (c->qkv_layout) {
     case TRM_HF_QKV_SEPARATE: {
         trm_hf_rows range = trm_hf_whole;
+        int64_t rows = n * dim;
+        if (c->output_gate && which == QUERY) {
+            range = (trm_hf_rows){.suffix = ".q", .view = trm_dims3(n, 2, dim), .axis = 1, .first = 0, .count = 1};
+            rows *= 2;
+        }
         if (c->interleaved_rope && which != VALUE && !c->unrotated[layer]) {
             range.head_dim = dim;
             range.pairs = c->rope[c->sliding_rope && c->sliding[layer]].dim / 2;
         }
-        TRM_TRY(trm_hf_add_linear(d, separate[which], &range, c->qkv_bias, n * dim, c->hidden, x, &projected));
+        TRM_TRY(trm_hf_add_linear(d, separate[which], &range, c->qkv_bias, rows, c->hidden, x, &projected));
         if (c->norm_all_heads && which != VALUE) {
             const char *norm = which == QUERY ? names->q_norm : names->k_norm;
             TRM_TRY(trm_hf_add_norm(d, norm, n * dim, projected, &projected));
@@ -170,6 +175,19 @@ static trm_status add_keys_and_values(trm_hf_decoder *d, int64_t layer, trm_tens
     return c->unit_values ? add_unit_norm(d, "attention.v_norm", &inputs[TRM_ATTENTION_V]) : TRM_OK;
 }
 
+/* attended [T, heads * head_dim] times the sigmoid of the gates, which are behind the queries of their heads. */
+static trm_status add_output_gate(trm_hf_decoder *d, int64_t dim, trm_tensor *x, trm_tensor *attended,
+                                  trm_tensor **output)
+{
+    const trm_hf_config *c = d->config;
+    const trm_hf_rows range = {
+        .suffix = ".gate", .view = trm_dims3(c->heads, 2, dim), .axis = 1, .first = 1, .count = 1};
+    const trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {TRM_ACTIVATION_SIGMOID}};
+    trm_tensor *gate;
+    TRM_TRY(trm_hf_add_linear(d, d->names->q, &range, c->qkv_bias, 2 * c->heads * dim, c->hidden, x, &gate));
+    return trm_hf_add_layer(d, "attention.gated", "", &glu, (trm_tensor *[]){gate, attended}, 2, output);
+}
+
 /* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
 trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
@@ -236,5 +254,6 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     TRM_TRY(find_cache_scale(d, VALUE, &desc.attention.v_scale));
     trm_tensor *x1;
     TRM_TRY(trm_hf_add_layer(d, "attention", "", &desc, inputs, TRM_ATTENTION_INPUT_COUNT, &x1));
-    return trm_hf_add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * dim), output);
+    TRM_TRY(trm_hf_add_reshape(d, "attention", ".joined", x1, trm_dims2(0, c->heads * dim), output));
+    return c->output_gate ? add_output_gate(d, dim, x, *output, output) : TRM_OK;
 }

@@ -218,12 +218,16 @@ trm_status trm_hf_checkpoint_take_scale(trm_hf_checkpoint *checkpoint, const cha
     return TRM_OK;
 }
 
-/* Tensors that files of older versions carry and no decoder needs, and scales that only an F8E4M3 cache does. */
+/* Tensors that files of older versions carry and no decoder needs, scales that only an F8E4M3 cache does, and modules
+ * that predict further tokens. */
 static bool is_derived(const char *name)
 {
     static const char *const suffixes[] = {
         ".rotary_emb.inv_freq",   ".attn.bias", ".attn.masked_bias", ".attention.bias",
         ".attention.masked_bias", ".k_scale",   ".v_scale",          ".kv_scale"};
+    if (strncmp(name, "mtp.", 4) == 0) {
+        return true;
+    }
     size_t length = strlen(name);
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
         size_t n = strlen(suffixes[i]);

@@ -57,6 +57,11 @@ typedef struct trm_hf_names {
     const char *q_a, *q_a_norm, *q_b; /* of latent attention: queries by way of fewer dimensions, in place of q */
     const char *kv_a, *kv_a_norm, *kv_b;
     const char *qkv; /* STACKED, PER_HEAD */
+    /* Of the gated delta rule: projections to q, k and v one behind the other, or to q, k, v and z by key head, and to
+     * b and a likewise; then what else it has. A_LOG and A_BIAS are whole names. */
+    const char *delta_qkv, *delta_z, *delta_b, *delta_a;
+    const char *delta_qkvz, *delta_ba;
+    const char *delta_convolution, *delta_a_log, *delta_a_bias, *delta_norm, *delta_out;
     const char *q_norm, *k_norm;
     const char *sinks; /* of attention, a whole name */
     const char *o;
@@ -114,6 +119,13 @@ typedef struct trm_hf_latent {
     int64_t plain, rotated; /* elements of a head of queries and keys: first those without positions */
 } trm_hf_latent;
 
+/* Layers with the gated delta rule in place of attention; layers NULL: there are none. */
+typedef struct trm_hf_delta {
+    bool *layers; /* [layers] */
+    int64_t key_heads, value_heads, key_dim, value_dim;
+    int64_t taps; /* of the convolutions */
+} trm_hf_delta;
+
 #define TRM_HF_MAX_EOS 8
 
 typedef struct trm_hf_config {
@@ -142,6 +154,7 @@ typedef struct trm_hf_config {
     bool unit_values;     /* values have norms without a weight */
     bool keys_as_values;  /* in layers that are not sliding values are the keys before their norm */
     bool unit_heads;      /* q and k have norms without a weight behind their rope, where there is one */
+    bool output_gate;     /* q's projection gives each head a gate behind its query: attention times its sigmoid */
 
     bool rotary;                      /* rotary positions; else learned ones */
     trm_hf_rope rope[2];              /* of full and of sliding layers */
@@ -168,6 +181,7 @@ typedef struct trm_hf_config {
     bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
 
     trm_hf_latent latent;
+    trm_hf_delta delta;
     trm_hf_moe moe;
 
     trm_hf_quantization quantization; /* of linear layers */

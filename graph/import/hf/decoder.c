@@ -3,7 +3,7 @@
  *
  * One description for all families: config.h has the switches, the family's table the names of weights. Where
  * transformers rounds to the model's type (between projection, norm, rope, activation, residual), a layer ends, so that
- * 16-bit results agree. What a block is made of is in linear.c, attention.c, latent.c and mlp.c.
+ * 16-bit results agree. What a block is made of is in linear.c, attention.c, latent.c, delta.c and mlp.c.
  */
 #include "graph/import/hf/decoder.h"
 
@@ -148,8 +148,10 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     if (names->attention_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_norm, c->hidden, x, &normed));
     }
-    TRM_TRY(c->latent.rank > 0 ? trm_hf_add_latent_attention(d, layer, normed, &attended)
-                               : trm_hf_add_attention(d, layer, normed, &attended));
+    const bool delta = trm_hf_is_delta(c, layer);
+    TRM_TRY(delta                ? trm_hf_add_delta(d, layer, normed, &attended)
+            : c->latent.rank > 0 ? trm_hf_add_latent_attention(d, layer, normed, &attended)
+                                 : trm_hf_add_attention(d, layer, normed, &attended));
     if (layer == c->layers - 1) {
         TRM_TRY(add_wanted(d, "wanted", x, &x));
         TRM_TRY(add_wanted(d, "attention.wanted", attended, &attended));
@@ -157,8 +159,8 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
             TRM_TRY(add_wanted(d, "mlp.wanted", normed, &normed));
         }
     }
-    TRM_TRY(trm_hf_add_linear(d, names->o, &trm_hf_whole, c->o_bias, c->hidden, c->heads * trm_hf_head_dim(c, layer),
-                              attended, &attended));
+    TRM_TRY(trm_hf_add_linear(d, delta ? names->delta_out : names->o, &trm_hf_whole, c->o_bias && !delta, c->hidden,
+                              attended->dims.d[1], attended, &attended));
     if (names->attention_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_post_norm, c->hidden, attended, &attended));
     }
@@ -230,6 +232,9 @@ static trm_status add_inputs(trm_hf_decoder *d)
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         TRM_TRY(trm_network_add_input(d->network, inputs[i].name, TRM_I32, inputs[i].dims, inputs[i].tensor));
+    }
+    if (d->config->delta.layers != NULL) {
+        TRM_TRY(trm_network_add_input(d->network, "sequence_slots", TRM_I32, trm_dims1(-1), &d->slots));
     }
     if (!d->config->rotary) {
         return TRM_OK;

@@ -24,6 +24,8 @@ const trm_hf_wrapper trm_hf_wrappers[] = {
     {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", "Qwen2.5-VL", false, "qwen2_5_vl_text"},
     {"Qwen3VLForConditionalGeneration", "qwen3_vl", "Qwen3-VL 2B to 32B", false, NULL},
     {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", "Qwen3-VL 30B-A3B and 235B-A22B", false, NULL},
+    {"Qwen3_5ForConditionalGeneration", "qwen3_5", "Qwen3.5 and 3.6 0.8B to 27B", false, NULL},
+    {"Qwen3_5MoeForConditionalGeneration", "qwen3_5_moe", "Qwen3.5 and 3.6 35B-A3B to 397B-A17B", false, NULL},
     {"Glm4vMoeForConditionalGeneration", "glm4v_moe", "GLM-4.5V, 4.6V", false, NULL},
     {"Llama4ForConditionalGeneration", "llama4", "Llama 4 Scout and Maverick", false, NULL},
     {NULL, NULL, NULL, false, NULL},

@@ -52,7 +52,10 @@
     X(gemma4)                                                                                                          \
     X(phimoe)                                                                                                          \
     X(deepseek_v2)                                                                                                     \
-    X(deepseek_v3)
+    X(deepseek_v3)                                                                                                     \
+    X(qwen3_next)                                                                                                      \
+    X(qwen3_5)                                                                                                         \
+    X(qwen3_5_moe)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)

@@ -22,6 +22,7 @@ typedef struct trm_hf_decoder {
     char prefix[128]; /* "model.layers.3." */
     char text[512];   /* the name made last */
     trm_tensor *token_ids, *positions, *starts, *lengths, *block_table, *logit_rows, *rope_lengths;
+    trm_tensor *slots;       /* of sequences in states, where there are such */
     trm_tensor *inv_freq[2]; /* of full and of sliding layers */
     trm_tensor *query_scale; /* [T, 1, 1] */
     trm_tensor *embedding;   /* [vocab, hidden] */
@@ -37,6 +38,12 @@ static inline int64_t trm_hf_kv_heads(const trm_hf_config *c, int64_t layer)
 static inline int64_t trm_hf_head_dim(const trm_hf_config *c, int64_t layer)
 {
     return c->full_head_dim > 0 && !c->sliding[layer] ? c->full_head_dim : c->head_dim;
+}
+
+/* Whether a layer has the gated delta rule in place of attention. */
+static inline bool trm_hf_is_delta(const trm_hf_config *c, int64_t layer)
+{
+    return c->delta.layers != NULL && c->delta.layers[layer];
 }
 
 /* Whether a layer has the keys and values of another one. */
@@ -96,11 +103,14 @@ bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part);
 trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, int64_t out, int64_t in,
                                 trm_tensor **inputs, trm_layer_desc *desc);
 
-/* ---- attention.c, latent.c, mlp.c, moe.c, experts.c ------------------------------------------------------- */
+/* ---- attention.c, latent.c, delta.c, mlp.c, moe.c, experts.c -------------------------------------------------------
+ */
 
 /* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
 trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 trm_status trm_hf_add_latent_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+/* The gated delta rule in place of attention: [T, value_heads * value_dim]. */
+trm_status trm_hf_add_delta(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 /* Rotates the heads of x [T, heads, width] from element `first` on; `sliding`: as sliding layers do. */
 trm_status trm_hf_add_rope(trm_hf_decoder *d, const char *part, bool sliding, int64_t first, trm_tensor *x,
                            trm_tensor **output);

@@ -57,6 +57,15 @@ LATENT = dict(  # a mixture behind a dense layer, with latent attention
     v_head_dim=10,
 )
 MIXTURE = {**BASE, "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 24}
+DELTA = dict(  # the gated delta rule in three of four layers; eps keeps small rows from being scaled up with their errors
+    num_hidden_layers=4,
+    head_dim=16,
+    rms_norm_eps=1e-2,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=8,
+    linear_value_head_dim=12,
+)
 # A mixture of DeepSeek-V3's kind.
 SIGMOID = {
     **BASE,
@@ -776,6 +785,65 @@ def goldens():
             },
         ),
         Golden("gemma4-dense", t.Gemma4ForCausalLM, t.Gemma4TextConfig, gemma4),
+        Golden(
+            "qwen3-next",
+            t.Qwen3NextForCausalLM,
+            t.Qwen3NextConfig,
+            {**MIXTURE, **DELTA, "shared_expert_intermediate_size": 20, "mlp_only_layers": [1]},
+        ),
+        Golden("qwen3-5", t.Qwen3_5ForCausalLM, t.Qwen3_5TextConfig, {**BASE, **DELTA, "attention_bias": True}),
+        Golden("qwen3-5-bf16", t.Qwen3_5ForCausalLM, t.Qwen3_5TextConfig, {**BASE, **DELTA}, dtype=torch.bfloat16),
+        Golden(
+            "qwen3-5-moe",
+            t.Qwen3_5MoeForCausalLM,
+            t.Qwen3_5MoeTextConfig,
+            {
+                **MIXTURE,
+                **DELTA,
+                "num_hidden_layers": 3,
+                "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                "linear_num_key_heads": 4,
+                "linear_conv_kernel_dim": 3,
+                "shared_expert_intermediate_size": 20,
+            },
+        ),
+        images(
+            "qwen3-5-images",
+            "Qwen3_5",
+            {
+                **small,
+                **DELTA,
+                "model_type": "qwen3_5_text",
+                "num_hidden_layers": 2,
+                "head_dim": 8,
+                "linear_key_head_dim": 16,
+                "layer_types": ["linear_attention", "full_attention"],
+                "tie_word_embeddings": False,
+                **rope(rope_type="default", partial_rotary_factor=0.5, mrope_section=[1, 1, 0], mrope_interleaved=True),
+            },
+            vision_config=qwen_vision,
+            tie_word_embeddings=False,
+        ),
+        images(
+            "qwen3-5-moe-images",
+            "Qwen3_5Moe",
+            {
+                **small,
+                **DELTA,
+                "model_type": "qwen3_5_moe_text",
+                "num_hidden_layers": 2,
+                "head_dim": 8,
+                "layer_types": ["linear_attention", "full_attention"],
+                "linear_key_head_dim": 16,
+                "num_experts": 4,
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 12,
+                "shared_expert_intermediate_size": 10,
+                "tie_word_embeddings": False,
+            },
+            vision_config=qwen_vision,
+            tie_word_embeddings=False,
+        ),
         images(
             "qwen3-vl-moe-images",
             "Qwen3VLMoe",
