@@ -68,8 +68,8 @@ extern "C" {
     CUDA(ROUTER,                  "router",                  PREPARED_TUNED, router)             \
     HOST(EXPERTS,                 "experts",                 PLAIN,     experts)                 \
     CUDA(EXPERTS,                 "experts",                 WORKSPACE, experts)                 \
-    HOST(SHORT_CONVOLUTION,       "short_convolution",       PLAIN,     short_convolution)       \
-    HOST(GATED_DELTA,             "gated_delta",             PLAIN,     gated_delta)             \
+    EACH(SHORT_CONVOLUTION,       "short_convolution",       PLAIN,     short_convolution)       \
+    EACH(GATED_DELTA,             "gated_delta",             PLAIN,     gated_delta)             \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \
     EACH(SOFTMAX,                 "softmax",                 PLAIN,     softmax)                 \
     EACH(REDUCE,                  "reduce",                  PLAIN,     reduce)                  \
