@@ -8,8 +8,8 @@
 
 static int32_t test_text[LOAD_TOKENS]; /* of open_all */
 
-static inline trm_generator *make_speculating(int64_t context, int32_t sequences, int32_t step_tokens,
-                                              int64_t cache_tokens, trm_speculation speculation, bool pad_steps)
+static inline trm_generator *make_of(trm_model *model, int64_t context, int32_t sequences, int32_t step_tokens,
+                                     int64_t cache_tokens, trm_speculation speculation, bool pad_steps)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_generator *generator;
@@ -20,8 +20,14 @@ static inline trm_generator *make_speculating(int64_t context, int32_t sequences
     options.dtype = TRM_F32;
     options.speculation = speculation;
     options.pad_steps = pad_steps;
-    assert_ok(trm_generator_create(test_llama.model, test_world, &options, &generator));
+    assert_ok(trm_generator_create(model, test_world, &options, &generator));
     return generator;
+}
+
+static inline trm_generator *make_speculating(int64_t context, int32_t sequences, int32_t step_tokens,
+                                              int64_t cache_tokens, trm_speculation speculation, bool pad_steps)
+{
+    return make_of(test_llama.model, context, sequences, step_tokens, cache_tokens, speculation, pad_steps);
 }
 
 static inline trm_generator *make(int64_t context, int32_t sequences, int32_t step_tokens, int64_t cache_tokens)
