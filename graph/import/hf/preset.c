@@ -33,6 +33,18 @@
     ",\"num_experts_per_tok\":8,\"moe_intermediate_size\":" width ",\"norm_topk_prob\":true,"                          \
     "\"vocab_size\":151936,\"max_position_embeddings\":40960,\"rope_theta\":1000000.0,"                                \
     "\"rms_norm_eps\":1e-06,\"use_sliding_window\":false,\"tie_word_embeddings\":false}"
+/* Of Qwen3-Next and Qwen3.5. */
+#define QWEN_DELTA(type, hidden, layers, heads, value_heads, experts, k, width, vocab)                                 \
+    "{" type ",\"hidden_act\":\"silu\",\"head_dim\":256,\"hidden_size\":" hidden ",\"num_hidden_layers\":" layers      \
+    ",\"num_attention_heads\":" heads ",\"num_key_value_heads\":2,"                                                    \
+    "\"full_attention_interval\":4,\"linear_num_key_heads\":16,\"linear_num_value_heads\":" value_heads                \
+    ",\"linear_key_head_dim\":128,\"linear_value_head_dim\":128,\"linear_conv_kernel_dim\":4,"                         \
+    "\"num_experts\":" experts ",\"num_experts_per_tok\":" k ",\"moe_intermediate_size\":" width                       \
+    ",\"shared_expert_intermediate_size\":" width ",\"norm_topk_prob\":true,\"vocab_size\":" vocab                     \
+    ",\"max_position_embeddings\":262144,\"rope_theta\":10000000,\"partial_rotary_factor\":0.25,"                      \
+    "\"rms_norm_eps\":1e-06,\"tie_word_embeddings\":false}"
+#define QWEN3_NEXT "\"architectures\":[\"Qwen3NextForCausalLM\"],\"model_type\":\"qwen3_next\""
+#define QWEN3_5    "\"architectures\":[\"Qwen3_5MoeForCausalLM\"],\"model_type\":\"qwen3_5_moe_text\""
 #define GPT_OSS(layers, experts)                                                                                       \
     "{\"architectures\":[\"GptOssForCausalLM\"],\"model_type\":\"gpt_oss\",\"hidden_act\":\"silu\",\"head_dim\":64,"   \
     "\"hidden_size\":2880,\"intermediate_size\":2880,\"num_hidden_layers\":" layers                                    \
@@ -86,6 +98,9 @@ static const trm_hf_preset presets[] = {
     {"qwen3-32b", QWEN3("5120", "25600", "64", "64", "8", "false")},
     {"qwen3-30b-a3b", QWEN3_MOE("2048", "48", "32", "4", "128", "768", "6144")},
     {"qwen3-235b-a22b", QWEN3_MOE("4096", "94", "64", "4", "128", "1536", "12288")},
+    {"qwen3-next-80b-a3b", QWEN_DELTA(QWEN3_NEXT, "2048", "48", "16", "32", "512", "10", "512", "151936")},
+    {"qwen3.5-35b-a3b", QWEN_DELTA(QWEN3_5, "2048", "40", "16", "32", "256", "8", "512", "248320")},
+    {"qwen3.5-397b-a17b", QWEN_DELTA(QWEN3_5, "4096", "60", "32", "64", "512", "10", "1024", "248320")},
     {"mixtral-8x7b", "{\"architectures\":[\"MixtralForCausalLM\"],\"model_type\":\"mixtral\",\"hidden_act\":\"silu\","
                      "\"hidden_size\":4096,\"intermediate_size\":14336,\"num_hidden_layers\":32,"
                      "\"num_attention_heads\":32,\"num_key_value_heads\":8,\"num_local_experts\":8,"
