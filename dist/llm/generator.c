@@ -195,13 +195,18 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
     bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
     const size_t states = trm_plan_sequence_state_bytes(plan);
     const trm_unit unit = trm_unit_of((double)others + cache);
+    char of_states[64] = "";
+    if (states > 0) {
+        snprintf(of_states, sizeof(of_states), ", states of %d sequences %.3f", g->max_sequences,
+                 (double)states / unit.bytes);
+    }
     TRM_FAIL(
         TRM_ERROR_OUT_OF_MEMORY,
-        "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f, states of %d "
-        "sequences %.3f, activations %.3f, workspace and reserve %.3f), %s of %s are free%s",
+        "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f%s, activations "
+        "%.3f, workspace and reserve %.3f), %s of %s are free%s",
         g->world->rank, ((double)others + cache) / unit.bytes, unit.name, info->name,
         (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * TRM_KV_BLOCK_SIZE),
-        cache / unit.bytes, g->max_sequences, (double)states / unit.bytes, (double)need->activations / unit.bytes,
+        cache / unit.bytes, of_states, (double)need->activations / unit.bytes,
         (double)(others - need->weights - need->staging - need->activations - states) / unit.bytes,
         trm_size_text((double)info->memory_free).text, trm_size_text((double)info->memory_total).text,
         may_stream ? "; with a weight budget (auto) the rest streams from host memory" : "");
