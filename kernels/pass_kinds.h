@@ -63,7 +63,8 @@ enum {
 
 /* Positions of a QKV_ATTENTION's inputs. */
 enum {
-    TRM_QKV_ATTENTION_QKV = 0,         /* [T, (query_heads + 2 * kv_heads) * D]: of each token its q, then k, then v */
+    TRM_QKV_ATTENTION_QKV = 0,         /* [T, (query_heads + 2 * kv_heads) * D]: of each token its q, then k, then v;
+                                          with head_dim perhaps more, which is not read */
     TRM_QKV_ATTENTION_SEQUENCE_STARTS, /* these five as in ATTENTION, caches of qkv's type or F8E4M3 */
     TRM_QKV_ATTENTION_SEQUENCE_LENGTHS,
     TRM_QKV_ATTENTION_BLOCK_TABLE,
@@ -85,6 +86,7 @@ typedef struct trm_qkv_attention_params {
     trm_attention_params attention; /* PACKED_NHD, n_ranks at most 1 */
     trm_rope_params rope;
     int32_t query_heads, kv_heads;
+    int32_t head_dim; /* D; 0: as wide as qkv makes it */
     float eps, weight_offset;
 } trm_qkv_attention_params;
 

@@ -42,8 +42,8 @@ bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call)
         }
     }
     const trm_rope_params *rope = &call->layer->qkv_attention.rope;
-    return trm_cuda_attention_is_fast(&s, dtype) && s.cached && s.block_size > 0 && rope->rotary_dim <= s.dim &&
-           rope->rotary_dim % 2 == 0;
+    return call->inputs[TRM_QKV_ATTENTION_QKV].dims.d[1] % 8 == 0 && trm_cuda_attention_is_fast(&s, dtype) &&
+           s.cached && s.block_size > 0 && rope->rotary_dim <= s.dim && rope->rotary_dim % 2 == 0;
 }
 
 /* Key-value heads of a block of the kernels that keep fragments in registers: several where there are so many pairs of
@@ -126,6 +126,7 @@ static trm_cuda_qkv qkv_of(const trm_kernel_call *call, const trm_kernel_call *a
     return (trm_cuda_qkv){
         .a = trm_cuda_attention_of(attention, s),
         .qkv = call->inputs[TRM_QKV_ATTENTION_QKV].data,
+        .width = call->inputs[TRM_QKV_ATTENTION_QKV].dims.d[1],
         .positions = input(call, TRM_QKV_ATTENTION_POSITIONS),
         .inv_freq = input(call, TRM_QKV_ATTENTION_INV_FREQ),
         .rope_lengths = params->rope.scaling != TRM_ROPE_PLAIN ? input(call, TRM_QKV_ATTENTION_LENGTHS) : NULL,

@@ -29,7 +29,7 @@ static __device__ __forceinline__ void find_angles(const trm_cuda_qkv &p, int32_
 template <typename T>
 static __device__ __forceinline__ const T *head_of(const trm_cuda_qkv &p, int32_t token, int32_t head)
 {
-    return (const T *)p.qkv + ((int64_t)token * (p.a.query_heads + 2 * p.a.kv_heads) + head) * p.a.dim;
+    return (const T *)p.qkv + (int64_t)token * p.width + (int64_t)head * p.a.dim;
 }
 
 static __device__ __forceinline__ void cluster_arrive(void)

@@ -16,8 +16,9 @@ extern "C" {
 #define TRM_QKV_PART_ROW(dim) ((dim) + 4)
 
 typedef struct trm_cuda_qkv {
-    trm_cuda_attention a;                    /* as for ATTENTION, but for q, k and v */
-    const void *qkv;                         /* [tokens, (query_heads + 2 * kv_heads) * dim] */
+    trm_cuda_attention a; /* as for ATTENTION, but for q, k and v */
+    const void *qkv;      /* [tokens, width]: (query_heads + 2 * kv_heads) * dim elements or more */
+    int64_t width;
     const int32_t *positions, *rope_lengths; /* [tokens]; rope_lengths may be NULL */
     const float *inv_freq;
     const void *q_norm, *k_norm; /* [dim], or NULL */

@@ -15,11 +15,12 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
     const trm_qkv_attention_params *p = &call->layer->qkv_attention;
     const trm_view *qkv = &call->inputs[TRM_QKV_ATTENTION_QKV];
     const int64_t heads = (int64_t)p->query_heads + 2 * (int64_t)p->kv_heads;
-    if (call->n_inputs <= TRM_QKV_ATTENTION_INV_FREQ || qkv->dims.n != 2 || heads < 3 || qkv->dims.d[1] % heads != 0 ||
+    if (call->n_inputs <= TRM_QKV_ATTENTION_INV_FREQ || qkv->dims.n != 2 || heads < 3 ||
+        (p->head_dim == 0 && qkv->dims.d[1] % heads != 0) || qkv->dims.d[1] < heads * p->head_dim ||
         p->attention.n_ranks > 1 || p->attention.form != TRM_ATTENTION_PACKED_NHD) {
         return false;
     }
-    const int64_t tokens = qkv->dims.d[0], dim = qkv->dims.d[1] / heads;
+    const int64_t tokens = qkv->dims.d[0], dim = p->head_dim > 0 ? p->head_dim : qkv->dims.d[1] / heads;
     *desc = (trm_layer_desc){.kind = TRM_LAYER_ATTENTION, .attention = p->attention};
     *attention = (trm_kernel_call){.layer = desc,
                                    .n_inputs = TRM_ATTENTION_INPUT_COUNT,

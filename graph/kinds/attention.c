@@ -567,11 +567,17 @@ static trm_status check_qkv(const trm_infer_call *call, int64_t *dim)
                  params->query_heads, params->kv_heads, (int)params->attention.form, params->attention.n_ranks);
     }
     int64_t heads = (int64_t)params->query_heads + 2 * (int64_t)params->kv_heads, width = call->dims[0]->d[1];
-    if (width != -1 && (width == 0 || width % heads != 0)) {
+    if (params->head_dim < 0 || (width != -1 && width < heads * params->head_dim)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "qkv has %" PRId64 " elements per token and head_dim is %" PRId32 ", expected %" PRId64
+                 " heads at least",
+                 width, params->head_dim, heads);
+    }
+    if (params->head_dim == 0 && width != -1 && (width == 0 || width % heads != 0)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "qkv has %" PRId64 " elements per token, expected a multiple of %" PRId64,
                  width, heads);
     }
-    *dim = width == -1 ? -1 : width / heads;
+    *dim = params->head_dim > 0 ? params->head_dim : width == -1 ? -1 : width / heads;
     if (params->rope.scaling != TRM_ROPE_PLAIN && !trm_infer_has(call, TRM_QKV_ATTENTION_LENGTHS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "lengths is not given, expected it with a scaling that depends on it");
     }
@@ -633,7 +639,7 @@ static void sizes_of_qkv(trm_size_walk *walk, const trm_layer *layer)
 
 const trm_kind trm_kind_qkv_attention = {
     TRM_FIELDS(TRM_FIELD(INT32, qkv_attention, query_heads, .always = true),
-               TRM_FIELD(INT32, qkv_attention, kv_heads, .always = true),
+               TRM_FIELD(INT32, qkv_attention, kv_heads, .always = true), TRM_FIELD(INT32, qkv_attention, head_dim),
                TRM_FIELD(ENUM, qkv_attention.attention, form, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
                TRM_FIELD(ENUM, qkv_attention.attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
                TRM_FIELD(INT32, qkv_attention.attention, window), TRM_FIELD(BOOL, qkv_attention.attention, chunked),

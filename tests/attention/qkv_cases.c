@@ -18,6 +18,8 @@ typedef struct shape {
 
 /* Whether the cases that follow have sinks. */
 static bool has_sinks;
+/* Whether qkv has a gate for each query head behind it. */
+static bool has_gates;
 
 static double round_to(const kernel_case *test, double value)
 {
@@ -70,7 +72,7 @@ static void meaning_qkv(const kernel_case *test, double *const *inputs, double *
     const trm_qkv_attention_params *p = &test->layer.qkv_attention;
     const trm_dims *whole = &test->inputs[TRM_QKV_ATTENTION_QKV].dims;
     const int64_t tokens = whole->d[0], heads[3] = {p->query_heads, p->kv_heads, p->kv_heads};
-    const int64_t d = whole->d[1] / (heads[0] + heads[1] + heads[2]);
+    const int64_t d = p->head_dim > 0 ? p->head_dim : whole->d[1] / (heads[0] + heads[1] + heads[2]);
     const bool normed =
         test->n_inputs > TRM_QKV_ATTENTION_Q_NORM && test->inputs[TRM_QKV_ATTENTION_Q_NORM].dtype != TRM_DTYPE_NONE;
     kernel_case inner = {.layer = {.kind = TRM_LAYER_ATTENTION, .attention = p->attention},
@@ -149,17 +151,19 @@ static void qkv_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype cac
                                                           .rope = h.rope,
                                                           .query_heads = h.hq,
                                                           .kv_heads = h.hkv,
+                                                          .head_dim = has_gates ? h.d : 0,
                                                           .eps = h.normed ? 1e-5f : 0.0f,
                                                           .weight_offset = h.normed ? 0.5f : 0.0f};
     test.tolerance = 3.0;
     snprintf(
         test.name, sizeof(test.name),
-        "qkv_attention%s %s%s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
+        "qkv_attention%s%s %s%s heads %d/%d dim %d rotary %d scaling %d normed %d causal %d window %d softcap %g, %d "
         "sequences, blocks of %d, last %d of %d",
-        has_sinks ? " sinks" : "", trm_dtype_name(dtype), cache == TRM_F8E4M3 ? " f8" : "", (int)h.hq, (int)h.hkv,
-        (int)h.d, (int)h.rope.rotary_dim, (int)h.rope.scaling, (int)h.normed, (int)p.causal, (int)p.window,
-        (double)p.softcap, (int)n, (int)block_size, (int)queries[n - 1], (int)keys[n - 1]);
-    set_input(&test, TRM_QKV_ATTENTION_QKV, dtype, DIMS(tokens, (int64_t)(h.hq + 2 * h.hkv) * h.d), NULL);
+        has_sinks ? " sinks" : "", has_gates ? " gates" : "", trm_dtype_name(dtype), cache == TRM_F8E4M3 ? " f8" : "",
+        (int)h.hq, (int)h.hkv, (int)h.d, (int)h.rope.rotary_dim, (int)h.rope.scaling, (int)h.normed, (int)p.causal,
+        (int)p.window, (double)p.softcap, (int)n, (int)block_size, (int)queries[n - 1], (int)keys[n - 1]);
+    set_input(&test, TRM_QKV_ATTENTION_QKV, dtype,
+              DIMS(tokens, (int64_t)((has_gates ? 2 : 1) * h.hq + 2 * h.hkv) * h.d), NULL);
     set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_STARTS, TRM_I32, DIMS(n + 1), starts);
     set_input(&test, TRM_QKV_ATTENTION_SEQUENCE_LENGTHS, TRM_I32, DIMS(n), lengths);
     set_input(&test, TRM_QKV_ATTENTION_BLOCK_TABLE, TRM_I32, DIMS(n, columns), table);
@@ -322,6 +326,27 @@ void attention_cases_qkv(kernel_case_bench *bench)
             shared_out(bench, dtype, dtype);
         }
     }
+}
+
+void attention_cases_qkv_gates(kernel_case_bench *bench)
+{
+    static const trm_dtype floats[] = {TRM_F32, TRM_F16, TRM_BF16};
+    static const trm_attention_params causal = {.causal = TRM_CAUSAL_LOWER_RIGHT};
+    static const shape shapes[] = {
+        {8, 2, 64, PLAIN(64), false}, {16, 2, 256, PLAIN(64), true}, {8, 1, 128, PLAIN(128), true},
+        {3, 3, 40, PLAIN(20), false}, {2, 1, 36, PLAIN(36), true},
+    };
+    static const int64_t ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    has_gates = true;
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        for (int32_t i = 0; i < COUNT(shapes); i++) {
+            qkv_case(bench, floats[t], causal, shapes[i], 16, COUNT(ones), ones, ones_keys, 1);
+            qkv_case(bench, floats[t], causal, shapes[i], 16, COUNT(mixed), mixed, mixed_keys, 0);
+            qkv_case(bench, floats[t], causal, shapes[i], 16, COUNT(ones), ones, ones_keys, 200);
+        }
+    }
+    has_gates = false;
 }
 
 /* Angles are 0 here, so that keys are what they are on every backend before they are rounded to e4m3: where the last

@@ -789,6 +789,8 @@ static void attention_takes_a_joined_product(void **state)
     static const rule_case cases[] = {
         {QKV_ATTENTION(4, 2, .eps = 0), {"bf16[?,64]", CACHE, "f32[2]"}, "bf16[?,4,8]"},
         {QKV_ATTENTION(4, 2, .eps = 1), {"bf16[5,64]", CACHE, "f32[2]", "-", "bf16[8]", "bf16[8]"}, "bf16[5,4,8]"},
+        {QKV_ATTENTION(4, 2, .head_dim = 8), {"bf16[5,96]", CACHE, "f32[2]"}, "bf16[5,4,8]"},
+        {QKV_ATTENTION(4, 2, .head_dim = 8), {"bf16[5,63]", CACHE, "f32[2]"}, "!qkv has 63 elements per token and"},
         {QKV_ATTENTION(4, 2, .eps = 0), {"bf16[?,63]", CACHE, "f32[2]"}, "!qkv has 63 elements per token, expected a"},
         {QKV_ATTENTION(4, 2, .eps = 0),
          {"bf16[?,128]", CACHE, "f32[2]"},

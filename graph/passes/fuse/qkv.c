@@ -76,7 +76,7 @@ static bool same_norm(const trm_layer *a, const trm_layer *b)
                                                         a->desc.norm.weight_offset == b->desc.norm.weight_offset));
 }
 
-/* Whether q, k and v together are all of one tensor, one after the other. */
+/* Whether q, k and v are the beginning of one tensor, one after the other. */
 static bool joined(const branch *parts, const trm_dims *const *heads)
 {
     const trm_tensor *whole = parts[0].slice->inputs[0];
@@ -90,7 +90,7 @@ static bool joined(const branch *parts, const trm_dims *const *heads)
         }
         start += width;
     }
-    return whole->dims.n == 2 && whole->dims.d[1] == start;
+    return whole->dims.n == 2 && whole->dims.d[1] >= start;
 }
 
 static bool fuse(trm_analysis *analysis, trm_layer *layer)
@@ -117,6 +117,9 @@ static bool fuse(trm_analysis *analysis, trm_layer *layer)
                                              .rope = q->rope->desc.rope,
                                              .query_heads = (int32_t)heads[0]->d[1],
                                              .kv_heads = (int32_t)heads[1]->d[1]}};
+    if (q->slice->inputs[0]->dims.d[1] > v->slice->desc.slice.end) {
+        desc.qkv_attention.head_dim = (int32_t)heads[0]->d[2];
+    }
     trm_tensor *inputs[TRM_QKV_ATTENTION_INPUT_COUNT] = {q->slice->inputs[0]};
     int32_t n = TRM_QKV_ATTENTION_INV_FREQ + 1;
     for (int32_t i = 0; i < 5; i++) {
