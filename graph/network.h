@@ -245,6 +245,8 @@ trm_status trm_pass_join_matmuls(trm_network *network, int32_t *changes);
 trm_status trm_pass_fuse_elementwise(trm_network *network, int32_t *changes);
 /* Fuses slices of a joined product, norms of heads, rotary embeddings and attention over a cache into QKV_ATTENTION. */
 trm_status trm_pass_fuse_qkv(trm_network *network, int32_t *changes);
+/* The same of a gated DeltaNet, from the joined product to the GLU that ends it, into DELTA_NET. */
+trm_status trm_pass_fuse_delta(trm_network *network, int32_t *changes);
 
 /* Uses channels-last layouts for convolutions of 16-bit floats (with `tf32` also f32) and the layers after them, and
  * attention with the heads of a row together. For CUDA, after the passes of a rank's network, which must then run

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-#define TRM_MOST_PARTS 8
+#define TRM_MOST_PARTS 12
 
 typedef struct trm_kernel_parts {
     const trm_kernel_table *const *tables; /* [n_tables] of their kernels */

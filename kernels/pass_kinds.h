@@ -14,7 +14,8 @@
     X(QKV_ATTENTION, qkv_attention)                                                                                    \
     X(ALL_REDUCE_NORM, all_reduce_norm)                                                                                \
     X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
-    X(ROTATE, rotate)
+    X(ROTATE, rotate)                                                                                                  \
+    X(DELTA_NET, delta_net)
 #define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
 
 /* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
@@ -139,6 +140,39 @@ typedef struct trm_rotate_params {
     bool interleaved;
 } trm_rotate_params;
 
+/* Positions of a DELTA_NET's inputs. T is tokens, of which nothing else of a row is read. */
+enum {
+    TRM_DELTA_NET_X = 0,  /* [T, ...]: of each token q, k and v from column 0 on, and z from column `z` on */
+    TRM_DELTA_NET_GATES,  /* [T, ...]: a and b from the columns `a` and `b` on; may be X */
+    TRM_DELTA_NET_Q_TAPS, /* weights of the SHORT_CONVOLUTIONs of q, k and v */
+    TRM_DELTA_NET_K_TAPS,
+    TRM_DELTA_NET_V_TAPS,
+    TRM_DELTA_NET_Q_CACHE, /* their caches */
+    TRM_DELTA_NET_K_CACHE,
+    TRM_DELTA_NET_V_CACHE,
+    TRM_DELTA_NET_A_LOG, /* these six as in GATED_DELTA */
+    TRM_DELTA_NET_A_BIAS,
+    TRM_DELTA_NET_SEQUENCE_STARTS,
+    TRM_DELTA_NET_SEQUENCE_LENGTHS,
+    TRM_DELTA_NET_SEQUENCE_SLOTS,
+    TRM_DELTA_NET_STATE,
+    TRM_DELTA_NET_NORM, /* [value_dim]: weight of the norm */
+    TRM_DELTA_NET_INPUT_COUNT
+};
+
+/* Gated DeltaNet from the joined product on, as one layer: q, k, v, z, a and b are cut out, q, k and v pass a
+ * SHORT_CONVOLUTION each, GATED_DELTA is done, what it gives is normalized by heads (NORM_RMS with `norm_eps` and
+ * `weight_offset`), and GLU of z and that -> [T, heads * value_dim]. Each is rounded to the type of x, as by layers of
+ * their own. */
+typedef struct trm_delta_net_params {
+    int32_t key_heads, heads, key_dim, value_dim;
+    int32_t z, a, b;
+    trm_activation activation; /* of the convolutions */
+    trm_activation gate;       /* of z */
+    float eps;                 /* of GATED_DELTA */
+    float norm_eps, weight_offset;
+} trm_delta_net_params;
+
 /* Members of the union of parameters. */
 #define TRM_PASS_LAYER_PARAMS                                                                                          \
     trm_norm_matmul_params norm_matmul;                                                                                \
@@ -147,6 +181,7 @@ typedef struct trm_rotate_params {
     trm_qkv_attention_params qkv_attention;                                                                            \
     trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */                                      \
     trm_fused_elementwise_params fused_elementwise;                                                                    \
-    trm_rotate_params rotate;
+    trm_rotate_params rotate;                                                                                          \
+    trm_delta_net_params delta_net;
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Kinds with a state of fixed size for each sequence: short_convolution, gated_delta.
+ * Kinds with a state of fixed size for each sequence: short_convolution, gated_delta, delta_net.
  *
  * Over ranks channels and heads are split, and the state with them.
  */
@@ -189,4 +189,102 @@ const trm_kind trm_kind_gated_delta = {
     .sizes = sizes_of_v,
     .shard = shard_gated_delta,
     .multiplications = delta_multiplications,
+};
+
+/* ---- from the joined product on ------------------------------------------------------------------ */
+
+/* The inputs of the layers that this one stands for go through their rules. */
+static trm_status infer_part(const trm_infer_call *call, const trm_layer_desc *desc, trm_infer_rule rule,
+                             const trm_dims *const *dims, const trm_dtype *dtypes, int32_t n)
+{
+    trm_infer_call part = *call;
+    part.desc = desc;
+    part.n_inputs = n;
+    part.dims = dims;
+    part.dtypes = dtypes;
+    part.values = NULL;
+    return rule(&part);
+}
+
+static trm_status check_columns(const trm_infer_call *call)
+{
+    const trm_delta_net_params *p = &call->desc->delta_net;
+    const int64_t keys = (int64_t)p->key_heads * p->key_dim, values = (int64_t)p->heads * p->value_dim;
+    const int64_t x = call->dims[TRM_DELTA_NET_X]->d[1], gates = call->dims[TRM_DELTA_NET_GATES]->d[1];
+    if (p->key_heads < 1 || p->heads < 1 || p->key_dim < 1 || p->value_dim < 1 || p->z < 2 * keys + values ||
+        p->a < 0 || p->b < 0 || (x != -1 && p->z + values > x) ||
+        (gates != -1 && (p->a + p->heads > gates || p->b + p->heads > gates))) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "found %" PRId32 " key heads of %" PRId32 ", %" PRId32 " value heads of %" PRId32
+                 ", z from column %" PRId32 " of %" PRId64 ", a and b from %" PRId32 " and %" PRId32 " of %" PRId64
+                 "; expected heads, z behind q, k and v, and all columns there",
+                 p->key_heads, p->key_dim, p->heads, p->value_dim, p->z, x, p->a, p->b, gates);
+    }
+    return TRM_OK;
+}
+
+static trm_status infer_delta_net(const trm_infer_call *call)
+{
+    const trm_delta_net_params *p = &call->desc->delta_net;
+    TRM_TRY(trm_infer_require_inputs(call, TRM_DELTA_NET_INPUT_COUNT, TRM_DELTA_NET_INPUT_COUNT));
+    for (int32_t i = TRM_DELTA_NET_X; i <= TRM_DELTA_NET_GATES; i++) {
+        TRM_TRY(trm_infer_require_rank(call, i, i == TRM_DELTA_NET_X ? "x" : "gates", 2));
+        TRM_TRY(trm_infer_require_dtype(call, i, i == TRM_DELTA_NET_X ? "x" : "gates", call->dtypes[0]));
+    }
+    TRM_TRY(check_columns(call));
+    const int64_t tokens = call->dims[TRM_DELTA_NET_X]->d[0];
+    const trm_dims keys = trm_dims3(tokens, p->key_heads, p->key_dim);
+    const trm_dims values = trm_dims3(tokens, p->heads, p->value_dim), gates = trm_dims2(tokens, p->heads);
+    const trm_dims *dims[TRM_GATED_DELTA_INPUT_COUNT] = {&keys, &keys, &values, &gates, &gates};
+    trm_dtype dtypes[TRM_GATED_DELTA_INPUT_COUNT];
+    for (int32_t i = 0; i < TRM_GATED_DELTA_INPUT_COUNT; i++) {
+        const int32_t from = TRM_DELTA_NET_A_LOG + i - TRM_GATED_DELTA_A_LOG;
+        dims[i] = i < TRM_GATED_DELTA_A_LOG ? dims[i] : call->dims[from];
+        dtypes[i] = i < TRM_GATED_DELTA_A_LOG ? call->dtypes[0] : call->dtypes[from];
+    }
+    const trm_layer_desc delta = {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {.eps = p->eps}};
+    TRM_TRY(infer_part(call, &delta, infer_gated_delta, dims, dtypes, TRM_GATED_DELTA_INPUT_COUNT));
+    const trm_layer_desc convolution = {.kind = TRM_LAYER_SHORT_CONVOLUTION,
+                                        .short_convolution = {.activation = p->activation}};
+    for (int32_t i = 0; i < 3; i++) {
+        const trm_dims *of = i < 2 ? &keys : &values, x = trm_dims2(tokens, of->d[1] * of->d[2]);
+        const int32_t from[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {
+            TRM_DELTA_NET_X,
+            TRM_DELTA_NET_Q_TAPS + i,
+            TRM_DELTA_NET_SEQUENCE_STARTS,
+            TRM_DELTA_NET_SEQUENCE_LENGTHS,
+            TRM_DELTA_NET_SEQUENCE_SLOTS,
+            TRM_DELTA_NET_Q_CACHE + i,
+        };
+        for (int32_t k = 0; k < TRM_SHORT_CONVOLUTION_INPUT_COUNT; k++) {
+            dims[k] = k == 0 ? &x : call->dims[from[k]];
+            dtypes[k] = call->dtypes[from[k]];
+        }
+        TRM_TRY(
+            infer_part(call, &convolution, infer_short_convolution, dims, dtypes, TRM_SHORT_CONVOLUTION_INPUT_COUNT));
+    }
+    TRM_TRY(trm_infer_require_activation(p->gate));
+    TRM_TRY(trm_infer_require_dims(call, TRM_DELTA_NET_NORM, "norm", trm_dims1(p->value_dim)));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_DELTA_NET_NORM, "norm", call->dtypes[0]));
+    call->output_dims[0] = trm_dims2(tokens, (int64_t)p->heads * p->value_dim);
+    call->output_dtypes[0] = call->dtypes[0];
+    return TRM_OK;
+}
+
+static void sizes_of_net(trm_size_walk *walk, const trm_layer *layer)
+{
+    trm_sizes_follow(walk, layer->outputs[0], layer->inputs[TRM_DELTA_NET_X], 1);
+}
+
+const trm_kind trm_kind_delta_net = {
+    TRM_FIELDS(TRM_FIELD(INT32, delta_net, key_heads, .always = true),
+               TRM_FIELD(INT32, delta_net, heads, .always = true), TRM_FIELD(INT32, delta_net, key_dim, .always = true),
+               TRM_FIELD(INT32, delta_net, value_dim, .always = true), TRM_FIELD(INT32, delta_net, z, .always = true),
+               TRM_FIELD(INT32, delta_net, a), TRM_FIELD(INT32, delta_net, b),
+               TRM_FIELD(ENUM, delta_net, activation, .values = TRM_NAMES(TRM_ACTIVATIONS)),
+               TRM_FIELD(ENUM, delta_net, gate, .values = TRM_NAMES(TRM_ACTIVATIONS)), TRM_FIELD(FLOAT, delta_net, eps),
+               TRM_FIELD(FLOAT, delta_net, norm_eps), TRM_FIELD(FLOAT, delta_net, weight_offset)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_delta_net,
+    .sizes = sizes_of_net,
 };

@@ -24,6 +24,7 @@ static trm_status run_once(trm_network *network, trm_pass_stage stage, int32_t *
         TRM_TRY(trm_pass_fuse_convolutions(network, changes));
         TRM_TRY(trm_pass_join_matmuls(network, changes));
         TRM_TRY(trm_pass_fuse_qkv(network, changes));
+        TRM_TRY(trm_pass_fuse_delta(network, changes));
     }
     return TRM_OK;
 }

@@ -156,6 +156,37 @@ static void gated_delta_has_value_heads(void **state)
     RUN_CASES(cases);
 }
 
+#define DELTA_NET(key_heads_, z_, a_, b_)                                                                              \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_DELTA_NET, .delta_net = { key_heads_, 4, 8, 6, z_, a_, b_, 0, 0, 0, 0, 0 }                   \
+    }
+#define NET_STATES                                                                                                     \
+    "f16[16,4]", "f16[16,4]", "f16[24,4]", "f16[9,3,16]", "f16[9,3,16]", "f16[9,3,24]", "f32[4]", "f32[4]", "i32[3]",  \
+        "i32[2]", "i32[2]", "f32[9,1,4,8,6]"
+
+static void delta_net_takes_a_joined_product(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {DELTA_NET(2, 56, 84, 80), {"f16[5,88]", "f16[5,88]", NET_STATES, "f16[6]"}, "f16[5,24]"},
+        {DELTA_NET(2, 56, 0, 4), {"f16[5,80]", "f16[?,8]", NET_STATES, "f16[6]"}, "f16[5,24]"},
+        {DELTA_NET(2, 56, 0, 4), {"f16[5,79]", "f16[?,8]", NET_STATES, "f16[6]"}, "!z from column 56 of 79"},
+        {DELTA_NET(2, 56, 0, 5), {"f16[5,80]", "f16[?,8]", NET_STATES, "f16[6]"}, "!a and b from 0 and 5 of 8"},
+        {DELTA_NET(2, 55, 84, 80), {"f16[5,88]", "f16[5,88]", NET_STATES, "f16[6]"}, "!z from column 55 of 88"},
+        {DELTA_NET(1, 56, 84, 80),
+         {"f16[5,88]", "f16[5,88]", NET_STATES, "f16[6]"},
+         "!x has dims [5, 8], expected [?, 16]"},
+        {DELTA_NET(2, 56, 84, 80),
+         {"f16[5,88]", "f16[5,88]", NET_STATES, "f16[7]"},
+         "!norm has dims [7], expected [6]"},
+        {DELTA_NET(2, 56, 84, 80),
+         {"f16[5,88]", "f32[5,88]", NET_STATES, "f16[6]"},
+         "!gates has type f32, expected f16"},
+        {DELTA_NET(2, 56, 84, 80), {"f16[5,88]", "f16[5,88]", NET_STATES}, "!found 14 inputs, expected 15"},
+    };
+    RUN_CASES(cases);
+}
+
 static void reshape_keeps_the_number_of_elements(void **state)
 {
     (void)state;
@@ -909,6 +940,7 @@ int main(void)
         cmocka_unit_test(latent_attention_has_one_latent_for_all_heads),
         cmocka_unit_test(short_convolution_keeps_channels),
         cmocka_unit_test(gated_delta_has_value_heads),
+        cmocka_unit_test(delta_net_takes_a_joined_product),
         cmocka_unit_test(reshape_keeps_the_number_of_elements),
         cmocka_unit_test(moving_rules),
         cmocka_unit_test(element_by_element_rules),

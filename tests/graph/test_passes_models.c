@@ -79,11 +79,35 @@ static void a_llama_layer_becomes_what_it_should(void **state)
     test_golden_close(&golden);
 }
 
+static void a_delta_layer_becomes_what_it_should(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"qwen3-next", "qwen3-5", "qwen3-5-moe"};
+    for (int32_t i = 0; i < 3; i++) {
+        test_golden golden;
+        trm_network *network = NULL;
+        test_golden_open(names[i], &golden);
+        assert_ok(trm_model_build_network(golden.model, TRM_DTYPE_NONE, &network));
+        assert_ok(trm_run_passes(network, TRM_PASSES_BEFORE_PARTITION));
+        const int32_t layers = count_kind(network, TRM_LAYER_GATED_DELTA);
+        assert_int_equal(count_kind(network, TRM_LAYER_SHORT_CONVOLUTION), 3 * layers);
+        assert_ok(trm_run_passes(network, TRM_PASSES_AFTER_PARTITION));
+        assert_int_equal(count_kind(network, TRM_LAYER_DELTA_NET), layers);
+        assert_int_equal(count_kind(network, TRM_LAYER_GATED_DELTA), 0);
+        assert_int_equal(count_kind(network, TRM_LAYER_SHORT_CONVOLUTION), 0);
+        assert_int_equal(count_kind(network, TRM_LAYER_QKV_ATTENTION), (int32_t)golden.info.layers - layers);
+        assert_int_equal(count_kind(network, TRM_LAYER_SLICE), (int32_t)golden.info.layers - layers); /* gates */
+        trm_network_destroy(network);
+        test_golden_close(&golden);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_family_keeps_its_logits),
         cmocka_unit_test(a_llama_layer_becomes_what_it_should),
+        cmocka_unit_test(a_delta_layer_becomes_what_it_should),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 
 #include "graph/network.h"
 
-#define RULE_CASE_INPUTS 12
+#define RULE_CASE_INPUTS TRM_MAX_LAYER_INPUTS
 
 typedef struct rule_case {
     trm_layer_desc desc;

@@ -17,7 +17,7 @@
     X(dequant_matmul) \
     X(fused_dequant_matmul) /* norm_dequant_matmul, glu_dequant_matmul */ \
     X(moe) /* router, experts */ \
-    X(delta) /* short_convolution, gated_delta */ \
+    X(delta) /* short_convolution, gated_delta, delta_net */ \
     X(convolution) \
     X(pool) \
     X(vision) \

@@ -180,6 +180,141 @@ static void delta_case(kernel_case_bench *bench, trm_dtype dtype, const step *s,
     kernel_case_run(bench, &test, meaning_gated_delta);
 }
 
+/* ---- from the joined product on ---- */
+
+typedef struct net_sizes {
+    int64_t key_heads, heads, dk, dv, taps;
+    bool apart; /* a and b are in another tensor */
+} net_sizes;
+
+/* Columns start .. + columns - 1 of a tensor, or with taps those of a convolution. */
+static double *cut(const double *from, int64_t rows, int64_t width, int64_t start, int64_t columns)
+{
+    double *to = malloc((size_t)(rows * columns) * sizeof(*to) + 1);
+    for (int64_t t = 0; t < rows; t++) {
+        for (int64_t i = 0; i < columns; i++) {
+            to[t * columns + i] = from[t * width + start + i];
+        }
+    }
+    return to;
+}
+
+static void round_all(const kernel_case *test, double *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        x[i] = kernel_case_round(test->inputs[TRM_DELTA_NET_X].dtype, x[i]);
+    }
+}
+
+/* y = silu(z) * norm(y), of heads. */
+static void gate_heads(const kernel_case *test, const double *z, const double *weight, int64_t heads, double *y)
+{
+    const trm_delta_net_params *p = &test->layer.delta_net;
+    for (int64_t h = 0; h < heads; h++) {
+        double squares = 0.0, *of_head = y + h * p->value_dim;
+        for (int32_t i = 0; i < p->value_dim; i++) {
+            squares += of_head[i] * of_head[i];
+        }
+        const double scale = 1.0 / sqrt(squares / p->value_dim + (double)p->norm_eps);
+        for (int32_t i = 0; i < p->value_dim; i++) {
+            of_head[i] *= scale * (weight[i] + (double)p->weight_offset);
+        }
+        round_all(test, of_head, p->value_dim);
+        for (int32_t i = 0; i < p->value_dim; i++) {
+            of_head[i] *= meaning_activation(p->gate, z[h * p->value_dim + i]);
+        }
+    }
+}
+
+static void meaning_delta_net(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_delta_net_params *p = &test->layer.delta_net;
+    const trm_dims *x = &test->inputs[TRM_DELTA_NET_X].dims, *gates = &test->inputs[TRM_DELTA_NET_GATES].dims;
+    const int64_t keys = (int64_t)p->key_heads * p->key_dim, values = (int64_t)p->heads * p->value_dim;
+    const int64_t tokens = x->d[0], starts[3] = {0, keys, 2 * keys}, columns[3] = {keys, keys, values};
+    double *parts[TRM_GATED_DELTA_INPUT_COUNT] = {NULL};
+    kernel_case inner = {.layer = {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {.eps = p->eps}}};
+    for (int32_t i = 0; i < 3; i++) {
+        kernel_case convolution = {
+            .layer = {.kind = TRM_LAYER_SHORT_CONVOLUTION, .short_convolution = {.activation = p->activation}}};
+        double *sliced = cut(inputs[TRM_DELTA_NET_X], tokens, x->d[1], starts[i], columns[i]);
+        double *of_convolution[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {sliced, inputs[TRM_DELTA_NET_Q_TAPS + i]};
+        convolution.inputs[0].dims = DIMS(tokens, columns[i]);
+        convolution.inputs[1].dims = test->inputs[TRM_DELTA_NET_Q_TAPS + i].dims;
+        for (int32_t k = 0; k < 3; k++) {
+            of_convolution[TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS + k] = inputs[TRM_DELTA_NET_SEQUENCE_STARTS + k];
+            convolution.inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS + k] =
+                test->inputs[TRM_DELTA_NET_SEQUENCE_STARTS + k];
+        }
+        of_convolution[TRM_SHORT_CONVOLUTION_CACHE] = inputs[TRM_DELTA_NET_Q_CACHE + i];
+        convolution.inputs[TRM_SHORT_CONVOLUTION_CACHE] = test->inputs[TRM_DELTA_NET_Q_CACHE + i];
+        parts[i] = calloc((size_t)(tokens * columns[i]) + 1, sizeof(double));
+        meaning_short_convolution(&convolution, of_convolution, &parts[i]);
+        round_all(test, parts[i], tokens * columns[i]);
+        free(sliced);
+    }
+    parts[TRM_GATED_DELTA_A] = cut(inputs[TRM_DELTA_NET_GATES], tokens, gates->d[1], p->a, p->heads);
+    parts[TRM_GATED_DELTA_B] = cut(inputs[TRM_DELTA_NET_GATES], tokens, gates->d[1], p->b, p->heads);
+    inner.inputs[TRM_GATED_DELTA_K].dims = DIMS(tokens, p->key_heads, p->key_dim);
+    for (int32_t i = 0; i < 6; i++) {
+        parts[TRM_GATED_DELTA_A_LOG + i] = inputs[TRM_DELTA_NET_A_LOG + i];
+        inner.inputs[TRM_GATED_DELTA_A_LOG + i] = test->inputs[TRM_DELTA_NET_A_LOG + i];
+    }
+    meaning_gated_delta(&inner, parts, outputs);
+    round_all(test, outputs[0], tokens * values);
+    for (int64_t t = 0; t < tokens; t++) {
+        gate_heads(test, inputs[TRM_DELTA_NET_X] + t * x->d[1] + p->z, inputs[TRM_DELTA_NET_NORM], p->heads,
+                   outputs[0] + t * values);
+    }
+    for (int32_t i = 0; i <= TRM_GATED_DELTA_B; i++) {
+        free(parts[i]);
+    }
+}
+
+static void net_case(kernel_case_bench *bench, trm_dtype dtype, const step *s, net_sizes n, int64_t versions)
+{
+    double sequences[48];
+    const int64_t tokens = tokens_of(s), keys = n.key_heads * n.dk, values = n.heads * n.dv, slots = 2 * s->n + 1;
+    const int64_t columns[3] = {keys, keys, values}, behind = 2 * keys + 2 * values;
+    const int64_t places = (n.taps > 2 ? n.taps - 1 : 1) + versions - 1;
+    kernel_case test = new_case(TRM_LAYER_DELTA_NET,
+                                "%s%s, %lld and %lld heads of %lld and %lld, %lld taps, %lld versions, %d sequences, "
+                                "first %lld tokens",
+                                trm_dtype_name(dtype), n.apart ? " apart" : "", (long long)n.key_heads,
+                                (long long)n.heads, (long long)n.dk, (long long)n.dv, (long long)n.taps,
+                                (long long)versions, s->n, (long long)s->tokens[0]);
+    test.layer.delta_net = (trm_delta_net_params){.key_heads = (int32_t)n.key_heads,
+                                                  .heads = (int32_t)n.heads,
+                                                  .key_dim = (int32_t)n.dk,
+                                                  .value_dim = (int32_t)n.dv,
+                                                  .z = (int32_t)(behind - values),
+                                                  .a = (int32_t)((n.apart ? 0 : behind) + n.heads),
+                                                  .b = (int32_t)(n.apart ? 0 : behind),
+                                                  .activation = TRM_ACTIVATION_SILU,
+                                                  .gate = TRM_ACTIVATION_SILU,
+                                                  .eps = 1e-6f,
+                                                  .norm_eps = 1e-2f,
+                                                  .weight_offset = 0.5f};
+    test.tolerance = 4.0;
+    /* A bit of q, k and v that falls otherwise, through the sums of a head. */
+    test.spread = dtype == TRM_F32 ? 0.0 : dtype == TRM_F16 ? 0x1p-10 : 0x1p-7;
+    add_data(&test, dtype, DIMS(tokens, behind + (n.apart ? 0 : 2 * n.heads)));
+    add_data(&test, dtype, DIMS(tokens, n.apart ? 2 * n.heads : behind + 2 * n.heads));
+    for (int32_t i = 0; i < 3; i++) {
+        add_input(&test, dtype, DIMS(columns[i], n.taps), -1.0, 1.0);
+    }
+    for (int32_t i = 0; i < 3; i++) {
+        add_data(&test, dtype, DIMS(slots, places, columns[i]))->is_state = true;
+    }
+    add_input(&test, TRM_F32, DIMS(n.heads), -3.0, 1.0);
+    add_input(&test, TRM_F32, DIMS(n.heads), -1.0, 1.0);
+    add_sequences(&test, s, sequences);
+    add_input(&test, TRM_F32, (trm_dims){5, {slots, versions, n.heads, n.dk, n.dv}}, -1.0, 1.0)->is_state = true;
+    add_input(&test, dtype, DIMS(n.dv), -1.0, 1.0);
+    add_output(&test, dtype, DIMS(tokens, values));
+    kernel_case_run(bench, &test, meaning_delta_net);
+}
+
 void kernel_cases_delta(kernel_case_bench *bench)
 {
     /* Decoding, first tokens, chunks of prompts behind others, drafts, and sequences that rest. */
@@ -198,6 +333,13 @@ void kernel_cases_delta(kernel_case_bench *bench)
             delta_case(bench, dtype, steps[i], 2, 4, 128, 128, 1);
             delta_case(bench, dtype, steps[i], 1, 2, 128, 64, 4);
         }
+        for (int32_t i = 0; i < COUNT(steps); i++) {
+            net_case(bench, dtype, steps[i], (net_sizes){2, 4, 128, 128, 4, false}, 1);
+            net_case(bench, dtype, steps[i], (net_sizes){1, 2, 128, 128, 4, true}, 4);
+            net_case(bench, dtype, steps[i], (net_sizes){2, 2, 6, 10, 3, i % 2 == 0}, 2);
+        }
+        net_case(bench, dtype, &mixed, (net_sizes){1, 3, 128, 128, 2, false}, 2);
+        net_case(bench, dtype, &mixed, (net_sizes){1, 1, 128, 128, 5, false}, 2); /* in parts */
         convolution_case(bench, dtype, TRM_ACTIVATION_SILU, &mixed, 1600, 4, 3);
         convolution_case(bench, dtype, TRM_ACTIVATION_TANH, &mixed, 3, 1, 1);
         delta_case(bench, dtype, &mixed, 4, 4, 64, 64, 2);
