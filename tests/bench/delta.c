@@ -1,0 +1,205 @@
+/*
+ * How fast a gated DeltaNet runs on CUDA device 0, in the sizes of Qwen3.5 on random data: the layer from the joined
+ * product on, and each of its launches by itself.
+ *
+ *   bench_delta [--json] [--kernel PART_OF_A_LAUNCH_NAME]
+ *
+ * Bytes are those of the states, read and written once; operations are those of the recurrence, 6 * 128 * 128 per token
+ * and head. Each figure is the median of several launches of a captured chain of calls.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "bench/common.h"
+#include "kernels/program.h"
+
+#define CALLS     16
+#define DIM       128
+#define KEY_HEADS 16
+#define TAPS      4
+
+typedef struct shape {
+    const char *name;
+    int32_t sequences, tokens, old, heads, versions; /* tokens: of each sequence, behind `old` others */
+} shape;
+
+static const shape shapes[] = {
+    {"1 decodes", 1, 1, 500, 32, 1},
+    {"8 decode", 8, 1, 500, 32, 1},
+    {"32 decode", 32, 1, 500, 32, 1},
+    {"128 decode", 128, 1, 500, 32, 1},
+    {"32 decode, 64 heads", 32, 1, 500, 64, 1},
+    {"8 decode with 3 drafts", 8, 4, 500, 32, 4},
+    {"2k", 1, 2048, 0, 32, 1},
+    {"8k", 1, 8192, 0, 32, 1},
+    {"16 x 512", 16, 512, 0, 32, 1},
+    {"last 2k of 8k, 64 heads", 1, 2048, 6144, 64, 1},
+};
+
+typedef struct problem {
+    trm_layer_desc layer;
+    trm_kernel_call call;
+} problem;
+
+static double operations(const shape *s)
+{
+    return 6.0 * DIM * DIM * s->heads * s->sequences * s->tokens;
+}
+
+static double bytes(const shape *s)
+{
+    const int32_t written = s->tokens < s->versions ? s->tokens : s->versions, read = s->old > 0;
+    return 4.0 * DIM * DIM * s->heads * s->sequences * (written + read);
+}
+
+static trm_status add_sequences(const bench *b, const shape *s, trm_view *inputs)
+{
+    int32_t integers[256];
+    const trm_dims n = {1, {s->sequences}};
+    for (int32_t i = 0; i <= s->sequences; i++) {
+        integers[i] = i * s->tokens;
+    }
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_DELTA_NET_SEQUENCE_STARTS], (trm_dims){1, {s->sequences + 1}}, integers));
+    for (int32_t i = 0; i < s->sequences; i++) {
+        integers[i] = s->old + s->tokens;
+    }
+    TRM_TRY(bench_add_integers(b, &inputs[TRM_DELTA_NET_SEQUENCE_LENGTHS], n, integers));
+    for (int32_t i = 0; i < s->sequences; i++) {
+        integers[i] = s->sequences - 1 - i;
+    }
+    return bench_add_integers(b, &inputs[TRM_DELTA_NET_SEQUENCE_SLOTS], n, integers);
+}
+
+static trm_status make_problem(const bench *b, const shape *s, problem *p)
+{
+    const int64_t tokens = (int64_t)s->sequences * s->tokens, keys = KEY_HEADS * DIM, values = (int64_t)s->heads * DIM;
+    const int64_t behind = 2 * keys + 2 * values, places = TAPS - 1 + s->versions - 1;
+    trm_view *inputs = p->call.inputs;
+    p->layer.kind = TRM_LAYER_DELTA_NET;
+    p->layer.delta_net = (trm_delta_net_params){.key_heads = KEY_HEADS,
+                                                .heads = s->heads,
+                                                .key_dim = DIM,
+                                                .value_dim = DIM,
+                                                .z = (int32_t)(behind - values),
+                                                .a = (int32_t)behind,
+                                                .b = (int32_t)behind + s->heads,
+                                                .activation = TRM_ACTIVATION_SILU,
+                                                .gate = TRM_ACTIVATION_SILU,
+                                                .eps = 1e-6f,
+                                                .norm_eps = 1e-6f};
+    p->call.layer = &p->layer;
+    p->call.stream = b->stream;
+    p->call.n_inputs = TRM_DELTA_NET_INPUT_COUNT;
+    p->call.n_outputs = 1;
+    p->call.constants =
+        1u << TRM_DELTA_NET_SEQUENCE_STARTS | 1u << TRM_DELTA_NET_SEQUENCE_LENGTHS | 1u << TRM_DELTA_NET_SEQUENCE_SLOTS;
+    const struct {
+        trm_view *view;
+        trm_dtype dtype;
+        trm_dims dims;
+    } floats[] = {
+        {&inputs[TRM_DELTA_NET_X], TRM_BF16, {2, {tokens, behind + 2 * s->heads}}},
+        {&inputs[TRM_DELTA_NET_Q_TAPS], TRM_BF16, {2, {keys, TAPS}}},
+        {&inputs[TRM_DELTA_NET_K_TAPS], TRM_BF16, {2, {keys, TAPS}}},
+        {&inputs[TRM_DELTA_NET_V_TAPS], TRM_BF16, {2, {values, TAPS}}},
+        {&inputs[TRM_DELTA_NET_Q_CACHE], TRM_BF16, {3, {s->sequences, places, keys}}},
+        {&inputs[TRM_DELTA_NET_K_CACHE], TRM_BF16, {3, {s->sequences, places, keys}}},
+        {&inputs[TRM_DELTA_NET_V_CACHE], TRM_BF16, {3, {s->sequences, places, values}}},
+        {&inputs[TRM_DELTA_NET_A_LOG], TRM_F32, {1, {s->heads}}},
+        {&inputs[TRM_DELTA_NET_A_BIAS], TRM_F32, {1, {s->heads}}},
+        {&inputs[TRM_DELTA_NET_STATE], TRM_F32, {5, {s->sequences, s->versions, s->heads, DIM, DIM}}},
+        {&inputs[TRM_DELTA_NET_NORM], TRM_BF16, {1, {DIM}}},
+        {&inputs[TRM_DELTA_NET_GATES], TRM_BF16, {2, {tokens, behind + 2 * s->heads}}},
+        {&p->call.outputs[0], TRM_BF16, {2, {tokens, values}}},
+    };
+    for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+        TRM_TRY(bench_add_floats(b, floats[i].view, floats[i].dtype, floats[i].dims, 1, i + 1));
+    }
+    return add_sequences(b, s, inputs);
+}
+
+/* Launches begin .. end - 1 of a program. */
+typedef struct part {
+    const trm_program *program;
+    trm_stream *stream;
+    int32_t begin, end;
+} part;
+
+static trm_status enqueue(void *user, int32_t i)
+{
+    const part *run = user;
+    int32_t at;
+    (void)i;
+    return trm_program_run_on(run->program, run->begin, run->end, run->stream, &at);
+}
+
+static trm_status time_part(bench *b, const shape *s, const char *name, part *run)
+{
+    float milliseconds;
+    if (b->only != NULL && strstr(name, b->only) == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(bench_time(b, CALLS, enqueue, run, &milliseconds));
+    const double seconds = (double)milliseconds * 1e-3;
+    if (b->json) {
+        printf("%s  {\"shape\": \"%s\", \"launch\": \"%s\", \"sequences\": %d, \"tokens\": %d, \"heads\": %d, "
+               "\"microseconds\": %.2f, \"gbytes\": %.0f, \"tflops\": %.2f}",
+               b->first ? "" : ",\n", s->name, name, s->sequences, s->tokens, s->heads, seconds * 1e6,
+               bytes(s) / seconds * 1e-9, operations(s) / seconds * 1e-12);
+    } else {
+        printf("%-24s %-24s %10.2f %10.0f %10.2f\n", s->name, name, seconds * 1e6, bytes(s) / seconds * 1e-9,
+               operations(s) / seconds * 1e-12);
+    }
+    fflush(stdout);
+    b->first = false;
+    return TRM_OK;
+}
+
+static trm_status run_call(bench *b, const shape *s, trm_kernel_call *call, trm_program *program)
+{
+    const trm_kernel_table *const tables[] = {&trm_cuda_kernels};
+    const trm_kernel *kernel = trm_kernel_find(tables, 1, TRM_BACKEND_CUDA, call);
+    if (kernel == NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "no kernel takes %s", s->name);
+    }
+    call->workspace_size = kernel->workspace(call);
+    TRM_TRY(trm_device_alloc(b->device, call->workspace_size, &call->workspace));
+    trm_status status = trm_kernel_prepare(kernel, call, program);
+    part run = {program, b->stream, 0, program->n};
+    status = status == TRM_OK ? enqueue(&run, 0) : status; /* outside of the capture first: code is loaded then */
+    status = status == TRM_OK ? time_part(b, s, "all", &run) : status;
+    for (int32_t i = 0; i < program->n && status == TRM_OK; i++) {
+        run.begin = i;
+        run.end = i + 1;
+        status = time_part(b, s, program->launches[i].name, &run);
+    }
+    trm_device_free(b->device, call->workspace);
+    return status;
+}
+
+static trm_status run_all(bench *b)
+{
+    trm_status status = TRM_OK;
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && status == TRM_OK; i++) {
+        problem p = {0};
+        trm_program program = {0};
+        status = make_problem(b, &shapes[i], &p);
+        status = status == TRM_OK ? run_call(b, &shapes[i], &p.call, &program) : status;
+        trm_program_fini(&program);
+        bench_free_call(b, &p.call);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    bench b = {.name = "bench_delta", .backend = TRM_BACKEND_CUDA};
+    char heading[128];
+    if (!bench_read_options(&b, argc, argv, "--kernel")) {
+        return 2;
+    }
+    snprintf(heading, sizeof(heading), "%-24s %-24s %10s %10s %10s", "shape", "launch", "us", "GB/s", "TFLOP/s");
+    return bench_main(&b, heading, run_all);
+}
