@@ -5,6 +5,8 @@
 
 #include "base/error.h"
 
+#define FEW_ROWS 128
+
 const trm_hf_rows trm_hf_whole = {.suffix = ""};
 
 /* weight [rows, rest...] -> the rows of `range`, [n, rest...]. Takes the weight over. */
@@ -194,6 +196,12 @@ bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part)
     return trm_hf_is_quantized(d->checkpoint, &d->config->quantization, trm_hf_name(d, part, ""));
 }
 
+/* Files leave linear layers of few rows, such as gates, as they are, and so are random ones. */
+static bool has_few_rows(const trm_hf_decoder *d, int64_t out)
+{
+    return d->checkpoint->stored == NULL && out < FEW_ROWS;
+}
+
 /* x [T, in] -> [T, rows of range]: those rows of the linear layer `part` [out, in]. */
 trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, bool bias, int64_t out,
                              int64_t in, trm_tensor *x, trm_tensor **output)
@@ -202,7 +210,7 @@ trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_r
     trm_weight *weight;
     trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x}, **added = &inputs[2];
     trm_layer_desc desc = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
-    if (trm_hf_part_is_quantized(d, part)) {
+    if (trm_hf_part_is_quantized(d, part) && !has_few_rows(d, out)) {
         TRM_TRY(trm_hf_add_quantized(d, part, range, out, in, inputs, &desc));
         added = &inputs[TRM_DEQUANT_MATMUL_BIAS];
     } else {
