@@ -60,7 +60,8 @@ bool trm_async_step_applies(const trm_generator *generator, const trm_step_seque
         const trm_step_sequence *s = &sequences[i];
         const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
         same = s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
-               s->n_cached == ahead->n_cached[i] && (slots == NULL || s->slot == slots[i]) &&
+               s->n_cached == ahead->n_cached[i] &&
+               (slots == NULL || (s->read_slot == slots[2 * i] && s->write_slot == slots[2 * i + 1])) &&
                s->tokens[0] == ahead->tokens[i] && memcmp(s->blocks, table_row(g, i), blocks * sizeof(*s->blocks)) == 0;
         trm_sample_mode own = same ? trm_choice_mode(&s->choices[0]) : mode;
         mode = own > mode ? own : mode;

@@ -33,6 +33,7 @@
 /* Each draft token is a version of the states of all sequences, some 60 MB of a sequence of Qwen3.5-35B-A3B. */
 #define DEFAULT_DRAFT_OF_STATES 3
 #define TWICE_SEQUENCES         32
+#define PREFIX_STATES           32 /* at most, besides those of running sequences */
 #define WARM_PROMPT             64 /* tokens of the warm-up prompt: more than kernels for few rows accept */
 
 /* The caller's options in the form of this version. */
@@ -65,6 +66,7 @@ static trm_status choose_draft(trm_generator *g, const trm_generator_options *op
     }
     g->speculation = *wanted;
     g->max_rows = g->max_sequences;
+    g->state_slots = g->max_sequences + (g->max_sequences < PREFIX_STATES ? g->max_sequences : PREFIX_STATES);
     g->versions = !has_states ? 0 : g->max_sequences <= TWICE_SEQUENCES ? 2 : 1;
     if (wanted->kind != TRM_SPECULATION_OFF) {
         g->speculation.tokens = wanted->tokens > 0                     ? wanted->tokens
@@ -131,7 +133,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         {.tensor = "rope_lengths", .max = trm_dims1(g->max_step_tokens)},
         {.tensor = "sequence_starts", .max = trm_dims1(g->max_sequences + 1)},
         {.tensor = "sequence_lengths", .max = trm_dims1(g->max_sequences)},
-        {.tensor = "sequence_slots", .max = trm_dims1(g->max_sequences)},
+        {.tensor = "sequence_slots", .max = trm_dims2(g->max_sequences, 2)},
         {.tensor = "block_table", .max = trm_dims2(g->max_sequences, g->blocks_per_sequence)},
         {.tensor = "logit_rows", .max = trm_dims1(g->max_rows)},
     };
@@ -144,7 +146,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         const trm_tensor *tensor = network->tensors[i];
         if (trm_tensor_is_by_sequence(tensor)) {
             bounds[n_bounds++] = (trm_shape_bound){
-                .tensor = tensor->name, .max = trm_sequence_state_dims(network, tensor, g->max_sequences, g->versions)};
+                .tensor = tensor->name, .max = trm_sequence_state_dims(network, tensor, g->state_slots, g->versions)};
         } else if (trm_tensor_is_by_block(tensor)) {
             bounds[n_bounds] = (trm_shape_bound){.tensor = tensor->name, .max = tensor->dims};
             bounds[n_bounds++].max.d[0] = 1;
@@ -197,7 +199,7 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
     const trm_unit unit = trm_unit_of((double)others + cache);
     char of_states[64] = "";
     if (states > 0) {
-        snprintf(of_states, sizeof(of_states), ", states of %d sequences %.3f", g->max_sequences,
+        snprintf(of_states, sizeof(of_states), ", %d states of sequences %.3f", g->state_slots,
                  (double)states / unit.bytes);
     }
     TRM_FAIL(
@@ -328,7 +330,7 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int3
         dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? trm_dims1(n + 1)
                   : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, g->blocks_per_sequence)
                   : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
-                  : strcmp(tensor->name, "sequence_slots") == 0   ? trm_dims1(n)
+                  : strcmp(tensor->name, "sequence_slots") == 0   ? trm_dims2(n, 2)
                                                                   : trm_dims1(b);
     }
     trm_status status = trm_plan_cover(plan, dims);
@@ -387,8 +389,13 @@ static trm_status warm_up(trm_generator *g)
     static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
     status = trm_world_all_ok(g->world, status); /* steps are collective */
     for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
-        sequences[i] = (trm_step_sequence){
-            .tokens = &token, .n_tokens = 1, .blocks = blocks, .slot = i, .choices = &choice, .n_choices = 1};
+        sequences[i] = (trm_step_sequence){.tokens = &token,
+                                           .n_tokens = 1,
+                                           .blocks = blocks,
+                                           .read_slot = i,
+                                           .write_slot = i,
+                                           .choices = &choice,
+                                           .n_choices = 1};
     }
     for (int32_t i = 0; status == TRM_OK && i < g->captured.n_decode; i++) {
         status = trm_generator_step(g, sequences, g->captured.fixed[i].form.sequences, chosen);

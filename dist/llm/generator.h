@@ -16,10 +16,10 @@
 typedef struct trm_step_sequence {
     const int32_t *tokens; /* [n_tokens] new tokens, followed by one more if all of them are targets */
     int32_t n_tokens;
-    int64_t n_cached;      /* tokens already in the cache */
-    int64_t n_prompt;      /* tokens of the prompt: its chunks share the rotary scaling of the whole */
-    const int32_t *blocks; /* blocks for n_cached + n_tokens tokens */
-    int32_t slot;          /* its place in states by sequence: another one than that of every other sequence */
+    int64_t n_cached;                /* tokens already in the cache */
+    int64_t n_prompt;                /* tokens of the prompt: its chunks share the rotary scaling of the whole */
+    const int32_t *blocks;           /* blocks for n_cached + n_tokens tokens */
+    int32_t read_slot, write_slot;   /* of states by sequence: what the step begins with, where it leaves its own */
     const trm_sampling_row *choices; /* [n_choices] */
     int32_t n_choices;  /* sample after this many last tokens: 0 for a chunk that does not end its prompt, 1, or more if
                            the last tokens are drafts */
@@ -43,6 +43,7 @@ struct trm_generator {
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
     /* Versions of states by sequence: one more than the last tokens that can be taken back; 0: there are no states. */
     int32_t versions;
+    int32_t state_slots; /* of them: for running sequences, and for prefixes */
     int64_t vocab;
 
     /* inputs of the network; sequence_slots and rope_lengths are NULL if the model has none */

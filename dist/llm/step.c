@@ -40,7 +40,8 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         starts[i] = at;
         lengths[i] = (int32_t)length;
         if (slots != NULL) {
-            slots[i] = sequence->slot;
+            slots[2 * i] = sequence->read_slot;
+            slots[2 * i + 1] = sequence->write_slot;
         }
         /* Block table entries past a sequence's length keep old values: attention does not read them. */
         memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
@@ -73,7 +74,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         starts[i + 1] = at;
         lengths[i] = 0;
         if (slots != NULL) {
-            slots[i] = 0;
+            slots[2 * i] = slots[2 * i + 1] = 0;
         }
     }
     for (; form != NULL && at < form->tokens; at++) {
@@ -95,8 +96,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     }
     TRM_TRY(trm_context_set_dims(context, g->sequence_starts, &starts_dims));
     TRM_TRY(trm_context_set_dims(context, g->sequence_lengths, &per_sequence));
+    const trm_dims slots_dims = {2, {s, 2}};
     if (slots != NULL) {
-        TRM_TRY(trm_context_set_dims(context, g->sequence_slots, &per_sequence));
+        TRM_TRY(trm_context_set_dims(context, g->sequence_slots, &slots_dims));
     }
     TRM_TRY(trm_context_set_dims(context, g->block_table, &table_dims));
     return trm_context_set_dims(context, g->logit_rows, &rows_dims);
@@ -189,6 +191,7 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
         }
         if (here < sequence->n_tokens) {
             second[n_second] = *sequence;
+            second[n_second].read_slot = here > 0 ? sequence->write_slot : sequence->read_slot;
             second[n_second].tokens += here;
             second[n_second].n_cached += here;
             second[n_second].n_targets = here < sequence->n_targets ? sequence->n_targets - here : 0;

@@ -53,7 +53,7 @@ static trm_status infer_short_convolution(const trm_infer_call *call)
 {
     static const wanted all[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {
         {"x", 2, TRM_DTYPE_NONE},         {"weight", 2, TRM_DTYPE_NONE},  {"sequence_starts", 1, TRM_I32},
-        {"sequence_lengths", 1, TRM_I32}, {"sequence_slots", 1, TRM_I32}, {"cache", 3, TRM_DTYPE_NONE},
+        {"sequence_lengths", 1, TRM_I32}, {"sequence_slots", 2, TRM_I32}, {"cache", 3, TRM_DTYPE_NONE},
     };
     int64_t sequences = -1;
     TRM_TRY(require(call, all, TRM_SHORT_CONVOLUTION_INPUT_COUNT));
@@ -63,7 +63,7 @@ static trm_status infer_short_convolution(const trm_infer_call *call)
     const int64_t channels = trm_dim_known(x->d[1], weight->d[0]);
     const trm_dims dims[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {
         trm_dims2(-1, weight->d[0]), trm_dims2(channels, -1), trm_dims1(-1),
-        trm_dims1(sequences),        trm_dims1(sequences),    trm_dims3(-1, -1, channels),
+        trm_dims1(sequences),        trm_dims2(sequences, 2), trm_dims3(-1, -1, channels),
     };
     TRM_TRY(require_all(call, all, dims, TRM_SHORT_CONVOLUTION_INPUT_COUNT));
     const int64_t taps = weight->d[1], places = call->dims[TRM_SHORT_CONVOLUTION_CACHE]->d[1];
@@ -119,7 +119,7 @@ static trm_status infer_gated_delta(const trm_infer_call *call)
         {"q", 3, TRM_DTYPE_NONE},       {"k", 3, TRM_DTYPE_NONE},        {"v", 3, TRM_DTYPE_NONE},
         {"a", 2, TRM_DTYPE_NONE},       {"b", 2, TRM_DTYPE_NONE},        {"a_log", 1, TRM_F32},
         {"a_bias", 1, TRM_F32},         {"sequence_starts", 1, TRM_I32}, {"sequence_lengths", 1, TRM_I32},
-        {"sequence_slots", 1, TRM_I32}, {"state", 5, TRM_F32},
+        {"sequence_slots", 2, TRM_I32}, {"state", 5, TRM_F32},
     };
     int64_t sequences = -1;
     TRM_TRY(require(call, all, TRM_GATED_DELTA_INPUT_COUNT));
@@ -137,7 +137,7 @@ static trm_status infer_gated_delta(const trm_infer_call *call)
         trm_dims1(heads),
         trm_dims1(-1),
         trm_dims1(sequences),
-        trm_dims1(sequences),
+        trm_dims2(sequences, 2),
         {5, {-1, -1, heads, q->d[2], v->d[2]}},
     };
     TRM_TRY(require_all(call, all, dims, TRM_GATED_DELTA_INPUT_COUNT));

@@ -452,15 +452,17 @@ enum {
     TRM_SHORT_CONVOLUTION_WEIGHT,           /* [C, K], of x's type */
     TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS,  /* i32 [S + 1]: first token of each sequence in x */
     TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS, /* i32 [S]: tokens of each sequence after this step */
-    TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS,   /* i32 [S]: its place in the cache, another one for each sequence */
+    TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS,   /* i32 [S, 2]: of the cache, the slot that is read and the one that is
+                                               written, perhaps the same; nothing else uses what is written */
     TRM_SHORT_CONVOLUTION_CACHE,            /* state [slots, P, C], P >= K - 1, of x's type */
     TRM_SHORT_CONVOLUTION_INPUT_COUNT
 };
 
 /* A causal convolution of each channel over the last K tokens of its sequence: the inputs above -> [T, C], activation
  * of the sum over j < K of weight[c, j] * x at K - 1 - j tokens before, which is zero before the sequence's first
- * token. The cache has x at position p of a sequence at place p mod P of its slot: a step reads what it needs from
- * before its tokens, then stores its last P tokens. A sequence with no tokens is skipped. Accumulates in f32. */
+ * token. The cache has x at position p of a sequence at place p mod P of its slot: a step reads what lies before its
+ * tokens in the one slot, then the other one has the sequence's last P tokens. A sequence with no tokens is skipped.
+ * Accumulates in f32. */
 typedef struct trm_short_convolution_params {
     trm_activation activation;
 } trm_short_convolution_params;
@@ -485,9 +487,9 @@ enum {
  * h * Hk / Hv and a matrix S [Dk, Dv], zero before its sequence's first token. With q and k divided by their length,
  * sqrt(sum of squares + eps), q besides by sqrt(Dk), a token does in f32
  *     S = exp(-exp(a_log) * softplus(a + a_bias)) * S;  S += k (sigmoid(b) * (v - S^T k))^T;  output = S^T q.
- * The state has S behind n tokens of a sequence at place n mod P of its slot: a step reads that from before its tokens,
- * then stores those behind its last P tokens. So up to P - 1 of the tokens just run can be taken back. A sequence with
- * no tokens is skipped.
+ * The state has S behind n tokens of a sequence at place n mod P of its slot: a step reads that from before its tokens
+ * in the one slot, then stores those behind its last P tokens in the other. So up to P - 1 of the tokens just run can
+ * be taken back. A sequence with no tokens is skipped.
  */
 typedef struct trm_gated_delta_params {
     float eps;

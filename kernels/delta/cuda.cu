@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
         return;
     }
     const int64_t length = a.sequences.lengths[s], old = length - count;
-    const int64_t slot = (int64_t)a.sequences.slots[s] * a.places;
+    const int64_t read = a.sequences.slots[2 * s] * a.places, written = a.sequences.slots[2 * s + 1] * a.places;
     const int taps = (int)a.taps;
     float weight[TAPS][WIDTH], window[TAPS][WIDTH]; /* the oldest first; window: the last inputs, then a new one */
 #pragma unroll
@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
         if (j < TAPS - 1 && tap >= 0 && token >= 0) {
             load_channels<T, WIDTH>(a.x, (start + token) * a.channels + c, window[j]);
         } else if (j < TAPS - 1 && tap >= 0 && old + token >= 0) {
-            load_channels<T, WIDTH>(a.cache, (slot + (old + token) % a.places) * a.channels + c, window[j]);
+            load_channels<T, WIDTH>(a.cache, (read + (old + token) % a.places) * a.channels + c, window[j]);
         }
     }
     for (int64_t token = first; token < end; token++) {
@@ -101,10 +101,16 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
     if (first > 0) {
         return;
     }
-    for (int64_t token = count < a.places ? 0 : count - a.places; token < count; token++) {
+    for (int64_t position = length < a.places ? 0 : length - a.places; position < length; position++) {
         float x[WIDTH];
-        load_channels<T, WIDTH>(a.x, (start + token) * a.channels + c, x);
-        store_channels<T, WIDTH>(a.cache, (slot + (old + token) % a.places) * a.channels + c, x);
+        if (position >= old) {
+            load_channels<T, WIDTH>(a.x, (start + position - old) * a.channels + c, x);
+        } else if (read != written) {
+            load_channels<T, WIDTH>(a.cache, (read + position % a.places) * a.channels + c, x);
+        } else {
+            continue;
+        }
+        store_channels<T, WIDTH>(a.cache, (written + position % a.places) * a.channels + c, x);
     }
 }
 
@@ -241,9 +247,11 @@ static __global__ void __launch_bounds__(THREADS)
     }
     const int64_t start = a.sequences.starts[sequence], count = a.sequences.starts[sequence + 1] - start;
     const int64_t old = a.sequences.lengths[sequence] - count;
-    float *state = a.state + ((count > 0 ? a.sequences.slots[sequence] : 0) * a.places * a.heads + head) * size +
-                   (int64_t)quarter * rows * a.value_dim + column;
-    const float *from = state + old % a.places * a.heads * size;
+    const int64_t of_lane = head * size + (int64_t)quarter * rows * a.value_dim + column, place = a.heads * size;
+    const int64_t read = count > 0 ? a.sequences.slots[2 * sequence] : 0;
+    const int64_t written = count > 0 ? a.sequences.slots[2 * sequence + 1] : 0;
+    const float *from = a.state + (read * a.places + old % a.places) * place + of_lane;
+    float *state = a.state + written * a.places * place + of_lane;
 #pragma unroll
     for (int i = 0; i < rows; i++) {
         s[i] = count > 0 && old > 0 && is_there && quarter * rows + i < a.key_dim ? from[i * a.value_dim] : 0.0f;
@@ -262,7 +270,7 @@ static __global__ void __launch_bounds__(THREADS)
                 memory.y[t][own] = y;
             }
             if (token + t >= count - a.places && is_there) {
-                float *to = state + (old + token + t + 1) % a.places * a.heads * size;
+                float *to = state + (old + token + t + 1) % a.places * place;
 #pragma unroll
                 for (int i = 0; i < rows; i++) {
                     if (quarter * rows + i < a.key_dim) {

@@ -70,15 +70,16 @@ template <typename T> static __device__ __forceinline__ void store4(T *to, const
 
 /* The tokens of a step that a warp convolves, all of one sequence. */
 typedef struct token_run {
-    int64_t start, first, end, old, slot; /* start: of the sequence in the step; first and end count from there */
-    int64_t count;
+    int64_t start, first, end, count, old; /* start: of the sequence in the step; first and end count from there */
+    int64_t read, written;                 /* slots */
 } token_run;
 
 /* Four channels of one of q, k and v: their weights, and the inputs that came before. */
 template <typename T> struct channel_window {
     float weight[TAPS][4], input[TAPS][4];
     const T *x;          /* of the step's first token of the sequence */
-    T *cache;            /* of the sequence's slot */
+    const T *read;       /* the cache, in the slot that is read */
+    T *written;          /* and in the one that is written */
     int64_t width, step; /* between rows of x and of the cache */
 };
 
@@ -87,7 +88,8 @@ static __device__ __forceinline__ void open_window(const net_args &a, const toke
                                                    int64_t column, int64_t channel, channel_window<T> *w)
 {
     w->x = (const T *)a.x + r.start * a.x_width + column + channel;
-    w->cache = (T *)a.caches[which] + r.slot * a.cache_places * channels + channel;
+    w->read = (const T *)a.caches[which] + r.read * a.cache_places * channels + channel;
+    w->written = (T *)a.caches[which] + r.written * a.cache_places * channels + channel;
     w->width = a.x_width;
     w->step = channels;
 #pragma unroll
@@ -102,7 +104,7 @@ static __device__ __forceinline__ void open_window(const net_args &a, const toke
         if (j < TAPS - 1 && tap >= 0 && token >= 0) {
             load4(w->x + token * w->width, w->input[j]);
         } else if (j < TAPS - 1 && tap >= 0 && r.old + token >= 0) {
-            load4(w->cache + (r.old + token) % a.cache_places * w->step, w->input[j]);
+            load4(w->read + (r.old + token) % a.cache_places * w->step, w->input[j]);
         }
     }
 }
@@ -128,14 +130,21 @@ static __device__ __forceinline__ void convolve_token(const net_args &a, channel
     }
 }
 
-/* The last inputs of the step, by the warp that has its first: it alone has read the cache. */
+/* The sequence's last inputs, by the warp that has the step's first: it alone has read the cache. */
 template <typename T>
 static __device__ __forceinline__ void store_inputs(const net_args &a, const token_run &r, const channel_window<T> &w)
 {
-    for (int64_t token = r.count < a.cache_places ? 0 : r.count - a.cache_places; token < r.count; token++) {
+    const int64_t length = r.old + r.count;
+    for (int64_t position = length < a.cache_places ? 0 : length - a.cache_places; position < length; position++) {
         float x[4];
-        load4(w.x + token * w.width, x);
-        store4(w.cache + (r.old + token) % a.cache_places * w.step, x);
+        if (position >= r.old) {
+            load4(w.x + (position - r.old) * w.width, x);
+        } else if (r.read != r.written) {
+            load4(w.read + position % a.cache_places * w.step, x);
+        } else {
+            continue;
+        }
+        store4(w.written + position % a.cache_places * w.step, x);
     }
 }
 
@@ -227,7 +236,8 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) prepare_
         return;
     }
     r.old = a.sequences.lengths[s] - r.count;
-    r.slot = a.sequences.slots[s];
+    r.read = a.sequences.slots[2 * s];
+    r.written = a.sequences.slots[2 * s + 1];
     if (unit < a.key_heads) {
         prepare_keys<T>(a, r, unit);
     } else {
@@ -300,9 +310,11 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) run_toke
     }
     const int64_t start = a.sequences.starts[sequence], count = a.sequences.starts[sequence + 1] - start;
     const int64_t old = a.sequences.lengths[sequence] - count, of_place = (int64_t)a.heads * DIM * DIM;
-    float *state = a.state + (count > 0 ? a.sequences.slots[sequence] : 0) * a.places * of_place +
-                   ((int64_t)head * DIM + quarter * ROWS) * DIM + first_column + own;
-    const float *from = state + old % a.places * of_place;
+    const int64_t of_lane = ((int64_t)head * DIM + quarter * ROWS) * DIM + first_column + own;
+    const int64_t read = count > 0 ? a.sequences.slots[2 * sequence] : 0;
+    const int64_t written = count > 0 ? a.sequences.slots[2 * sequence + 1] : 0;
+    const float *from = a.state + (read * a.places + old % a.places) * of_place + of_lane;
+    float *state = a.state + written * a.places * of_place + of_lane;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         s[i] = count > 0 && old > 0 ? from[i * DIM] : 0.0f;

@@ -1,8 +1,8 @@
 /*
  * SHORT_CONVOLUTION and GATED_DELTA: what a call has, for the kernels of both backends.
  *
- * Sequence s has tokens starts[s] .. starts[s + 1] - 1 of the step, the last ones of its lengths[s]; one without tokens
- * may have any slot.
+ * Sequence s has tokens starts[s] .. starts[s + 1] - 1 of the step, the last ones of its lengths[s]. It reads slot
+ * slots[2 s] and writes slot slots[2 s + 1]; one without tokens may have any.
  */
 #ifndef TRM_KERNELS_DELTA_DELTA_H
 #define TRM_KERNELS_DELTA_DELTA_H
@@ -55,7 +55,8 @@ static inline bool trm_delta_sequences_of(const trm_kernel_call *call, int32_t f
     bool fits = starts->dims.n == 1 && sequences->n >= 0;
     for (int32_t i = 0; i < 3; i++) {
         const trm_view *view = &call->inputs[first + i];
-        fits = fits && view->dtype == TRM_I32 && view->dims.n == 1 && view->dims.d[0] == sequences->n + (i == 0);
+        fits = fits && view->dtype == TRM_I32 && view->dims.n == (i == 2 ? 2 : 1) &&
+               view->dims.d[0] == sequences->n + (i == 0);
     }
     return fits;
 }

@@ -28,7 +28,7 @@ static const float *load_x(const trm_short_convolution_args *a, int64_t sequence
     if (token >= a->sequences.starts[sequence]) {
         return trm_host_load(a->dtype, a->x, token * a->channels + first, n, buffer);
     }
-    const int64_t row = (int64_t)a->sequences.slots[sequence] * a->places + position % a->places;
+    const int64_t row = (int64_t)a->sequences.slots[2 * sequence] * a->places + position % a->places;
     return trm_host_load(a->dtype, a->cache, row * a->channels + first, n, buffer);
 }
 
@@ -59,8 +59,9 @@ static void convolve_channels(void *user, int64_t begin, int64_t end)
             for (int64_t position = old; position < length && count > 0; position++) {
                 convolve(a, s, position, first, n);
             }
-            for (int64_t position = length - trm_host_min(count, a->places); position < length; position++) {
-                const int64_t row = (int64_t)a->sequences.slots[s] * a->places + position % a->places;
+            const int64_t last = count > 0 ? trm_host_min(length, a->places) : 0;
+            for (int64_t position = length - last; position < length; position++) {
+                const int64_t row = (int64_t)a->sequences.slots[2 * s + 1] * a->places + position % a->places;
                 trm_host_store(a->dtype, a->cache, row * a->channels + first, n,
                                load_x(a, s, position, first, n, buffer));
             }
@@ -138,13 +139,14 @@ static float decay_of(const trm_gated_delta_args *a, int64_t at, int64_t head)
 static void run_head(const trm_gated_delta_args *a, int64_t sequence, int64_t head)
 {
     const int64_t first = a->sequences.starts[sequence], count = a->sequences.starts[sequence + 1] - first;
-    const int64_t old = a->sequences.lengths[sequence] - count, slot = a->sequences.slots[sequence];
+    const int64_t old = a->sequences.lengths[sequence] - count;
+    const int64_t read = a->sequences.slots[2 * sequence], written = a->sequences.slots[2 * sequence + 1];
     const int64_t size = a->key_dim * a->value_dim, key_head = head / (a->heads / a->key_heads);
     float q[MAX_DIM], k[MAX_DIM], buffer[MAX_DIM], out[MAX_DIM];
     for (int64_t t = 0; t < count; t++) {
         const int64_t at = (first + t) * a->heads + head, key_at = (first + t) * a->key_heads + key_head;
-        const int64_t place = slot * a->places + (old + t) % a->places;
-        const int64_t next = slot * a->places + (old + t + 1) % a->places;
+        const int64_t place = (t == 0 ? read : written) * a->places + (old + t) % a->places;
+        const int64_t next = written * a->places + (old + t + 1) % a->places;
         load_unit(a, a->q, key_at * a->key_dim, 1.0 / sqrt((double)a->key_dim), q);
         load_unit(a, a->k, key_at * a->key_dim, 1.0, k);
         const float *v = trm_host_load(a->dtype, a->v, at * a->value_dim, a->value_dim, buffer);

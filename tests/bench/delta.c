@@ -56,7 +56,7 @@ static double bytes(const shape *s)
 
 static trm_status add_sequences(const bench *b, const shape *s, trm_view *inputs)
 {
-    int32_t integers[256];
+    int32_t integers[256]; /* of 128 sequences */
     const trm_dims n = {1, {s->sequences}};
     for (int32_t i = 0; i <= s->sequences; i++) {
         integers[i] = i * s->tokens;
@@ -66,10 +66,10 @@ static trm_status add_sequences(const bench *b, const shape *s, trm_view *inputs
         integers[i] = s->old + s->tokens;
     }
     TRM_TRY(bench_add_integers(b, &inputs[TRM_DELTA_NET_SEQUENCE_LENGTHS], n, integers));
-    for (int32_t i = 0; i < s->sequences; i++) {
-        integers[i] = s->sequences - 1 - i;
+    for (int32_t i = 0; i < 2 * s->sequences; i++) {
+        integers[i] = s->sequences - 1 - i / 2;
     }
-    return bench_add_integers(b, &inputs[TRM_DELTA_NET_SEQUENCE_SLOTS], n, integers);
+    return bench_add_integers(b, &inputs[TRM_DELTA_NET_SEQUENCE_SLOTS], (trm_dims){2, {s->sequences, 2}}, integers);
 }
 
 static trm_status make_problem(const bench *b, const shape *s, problem *p)

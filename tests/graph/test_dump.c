@@ -165,7 +165,7 @@ static void layers_of_several_inputs(void **state)
                                                                 net_input(network, "taps", TRM_F32, DIMS(8, 4)),
                                                                 ids,
                                                                 latent[5],
-                                                                net_input(network, "slots", TRM_I32, DIMS(-1)),
+                                                                net_input(network, "slots", TRM_I32, DIMS(-1, 2)),
                                                                 net_input(network, "last", TRM_F32, DIMS(-1, -1, 8))};
     attention = (trm_layer_desc){.kind = TRM_LAYER_SHORT_CONVOLUTION, .short_convolution = {TRM_ACTIVATION_SILU}};
     assert_ok(trm_network_add_layer(network, NULL, &attention, convolved, TRM_SHORT_CONVOLUTION_INPUT_COUNT, &output));

@@ -174,7 +174,7 @@ static const float *run_step(const test_runner *runner, const chunk *chunks, int
     int32_t tokens[TEST_GOLDEN_STEP_TOKENS], positions[TEST_GOLDEN_STEP_TOKENS], rows[TEST_GOLDEN_STEP_TOKENS];
     int32_t rope_lengths[TEST_GOLDEN_STEP_TOKENS];
     int32_t starts[TEST_GOLDEN_SEQUENCES + 1] = {0}, lengths[TEST_GOLDEN_SEQUENCES];
-    int32_t table[TEST_GOLDEN_SEQUENCES * TEST_GOLDEN_BLOCKS], slots[TEST_GOLDEN_SEQUENCES];
+    int32_t table[TEST_GOLDEN_SEQUENCES * TEST_GOLDEN_BLOCKS], slots[2 * TEST_GOLDEN_SEQUENCES];
     int32_t t = 0;
     for (int32_t s = 0; s < n; s++) {
         for (int32_t i = 0; i < chunks[s].count; i++, t++) {
@@ -186,7 +186,7 @@ static const float *run_step(const test_runner *runner, const chunk *chunks, int
         }
         starts[s + 1] = t;
         lengths[s] = chunks[s].first + chunks[s].count;
-        slots[s] = TEST_GOLDEN_SEQUENCES - s; /* never slot 0 */
+        slots[2 * s] = slots[2 * s + 1] = TEST_GOLDEN_SEQUENCES - s; /* never slot 0 */
         for (int32_t b = 0; b < TEST_GOLDEN_BLOCKS; b++) {
             bool used = b * TRM_KV_BLOCK_SIZE < lengths[s];
             table[s * TEST_GOLDEN_BLOCKS + b] = used ? block_of(s, b) : -1; /* entries past the sequence are not read */
@@ -199,7 +199,7 @@ static const float *run_step(const test_runner *runner, const chunk *chunks, int
     runner->set_input(runner->self, "block_table", (trm_dims){2, {n, TEST_GOLDEN_BLOCKS}}, table);
     runner->set_input(runner->self, "logit_rows", trm_dims1(t), rows);
     if (trm_network_find_tensor(runner->network, "sequence_slots") != NULL) {
-        runner->set_input(runner->self, "sequence_slots", trm_dims1(n), slots);
+        runner->set_input(runner->self, "sequence_slots", trm_dims2(n, 2), slots);
     }
     if (trm_network_find_tensor(runner->network, "rope_lengths") != NULL) {
         runner->set_input(runner->self, "rope_lengths", trm_dims1(t), rope_lengths);

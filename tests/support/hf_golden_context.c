@@ -37,6 +37,8 @@ int32_t test_golden_bounds(const trm_network *network, trm_shape_bound *bounds)
             max.d[1] = 3; /* the inputs that a convolution of 4 taps reads */
         } else if (tensor->role == TRM_TENSOR_STATE) {
             max.d[0] = TEST_GOLDEN_CACHE;
+        } else if (strcmp(tensor->name, "sequence_slots") == 0) {
+            max.d[0] = TEST_GOLDEN_SEQUENCES;
         } else if (max.n == 2) {
             max = (trm_dims){2, {TEST_GOLDEN_SEQUENCES, TEST_GOLDEN_BLOCKS}};
         } else if (strncmp(tensor->name, "sequence_", 9) == 0) {

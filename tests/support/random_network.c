@@ -495,9 +495,7 @@ static bool make_delta(gen *g, trm_tensor *x)
     const trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
     trm_tensor *starts = sequence_input(g, "starts", trm_dims1(2)),
                *lengths = sequence_input(g, "lengths", trm_dims1(1));
-    trm_tensor *slots = sequence_input(g, "table", trm_dims2(1, 1)); /* which is 0 */
-    const trm_layer_desc flat = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims1(1)}};
-    slots = add(g, &flat, slots);
+    trm_tensor *slots = sequence_input(g, "slots", trm_dims2(1, 2));
     trm_tensor *inputs[TRM_GATED_DELTA_INPUT_COUNT];
     char name[32];
     for (int32_t i = TRM_GATED_DELTA_Q; i <= TRM_GATED_DELTA_V; i++) {
@@ -965,7 +963,7 @@ void test_random_input(const trm_tensor *input, int64_t tokens, uint64_t seed, t
             ((int32_t *)data)[i] = i == 0 ? 0 : (int32_t)tokens;
         } else if (strcmp(input->name, "lengths") == 0) {
             ((int32_t *)data)[i] = (int32_t)tokens;
-        } else if (strcmp(input->name, "table") == 0) {
+        } else if (strcmp(input->name, "table") == 0 || strcmp(input->name, "slots") == 0) {
             ((int32_t *)data)[i] = 0;
         } else {
             ((int32_t *)data)[i] = (int32_t)test_random_below(&seed, IDS);

@@ -41,6 +41,61 @@ static void place(trm_scheduler *s, trm_sequence *sequence)
     s->n_sent[sequence->slot] = 0;
 }
 
+/* ---- states by sequence ------------------------------------------------------------------------- */
+
+/* Whether the state behind a request's tokens in the cache can be found by their blocks, and nobody keeps it yet. */
+static bool is_worth_keeping(const trm_scheduler *s, const trm_sequence *sequence)
+{
+    return s->prefix_cache && sequence->state == sequence->next_state && sequence->n_published > 0 &&
+           sequence->n_cached == (int64_t)sequence->n_published * BLOCK &&
+           trm_state_pool_find(&s->states, sequence->chain) < 0;
+}
+
+/* Of its output a request keeps the latest state alone. */
+static void keep_state(trm_scheduler *s, trm_sequence *sequence)
+{
+    trm_state_pool_keep(&s->states, sequence->state, sequence->chain);
+    if (sequence->n_cached > sequence->request.n_prompt) {
+        if (sequence->kept != 0) {
+            trm_state_pool_drop(&s->states, sequence->kept);
+        }
+        sequence->kept = sequence->chain;
+    }
+}
+
+void trm_scheduler_begin_state(trm_scheduler *s, trm_sequence *sequence)
+{
+    /* Every request that is admitted must find a slot. */
+    if (s->states.n_free > s->n_free_slots && is_worth_keeping(s, sequence)) {
+        keep_state(s, sequence);
+        sequence->next_state = trm_state_pool_take(&s->states);
+    }
+}
+
+void trm_scheduler_end_state(trm_scheduler *s, trm_sequence *sequence)
+{
+    if (sequence->state != sequence->next_state) {
+        trm_state_pool_release(&s->states, sequence->state);
+        sequence->state = sequence->next_state;
+    }
+}
+
+static void leave_state(trm_scheduler *s, trm_sequence *sequence)
+{
+    if (s->states.n == 0) {
+        return;
+    }
+    if (is_worth_keeping(s, sequence)) {
+        keep_state(s, sequence);
+    }
+    trm_scheduler_end_state(s, sequence);
+    trm_state_pool_release(&s->states, sequence->state);
+    sequence->cut = 0;
+    sequence->kept = 0;
+}
+
+/* ---- eviction ------------------------------------------------------------------------------------ */
+
 void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
 {
     int32_t at = 0;
@@ -54,6 +109,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
         trm_kv_block_pool_release(&s->blocks, row[--sequence->n_blocks]);
     }
     trm_draft_model_forget(&s->drafter, sequence->slot);
+    leave_state(s, sequence);
     s->free_slots[s->n_free_slots++] = sequence->slot;
     sequence->slot = -1;
     sequence->n_cached = 0;
@@ -119,33 +175,52 @@ static bool looks_up(const trm_scheduler *s, const trm_sequence *sequence)
            sequence->request.embedding != TRM_EMBEDDING_MEAN;
 }
 
-/* Finds the longest cached prefix of a request's tokens, without the last token, which must run for its logits. Writes
- * the blocks to `row` (may be NULL). */
-static int32_t find_prefix(const trm_scheduler *s, const trm_sequence *sequence, int32_t *row, uint64_t *chain,
-                           int32_t *idle)
+/* A cached prefix of a request. */
+typedef struct prefix {
+    int32_t n;      /* blocks */
+    int32_t idle;   /* of them, that nobody holds */
+    uint64_t chain; /* serial of the last one; 0: none */
+    int32_t state;  /* slot of the state behind it, or -1 */
+    int32_t known;  /* blocks of a longer one, perhaps without a state */
+} prefix;
+
+/* Whether the state in a slot can be held beside one of the request's own, and other requests still find theirs. */
+static bool can_hold(const trm_scheduler *s, int32_t slot)
 {
-    int32_t n = 0;
-    *chain = 0;
-    *idle = 0;
+    return s->states.n_free - (s->states.slots[slot].holders == 0) >= s->n_free_slots;
+}
+
+/* Finds the longest cached prefix of a request's tokens, without the last token, which must run for its logits; with
+ * states by sequence, the longest behind which there is one. Writes the blocks to `row` (may be NULL). */
+static prefix find_prefix(const trm_scheduler *s, const trm_sequence *sequence, int32_t *row)
+{
+    prefix found = {.state = -1};
+    uint64_t chain = 0;
+    int32_t n = 0, idle = 0;
     bool may = looks_up(s, sequence);
     for (; may && (n + 1) * (int64_t)BLOCK < sequence->n_tokens; n++) {
-        int32_t block = trm_kv_block_pool_find(&s->blocks, *chain, sequence->tokens + (size_t)n * BLOCK);
+        int32_t block = trm_kv_block_pool_find(&s->blocks, chain, sequence->tokens + (size_t)n * BLOCK);
         if (block < 0) {
             break;
         }
-        *chain = s->blocks.blocks[block].serial;
-        *idle += s->blocks.blocks[block].holders == 0;
+        chain = s->blocks.blocks[block].serial;
+        idle += s->blocks.blocks[block].holders == 0;
         if (row != NULL) {
             row[n] = block;
         }
+        const int32_t state = s->states.n > 0 ? trm_state_pool_find(&s->states, chain) : -1;
+        if (s->states.n == 0 || (state >= 0 && can_hold(s, state))) {
+            found = (prefix){.n = n + 1, .idle = idle, .chain = chain, .state = state};
+        }
     }
-    return n;
+    found.known = n;
+    return found;
 }
 
 /* Whether a running request is about to compute blocks that this one can reuse, so that it waits for them. */
 static bool is_being_computed(const trm_scheduler *s, const trm_sequence *sequence, int32_t found)
 {
-    if (!looks_up(s, sequence)) {
+    if (!looks_up(s, sequence) || s->states.n > 0) { /* states are kept where chunks end, wherever that is */
         return false;
     }
     for (int32_t i = 0; i < s->n_running; i++) {
@@ -171,14 +246,31 @@ static bool may_displace(const trm_scheduler *s, const trm_sequence *sequence)
     return s->n_running > 0 && s->running[s->n_running - 1]->request.priority < sequence->request.priority;
 }
 
+/* Gives a request a slot of its own for its state, which begins as that behind its prefix. */
+static void begin_states(trm_scheduler *s, trm_sequence *sequence, const prefix *found)
+{
+    if (s->states.n == 0) {
+        return;
+    }
+    if (found->state >= 0) {
+        trm_state_pool_retain(&s->states, found->state);
+    }
+    sequence->next_state = trm_state_pool_take(&s->states);
+    sequence->state = found->state >= 0 ? found->state : sequence->next_state;
+    sequence->cut = (int64_t)found->known * BLOCK;
+}
+
 static void admit(trm_scheduler *s, trm_sequence *sequence)
 {
-    int32_t idle;
     trm_scheduler_dequeue(s, sequence);
     trm_scheduler_give_turn(s, sequence);
+    const int32_t slot = s->free_slots[s->n_free_slots - 1];
+    int32_t *row = s->table + (size_t)slot * (size_t)s->g->blocks_per_sequence;
+    const prefix found = find_prefix(s, sequence, row);
     place(s, sequence);
-    int32_t *row = row_of(s, sequence);
-    sequence->n_blocks = sequence->n_published = find_prefix(s, sequence, row, &sequence->chain, &idle);
+    begin_states(s, sequence, &found);
+    sequence->n_blocks = sequence->n_published = found.n;
+    sequence->chain = found.chain;
     for (int32_t i = 0; i < sequence->n_blocks; i++) {
         trm_kv_block_pool_retain(&s->blocks, row[i]);
     }
@@ -199,9 +291,9 @@ static void admit(trm_scheduler *s, trm_sequence *sequence)
 static bool make_place(trm_scheduler *s, trm_sequence *sequence)
 {
     for (;;) {
-        uint64_t chain;
-        int32_t idle, needed = blocks_for(sequence->n_tokens) - find_prefix(s, sequence, NULL, &chain, &idle);
-        if (s->n_free_slots > 0 && needed + idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free) {
+        const prefix found = find_prefix(s, sequence, NULL);
+        const int32_t needed = blocks_for(sequence->n_tokens) - found.n;
+        if (s->n_free_slots > 0 && needed + found.idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free) {
             admit(s, sequence);
             return true;
         }
@@ -216,12 +308,10 @@ void trm_scheduler_admit(trm_scheduler *s)
 {
     s->pass++;
     for (trm_sequence *sequence = trm_scheduler_next(s); sequence != NULL; sequence = trm_scheduler_next(s)) {
-        uint64_t chain;
-        int32_t idle;
         if (s->n_free_slots == 0 && !may_displace(s, sequence)) {
             return;
         }
-        if (is_being_computed(s, sequence, find_prefix(s, sequence, NULL, &chain, &idle))) {
+        if (is_being_computed(s, sequence, find_prefix(s, sequence, NULL).n)) {
             sequence->passed = s->pass; /* later requests may go first */
         } else if (!make_place(s, sequence)) {
             return;

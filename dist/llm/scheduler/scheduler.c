@@ -348,6 +348,7 @@ static trm_status allocate(trm_scheduler *s)
     for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
         s->free_slots[s->n_free_slots++] = i;
     }
+    TRM_TRY(trm_state_pool_init(&s->states, g->versions > 0 ? g->state_slots : 0));
     return trm_kv_block_pool_init(&s->blocks, g->n_blocks);
 }
 
@@ -375,9 +376,8 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
 {
     TRM_TRY(check_options(options));
     s->g = g;
-    /* Rotary scaling that depends on the whole length makes equal prefixes differ. States by sequence are not kept as
-     * they were at a prefix's end. */
-    s->prefix_cache = !options->no_prefix_cache && g->rope_lengths == NULL && g->versions == 0;
+    /* Rotary scaling that depends on the whole length makes equal prefixes differ. */
+    s->prefix_cache = !options->no_prefix_cache && g->rope_lengths == NULL;
     s->max_waiting = options->max_waiting > 0 ? options->max_waiting : DEFAULT_WAITING;
     s->step_tokens = options->step_tokens > 0 ? options->step_tokens : g->max_step_tokens;
     /* so that a step has room for all running sequences and at least one prompt token */
@@ -441,6 +441,9 @@ trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_sch
 {
     TRM_TRY(create(generator, options, false, scheduler));
     (*scheduler)->lockstep = true;
+    if (generator->versions > 0) { /* async steps go on in the same slots */
+        (*scheduler)->prefix_cache = false;
+    }
     return TRM_OK;
 }
 
@@ -479,6 +482,7 @@ void trm_scheduler_destroy(trm_scheduler *s)
     }
     trm_scheduler_drop_waiting(s);
     trm_kv_block_pool_fini(&s->blocks);
+    trm_state_pool_fini(&s->states);
     trm_draft_model_fini(&s->drafter);
     free(s->running);
     free(s->lives);

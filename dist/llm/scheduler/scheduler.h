@@ -11,6 +11,7 @@
 #include "dist/llm/generator.h"
 #include "dist/llm/scheduler/ngram_draft.h"
 #include "dist/llm/scheduler/speculator.h"
+#include "dist/llm/scheduler/state_pool.h"
 
 /* Prompt chunks fill steps up to a multiple of this, the size of most graph buckets. */
 #define TRM_CHUNK_GRAIN 64
@@ -35,6 +36,9 @@ struct trm_sequence {
     int32_t n_blocks;                         /* in the slot's row of the table */
     uint64_t chain;                           /* serial of the last published or reused block; 0: none */
     int32_t n_published;                      /* number of blocks up to it */
+    int32_t state, next_state;                /* slots of its state: behind n_cached tokens, behind the next step */
+    int64_t cut;                              /* tokens of a prefix that others have, too: a chunk ends there */
+    uint64_t kept;                            /* chain of the last state of its output that is kept; 0: none */
     bool counted;                             /* the device counts its tokens, for penalties */
     int64_t n_reported;                       /* prompt tokens whose logprobs were reported */
     int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, masked until min_tokens */
@@ -61,7 +65,8 @@ struct trm_scheduler {
     bool ended;
 
     trm_kv_block_pool blocks;
-    trm_level *levels; /* by priority, highest first: waiting requests */
+    trm_state_pool states; /* with states by sequence */
+    trm_level *levels;     /* by priority, highest first: waiting requests */
     int32_t n_waiting;
     trm_sequence **running; /* [max_sequences] by priority, then turn, the first n_running */
     int32_t n_running;
@@ -156,6 +161,10 @@ void trm_scheduler_admit(trm_scheduler *s);
 bool trm_scheduler_grow(trm_scheduler *s, trm_sequence *sequence);
 /* Takes blocks for up to `wanted` more tokens without preempting; returns for how many. */
 int32_t trm_scheduler_grow_for_drafts(trm_scheduler *s, trm_sequence *sequence, int32_t wanted);
+/* Chooses where a step leaves a running request's state: where it was, unless that is to be kept for its prefix. */
+void trm_scheduler_begin_state(trm_scheduler *s, trm_sequence *sequence);
+/* The step that a request took part in has ended. */
+void trm_scheduler_end_state(trm_scheduler *s, trm_sequence *sequence);
 /* Publishes full blocks. */
 void trm_scheduler_publish(trm_scheduler *s, trm_sequence *sequence);
 

@@ -7,6 +7,7 @@
 #include "weight_stream/offload/streaming.h"
 
 #define BURST_CHUNKS 4
+#define LEAST_CUT    (4 * TRM_KV_BLOCK_SIZE) /* tokens of a chunk that is worth a step for the rest */
 
 /* ---- what runs --------------------------------------------------------------------------------- */
 
@@ -88,6 +89,7 @@ static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tok
     }
     int64_t targets = r->n_prompt - 1 - sequence->n_cached;
     targets = r->prompt_logprobs < 0 || targets < 0 ? 0 : targets < n_tokens ? targets : n_tokens;
+    trm_scheduler_begin_state(s, sequence);
     s->lives[i] = sequence;
     s->slots[i] = sequence->slot;
     s->sequences[i] = (trm_step_sequence){
@@ -96,7 +98,8 @@ static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tok
         .n_cached = sequence->n_cached,
         .n_prompt = r->n_prompt,
         .blocks = s->table + (size_t)sequence->slot * (size_t)s->g->blocks_per_sequence,
-        .slot = sequence->slot,
+        .read_slot = sequence->state,
+        .write_slot = sequence->next_state,
         .choices = choices,
         .n_choices = wanted ? 1 + sequence->n_drafted : 0,
         .n_targets = (int32_t)targets,
@@ -109,6 +112,20 @@ static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tok
     s->n_tokens += s->sequences[i].n_tokens;
     s->n_choices += s->sequences[i].n_choices;
     s->n_drafted += sequence->n_drafted;
+}
+
+/* Shortens a chunk, so that a state is kept behind a prefix: behind one that others have, too, and behind the last
+ * whole block. */
+static int32_t end_chunk(const trm_scheduler *s, const trm_sequence *sequence, int32_t chunk)
+{
+    const int64_t end = sequence->n_cached + chunk;
+    if (s->states.n == 0 || !s->prefix_cache) {
+        return chunk;
+    }
+    if (sequence->n_cached < sequence->cut && sequence->cut < end) {
+        return (int32_t)(sequence->cut - sequence->n_cached);
+    }
+    return chunk >= LEAST_CUT ? chunk - (int32_t)(end % TRM_KV_BLOCK_SIZE) : chunk;
 }
 
 /* Number of prompt tokens to run. A long prompt leaves up to half of the room to later ones, so that short prompts do
@@ -124,7 +141,7 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
         }
         room -= behind < room / 2 ? (int32_t)behind : room / 2;
     }
-    return left < room ? (int32_t)left : room;
+    return end_chunk(s, sequence, left < room ? (int32_t)left : room);
 }
 
 /* Room for prompt tokens in a step that already has the decoding sequences. */
@@ -292,6 +309,7 @@ static void take_results(trm_scheduler *s)
         trm_sequence *sequence = s->lives[i];
         const trm_step_sequence *part = &s->sequences[i];
         int64_t prompt_left = sequence->request.n_prompt - sequence->n_cached;
+        trm_scheduler_end_state(s, sequence);
         int32_t known = part->n_choices > 1 ? part->n_tokens - (part->n_choices - 1) : part->n_tokens;
         if (prompt_left > 0) {
             s->stats.prompt_tokens += prompt_left < known ? prompt_left : known;

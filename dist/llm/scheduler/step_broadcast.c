@@ -3,9 +3,9 @@
  * since rank 0's tokens count for all.
  *
  * A message is words of 32 bits: kind, words in all, sequences, whether all have one token; then for each sequence
- * slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, number of blocks that the
- * receiver has, number of new ones, the tokens and the new blocks. It is sent as a first piece of fixed size and, if
- * necessary, the rest.
+ * slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, slots of the states that are
+ * read and written, number of blocks that the receiver has, number of new ones, the tokens and the new blocks. It is
+ * sent as a first piece of fixed size and, if necessary, the rest.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "dist/llm/scheduler/scheduler.h"
 
 enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_BEAT, KIND_END };
-enum { HEADER = 4, PER_SEQUENCE = 9, FIRST_PIECE = 1024 };
+enum { HEADER = 4, PER_SEQUENCE = 11, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -74,6 +74,8 @@ trm_status trm_scheduler_send_step(trm_scheduler *s)
         *to++ = sequence->n_choices;
         *to++ = sequence->n_targets;
         *to++ = sequence->n_hidden;
+        *to++ = sequence->read_slot;
+        *to++ = sequence->write_slot;
         *to++ = *known;
         *to++ = blocks > *known ? blocks - *known : 0;
         for (int32_t k = 0; k < sequence->n_tokens; k++) {
@@ -144,10 +146,11 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 is cut off inside a sequence");
     }
     int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], n_hidden = from[6];
-    int32_t known = from[7], fresh = from[8];
+    int32_t read = from[7], written = from[8], known = from[9], fresh = from[10];
     int64_t n_cached = from[2];
     if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
-        n_choices < 0 || n_targets < 0 || n_hidden < 0 || n_choices > n_tokens || n_targets > n_tokens ||
+        read < 0 || read >= g->state_slots || written < 0 || written >= g->state_slots || n_choices < 0 ||
+        n_targets < 0 || n_hidden < 0 || n_choices > n_tokens || n_targets > n_tokens ||
         n_hidden > (g->hidden == NULL ? 0 : n_tokens) || known < 0 || fresh < 0 ||
         fresh > g->blocks_per_sequence - known || end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
         n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
@@ -164,7 +167,8 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .n_cached = n_cached,
                                     .n_prompt = from[3],
                                     .blocks = row,
-                                    .slot = slot,
+                                    .read_slot = read,
+                                    .write_slot = written,
                                     .choices = s->choices,
                                     .n_choices = n_choices,
                                     .n_targets = n_targets,

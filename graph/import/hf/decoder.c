@@ -234,7 +234,7 @@ static trm_status add_inputs(trm_hf_decoder *d)
         TRM_TRY(trm_network_add_input(d->network, inputs[i].name, TRM_I32, inputs[i].dims, inputs[i].tensor));
     }
     if (d->config->delta.layers != NULL) {
-        TRM_TRY(trm_network_add_input(d->network, "sequence_slots", TRM_I32, trm_dims1(-1), &d->slots));
+        TRM_TRY(trm_network_add_input(d->network, "sequence_slots", TRM_I32, trm_dims2(-1, 2), &d->slots));
     }
     if (!d->config->rotary) {
         return TRM_OK;

@@ -52,7 +52,7 @@ static trm_status add_inputs(onnx_job *j, int64_t tokens, int64_t vocab)
     TRM_TRY(add_input(j, "positions", each, &positions));
     TRM_TRY(add_input(j, "sequence_starts", (trm_dims){1, {2}}, &starts));
     TRM_TRY(add_input(j, "sequence_lengths", (trm_dims){1, {1}}, &lengths));
-    TRM_TRY(add_input(j, "sequence_slots", (trm_dims){1, {1}}, &slots)); /* slot 0 */
+    TRM_TRY(add_input(j, "sequence_slots", (trm_dims){2, {1, 2}}, &slots)); /* slot 0 */
     TRM_TRY(add_input(j, "block_table", (trm_dims){2, {1, blocks}}, &table));
     TRM_TRY(add_input(j, "logit_rows", each, &rows));
     TRM_TRY(add_input(j, "rope_lengths", each, &rope));

@@ -5,7 +5,8 @@
 #include "kernels/cases/cases.h"
 #include "kernels/cases/support.h"
 
-/* Sequences of a step: new tokens and tokens in all; the slots are all others, from the last on. */
+/* Sequences of a step: new tokens and tokens in all. Slots are read from the last on; every other sequence writes
+ * another one. */
 typedef struct step {
     int32_t n;
     int64_t tokens[8], lengths[8];
@@ -28,11 +29,12 @@ static void add_sequences(kernel_case *test, const step *s, double *values)
     for (int32_t i = 0; i < s->n; i++) {
         starts[i + 1] = starts[i] + (double)s->tokens[i];
         lengths[i] = (double)s->lengths[i];
-        slots[i] = s->tokens[i] == 0 ? 1e6 : (double)(2 * (s->n - i) - 1);
+        slots[2 * i] = s->tokens[i] == 0 ? 1e6 : (double)(2 * (s->n - i) - 1);
+        slots[2 * i + 1] = slots[2 * i] + (double)(i % 2);
     }
     add_input(test, TRM_I32, DIMS(s->n + 1), 0.0, 0.0)->values = starts;
     add_input(test, TRM_I32, DIMS(s->n), 0.0, 0.0)->values = lengths;
-    add_input(test, TRM_I32, DIMS(s->n), 0.0, 0.0)->values = slots;
+    add_input(test, TRM_I32, DIMS(s->n, 2), 0.0, 0.0)->values = slots;
 }
 
 /* ---- short convolution ---- */
@@ -49,12 +51,13 @@ static void meaning_short_convolution(const kernel_case *test, double *const *in
         if (count == 0) {
             continue;
         }
-        double *cache = inputs[TRM_SHORT_CONVOLUTION_CACHE] +
-                        (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS][s] * places * channels;
+        const double *slots = inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS] + 2 * s;
+        const double *read = inputs[TRM_SHORT_CONVOLUTION_CACHE] + (int64_t)slots[0] * places * channels;
+        double *written = inputs[TRM_SHORT_CONVOLUTION_CACHE] + (int64_t)slots[1] * places * channels;
         for (int64_t c = 0; c < channels; c++) {
             double *all = calloc((size_t)(taps + length), sizeof(*all)), *at = all + taps; /* by position */
-            for (int64_t p = old >= taps ? old - taps + 1 : 0; p < old; p++) {
-                at[p] = cache[p % places * channels + c];
+            for (int64_t p = old >= places ? old - places : 0; p < old; p++) {
+                at[p] = read[p % places * channels + c];
             }
             for (int64_t p = old; p < length; p++) {
                 at[p] = x[(start + p - old) * channels + c];
@@ -65,8 +68,8 @@ static void meaning_short_convolution(const kernel_case *test, double *const *in
                 outputs[0][(start + p - old) * channels + c] =
                     meaning_activation(test->layer.short_convolution.activation, sum);
             }
-            for (int64_t p = old; p < length; p++) {
-                cache[p % places * channels + c] = at[p];
+            for (int64_t p = length >= places ? length - places : 0; p < length; p++) {
+                written[p % places * channels + c] = at[p];
             }
             free(all);
         }
@@ -76,7 +79,7 @@ static void meaning_short_convolution(const kernel_case *test, double *const *in
 static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, trm_activation activation, const step *s,
                              int64_t channels, int64_t taps, int64_t places)
 {
-    double sequences[48];
+    double sequences[64];
     const int64_t tokens = tokens_of(s);
     kernel_case test = new_case(TRM_LAYER_SHORT_CONVOLUTION, "%s, %lld channels, %lld taps, %lld places, %d sequences",
                                 trm_dtype_name(dtype), (long long)channels, (long long)taps, (long long)places, s->n);
@@ -132,11 +135,12 @@ static void meaning_gated_delta(const kernel_case *test, double *const *inputs, 
         const int64_t start = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_STARTS][i];
         const int64_t count = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_STARTS][i + 1] - start;
         const int64_t old = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_LENGTHS][i] - count;
-        const int64_t slot = (int64_t)inputs[TRM_GATED_DELTA_SEQUENCE_SLOTS][i];
+        const double *slots = inputs[TRM_GATED_DELTA_SEQUENCE_SLOTS] + 2 * i;
         for (int64_t h = 0; count > 0 && h < heads; h++) {
-            double *of_slot = inputs[TRM_GATED_DELTA_STATE] + (slot * places * heads + h) * size;
+            const double *read = inputs[TRM_GATED_DELTA_STATE] + ((int64_t)slots[0] * places * heads + h) * size;
+            double *written = inputs[TRM_GATED_DELTA_STATE] + ((int64_t)slots[1] * places * heads + h) * size;
             for (int64_t j = 0; j < size; j++) {
-                s[j] = old == 0 ? 0.0 : of_slot[old % places * heads * size + j];
+                s[j] = old == 0 ? 0.0 : read[old % places * heads * size + j];
             }
             for (int64_t t = start; t < start + count; t++) {
                 const int64_t at = t * heads + h, key_at = (t * key_heads + h / (heads / key_heads)) * dk;
@@ -147,7 +151,7 @@ static void meaning_gated_delta(const kernel_case *test, double *const *inputs, 
                 delta_step(s, dk, dv, decay, 1.0 / (1.0 + exp(-inputs[TRM_GATED_DELTA_B][at])), q, k,
                            inputs[TRM_GATED_DELTA_V] + at * dv, outputs[0] + at * dv);
                 for (int64_t j = 0; j < size; j++) {
-                    of_slot[(old + t - start + 1) % places * heads * size + j] = s[j];
+                    written[(old + t - start + 1) % places * heads * size + j] = s[j];
                 }
             }
         }
@@ -159,7 +163,7 @@ static void meaning_gated_delta(const kernel_case *test, double *const *inputs, 
 static void delta_case(kernel_case_bench *bench, trm_dtype dtype, const step *s, int64_t key_heads, int64_t heads,
                        int64_t dk, int64_t dv, int64_t places)
 {
-    double sequences[48];
+    double sequences[64];
     const int64_t tokens = tokens_of(s);
     kernel_case test = new_case(
         TRM_LAYER_GATED_DELTA, "%s, %lld and %lld heads of %lld and %lld, %lld places, %d sequences, first %lld tokens",
@@ -273,7 +277,7 @@ static void meaning_delta_net(const kernel_case *test, double *const *inputs, do
 
 static void net_case(kernel_case_bench *bench, trm_dtype dtype, const step *s, net_sizes n, int64_t versions)
 {
-    double sequences[48];
+    double sequences[64];
     const int64_t tokens = tokens_of(s), keys = n.key_heads * n.dk, values = n.heads * n.dv, slots = 2 * s->n + 1;
     const int64_t columns[3] = {keys, keys, values}, behind = 2 * keys + 2 * values;
     const int64_t places = (n.taps > 2 ? n.taps - 1 : 1) + versions - 1;
