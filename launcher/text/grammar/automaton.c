@@ -1,512 +1,517 @@
-/* Deterministic automata by the subset construction. Removes states that cannot reach an end, and refuses left
- * recursion. */
+/* Automata from trees: rules become expressions; calls that cannot be completed are dropped, and left recursion is
+ * refused. */
 #include "launcher/text/grammar/automaton.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/grammar/minimize.h"
-#include "launcher/text/grammar/nfa.h"
-#include "launcher/text/strings/buffer.h"
 
-#define MAX_STATES 200000
-#define MAX_MOVES  ((size_t)16 << 20)
-#define MAX_WORK   400000000
+#define MAX_WORK  20000000 /* operations to compile: a few tenths of a second at most */
+#define MAX_NODES 600000   /* expressions of a compiled grammar */
+#define DEEPEST   2000
+#define UNKNOWN   UINT32_MAX
 
-/* A set of NFA states in the builder's pool. */
-typedef struct subset {
-    uint32_t begin, count, next; /* next: of the same hash, + 1 */
-} subset;
+/* ---- from trees to expressions ---- */
 
-typedef struct call_edge {
-    uint32_t rule, target;
-} call_edge;
-
-typedef struct dfa_builder {
-    const trm_grammar_nfa *nfa;
-    trm_grammar_automaton *out;
+typedef struct converter {
     const trm_grammar_tree *tree;
-    size_t moves_capacity, first_call_capacity, calls_capacity, subset_capacity;
-    call_edge *calls; /* of all states, in the order of first_call */
-    size_t n_calls;
-    subset *subsets; /* [n_states of the rule] */
-    size_t n_subsets;
-    trm_ids pool;    /* NFA states of the subsets */
-    uint32_t *slots; /* [slot_count] subset + 1 */
-    size_t slot_count;
-    uint32_t *stamps; /* [NFA states] the last closure that contains the state */
-    uint32_t stamp;
-    trm_ids set, todo; /* the closure under construction */
-    uint32_t base;     /* first state of the rule */
-    uint32_t *starts;  /* [n_rules] */
-    int64_t work;
-} dfa_builder;
+    trm_expressions *x;
+    int32_t depth;
+} converter;
 
-static trm_status charge(dfa_builder *b, size_t work)
+static trm_expression convert(converter *c, const trm_grammar_node *node, trm_expression rest);
+
+static trm_expression convert_list(converter *c, const trm_grammar_node *node, trm_expression rest)
 {
-    b->work += (int64_t)work;
-    if (b->work > MAX_WORK) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar takes too long to compile");
+    trm_ids list = {0};
+    trm_expression e = TRM_NOTHING;
+    for (const trm_grammar_node *child = node->child; child != NULL && c->x->status == TRM_OK; child = child->next) {
+        trm_expression part = convert(c, child, TRM_EMPTY);
+        c->x->status = c->x->status == TRM_OK ? trm_ids_append(&list, (int32_t)part) : c->x->status;
     }
-    return TRM_OK;
+    if (c->x->status == TRM_OK) {
+        e = node->kind == TRM_GRAMMAR_BOTH ? trm_expression_both(c->x, (const trm_expression *)list.data, list.size)
+                                           : trm_expression_either(c->x, (const trm_expression *)list.data, list.size);
+    }
+    trm_ids_fini(&list);
+    return trm_expression_sequence(c->x, e, rest);
 }
 
-static void find_classes(const trm_grammar_nfa *nfa, trm_grammar_automaton *out)
+static trm_expression convert_sequence(converter *c, const trm_grammar_node *node, trm_expression rest)
 {
-    bool begins[257] = {true};
-    for (size_t i = 0; i < nfa->n_edges; i++) {
-        if (nfa->edges[i].kind == TRM_GRAMMAR_EDGE_BYTES) {
-            begins[nfa->edges[i].first] = true;
-            begins[nfa->edges[i].last + 1] = true;
-        }
-    }
-    uint32_t class = 0;
-    for (int i = 0; i < 256; i++) {
-        class += i > 0 && begins[i];
-        out->class_of[i] = (uint8_t) class;
-    }
-    out->n_classes = class + 1;
-}
-
-static trm_status add_to_set(dfa_builder *b, uint32_t state)
-{
-    if (b->stamps[state] == b->stamp) {
-        return TRM_OK;
-    }
-    b->stamps[state] = b->stamp;
-    TRM_TRY(trm_ids_append(&b->set, (int32_t)state));
-    return trm_ids_append(&b->todo, (int32_t)state);
-}
-
-/* Adds to the set what empty edges reach. */
-static trm_status close_set(dfa_builder *b)
-{
-    while (b->todo.size > 0) {
-        uint32_t state = (uint32_t)b->todo.data[--b->todo.size];
-        for (uint32_t e = b->nfa->first_edge[state]; e != TRM_GRAMMAR_NONE; e = b->nfa->edges[e].next) {
-            TRM_TRY(charge(b, 1));
-            if (b->nfa->edges[e].kind == TRM_GRAMMAR_EDGE_EMPTY) {
-                TRM_TRY(add_to_set(b, b->nfa->edges[e].target));
-            }
-        }
-    }
-    return TRM_OK;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    return (x > y) - (x < y);
-}
-
-static uint32_t hash_set(const int32_t *set, size_t count)
-{
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < count; i++) {
-        hash = (hash ^ (uint32_t)set[i]) * 16777619u;
-        hash ^= hash >> 15;
-    }
-    return hash;
-}
-
-static trm_status rehash(dfa_builder *b)
-{
-    size_t count = b->slot_count == 0 ? 1024 : 2 * b->slot_count;
-    uint32_t *slots = calloc(count, sizeof(*slots));
-    if (slots == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu states of a grammar", count);
-    }
-    free(b->slots);
-    b->slots = slots;
-    b->slot_count = count;
-    for (size_t i = 0; i < b->n_subsets; i++) {
-        uint32_t at = hash_set(b->pool.data + b->subsets[i].begin, b->subsets[i].count) & (uint32_t)(count - 1);
-        b->subsets[i].next = slots[at];
-        slots[at] = (uint32_t)i + 1;
-    }
-    return TRM_OK;
-}
-
-static trm_status new_state(dfa_builder *b)
-{
-    trm_grammar_automaton *out = b->out;
-    size_t states = (size_t)out->n_states + 1;
-    if (states > MAX_STATES || states * out->n_classes > MAX_MOVES) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar is too large: its automaton has more than %u states",
-                 out->n_states);
-    }
-    void *data = out->moves;
-    TRM_TRY(trm_array_grow(&data, &b->moves_capacity, states * out->n_classes, sizeof(*out->moves)));
-    out->moves = data;
-    data = out->first_call;
-    TRM_TRY(trm_array_grow(&data, &b->first_call_capacity, states + 1, sizeof(*out->first_call)));
-    out->first_call = data;
-    out->n_states++;
-    return TRM_OK;
-}
-
-/* The state of the set, which is closed and sorted here; a new one if the set is new. An empty set is DEAD. */
-static trm_status find_state(dfa_builder *b, uint32_t *state)
-{
-    *state = TRM_GRAMMAR_DEAD;
-    TRM_TRY(close_set(b));
-    if (b->set.size == 0) {
-        return TRM_OK;
-    }
-    qsort(b->set.data, b->set.size, sizeof(*b->set.data), by_value);
-    TRM_TRY(charge(b, 8 * b->set.size));
-    if (b->n_subsets >= b->slot_count / 2) {
-        TRM_TRY(rehash(b));
-    }
-    uint32_t slot = hash_set(b->set.data, b->set.size) & (uint32_t)(b->slot_count - 1);
-    for (uint32_t i = b->slots[slot]; i != 0; i = b->subsets[i - 1].next) {
-        const subset *s = &b->subsets[i - 1];
-        if (s->count == b->set.size && memcmp(b->pool.data + s->begin, b->set.data, s->count * sizeof(int32_t)) == 0) {
-            *state = b->base + i - 1;
-            return TRM_OK;
-        }
-    }
-    void *data = b->subsets;
-    TRM_TRY(trm_array_grow(&data, &b->subset_capacity, b->n_subsets + 1, sizeof(*b->subsets)));
-    b->subsets = data;
-    TRM_TRY(new_state(b));
-    b->subsets[b->n_subsets] =
-        (subset){.begin = (uint32_t)b->pool.size, .count = (uint32_t)b->set.size, .next = b->slots[slot]};
-    TRM_TRY(trm_ids_reserve(&b->pool, b->set.size));
-    memcpy(b->pool.data + b->pool.size, b->set.data, b->set.size * sizeof(int32_t));
-    b->pool.size += b->set.size;
-    b->slots[slot] = (uint32_t)++b->n_subsets;
-    *state = b->base + (uint32_t)b->n_subsets - 1;
-    return TRM_OK;
-}
-
-static void begin_set(dfa_builder *b)
-{
-    b->stamp++;
-    b->set.size = b->todo.size = 0;
-}
-
-/* The states that a subset reaches on a class of bytes. */
-static trm_status move_on_class(dfa_builder *b, const subset *from, uint8_t byte, uint32_t *target)
-{
-    begin_set(b);
-    for (uint32_t i = 0; i < from->count; i++) {
-        uint32_t state = (uint32_t)b->pool.data[from->begin + i];
-        for (uint32_t e = b->nfa->first_edge[state]; e != TRM_GRAMMAR_NONE; e = b->nfa->edges[e].next) {
-            const trm_grammar_edge *edge = &b->nfa->edges[e];
-            TRM_TRY(charge(b, 1));
-            if (edge->kind == TRM_GRAMMAR_EDGE_BYTES && byte >= edge->first && byte <= edge->last) {
-                TRM_TRY(add_to_set(b, edge->target));
-            }
-        }
-    }
-    return find_state(b, target);
-}
-
-/* The rules that the states of a subset call, each once, in order. */
-static trm_status called_rules(dfa_builder *b, const subset *from, trm_ids *rules)
-{
-    rules->size = 0;
-    for (uint32_t i = 0; i < from->count; i++) {
-        uint32_t state = (uint32_t)b->pool.data[from->begin + i];
-        for (uint32_t e = b->nfa->first_edge[state]; e != TRM_GRAMMAR_NONE; e = b->nfa->edges[e].next) {
-            if (b->nfa->edges[e].kind == TRM_GRAMMAR_EDGE_CALL) {
-                TRM_TRY(trm_ids_append(rules, (int32_t)b->nfa->edges[e].rule));
-            }
-        }
-    }
-    if (rules->size > 1) {
-        qsort(rules->data, rules->size, sizeof(*rules->data), by_value);
-    }
     size_t n = 0;
-    for (size_t i = 0; i < rules->size; i++) {
-        if (i == 0 || rules->data[i] != rules->data[i - 1]) {
-            rules->data[n++] = rules->data[i];
-        }
+    for (const trm_grammar_node *child = node->child; child != NULL; child = child->next) {
+        n++;
     }
-    rules->size = n;
-    return TRM_OK;
+    const trm_grammar_node **children = calloc(n + 1, sizeof(const trm_grammar_node *));
+    if (children == NULL) {
+        c->x->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu parts of a grammar", n);
+        return TRM_NOTHING;
+    }
+    n = 0;
+    for (const trm_grammar_node *child = node->child; child != NULL; child = child->next) {
+        children[n++] = child;
+    }
+    while (n > 0 && c->x->status == TRM_OK) {
+        rest = convert(c, children[--n], rest);
+    }
+    free(children);
+    return rest;
 }
 
-static trm_status add_calls(dfa_builder *b, size_t index, const trm_ids *rules)
+static trm_expression convert_class(converter *c, const trm_grammar_node *node)
 {
-    for (size_t r = 0; r < rules->size; r++) {
-        uint32_t target;
-        const subset from = b->subsets[index];
-        begin_set(b);
-        for (uint32_t i = 0; i < from.count; i++) {
-            uint32_t state = (uint32_t)b->pool.data[from.begin + i];
-            for (uint32_t e = b->nfa->first_edge[state]; e != TRM_GRAMMAR_NONE; e = b->nfa->edges[e].next) {
-                const trm_grammar_edge *edge = &b->nfa->edges[e];
-                TRM_TRY(charge(b, 1));
-                if (edge->kind == TRM_GRAMMAR_EDGE_CALL && edge->rule == (uint32_t)rules->data[r]) {
-                    TRM_TRY(add_to_set(b, edge->target));
-                }
-            }
-        }
-        TRM_TRY(find_state(b, &target));
-        void *data = b->calls;
-        TRM_TRY(trm_array_grow(&data, &b->calls_capacity, b->n_calls + 1, sizeof(*b->calls)));
-        b->calls = data;
-        b->calls[b->n_calls++] = (call_edge){(uint32_t)rules->data[r], target};
+    trm_ids list = {0};
+    trm_expression e = TRM_NOTHING;
+    for (size_t i = 0; i < node->size && c->x->status == TRM_OK; i++) {
+        trm_expression part = trm_expression_codepoints(c->x, node->ranges[i].first, node->ranges[i].last);
+        c->x->status = c->x->status == TRM_OK ? trm_ids_append(&list, (int32_t)part) : c->x->status;
     }
-    return TRM_OK;
+    if (c->x->status == TRM_OK) {
+        e = trm_expression_either(c->x, (const trm_expression *)list.data, list.size);
+    }
+    trm_ids_fini(&list);
+    return e;
 }
 
-static trm_status build_rule(dfa_builder *b, size_t rule, trm_ids *rules)
+/* What a node matches, then `rest`. */
+static trm_expression convert(converter *c, const trm_grammar_node *node, trm_expression rest)
 {
-    trm_grammar_automaton *out = b->out;
-    uint8_t byte_of[256] = {0}; /* one byte of each class */
-    for (int i = 255; i >= 0; i--) {
-        byte_of[out->class_of[i]] = (uint8_t)i;
+    trm_expressions *x = c->x;
+    trm_expression e = TRM_NOTHING;
+    if (++c->depth > DEEPEST) {
+        trm_expression_fail(x, "is nested too deeply");
     }
-    b->base = out->n_states;
-    b->n_subsets = b->pool.size = 0;
-    memset(b->slots, 0, b->slot_count * sizeof(*b->slots));
-    begin_set(b);
-    TRM_TRY(add_to_set(b, b->nfa->begin[rule]));
-    TRM_TRY(find_state(b, &b->starts[rule]));
-    for (size_t i = 0; i < b->n_subsets; i++) {
-        for (uint32_t c = 0; c < out->n_classes; c++) {
-            uint32_t target;
-            const subset from = b->subsets[i];
-            TRM_TRY(move_on_class(b, &from, byte_of[c], &target));
-            out->moves[(b->base + i) * out->n_classes + c] = target;
+    if (x->status != TRM_OK) {
+        c->depth--;
+        return TRM_NOTHING;
+    }
+    switch (node->kind) {
+    case TRM_GRAMMAR_TEXT:
+        e = rest;
+        for (size_t i = node->size; i-- > 0 && x->status == TRM_OK;) {
+            const uint8_t byte = (uint8_t)node->text[i];
+            e = trm_expression_sequence(x, trm_expression_byte_range(x, byte, byte), e);
         }
-        out->first_call[b->base + i] = (uint32_t)b->n_calls;
-        const subset from = b->subsets[i];
-        TRM_TRY(called_rules(b, &from, rules));
-        TRM_TRY(add_calls(b, i, rules));
+        break;
+    case TRM_GRAMMAR_CLASS:
+        e = trm_expression_sequence(x, convert_class(c, node), rest);
+        break;
+    case TRM_GRAMMAR_SEQUENCE:
+        e = convert_sequence(c, node, rest);
+        break;
+    case TRM_GRAMMAR_ANY_OF:
+    case TRM_GRAMMAR_BOTH:
+        e = convert_list(c, node, rest);
+        break;
+    case TRM_GRAMMAR_NOT:
+        e = trm_expression_sequence(x, trm_expression_not(x, convert(c, node->child, TRM_EMPTY)), rest);
+        break;
+    case TRM_GRAMMAR_REPEAT:
+        e = trm_expression_sequence(
+            x, trm_expression_repeat(x, convert(c, node->child, TRM_EMPTY), node->min, node->max), rest);
+        break;
+    case TRM_GRAMMAR_RULE:
+        e = trm_expression_sequence(x, trm_expression_call(x, (uint32_t)node->rule), rest);
+        break;
+    case TRM_GRAMMAR_MULTIPLE:
+        e = trm_expression_sequence(
+            x, trm_expression_multiple(x, (trm_multiple){(uint32_t)node->min, (uint32_t)node->max}), rest);
+        break;
     }
-    out->first_call[out->n_states] = (uint32_t)b->n_calls;
-    return TRM_OK;
+    c->depth--;
+    return e;
 }
 
-/* Notes which states accept: those of the rule whose set contains the last NFA state. Runs per rule. */
-static trm_status note_accepting(dfa_builder *b, size_t rule, size_t *capacity)
+trm_expression trm_grammar_expression(const trm_grammar_tree *tree, trm_expressions *x, const trm_grammar_node *node)
 {
-    void *data = b->out->accepts;
-    TRM_TRY(trm_array_grow(&data, capacity, b->out->n_states, sizeof(*b->out->accepts)));
-    b->out->accepts = data;
-    for (size_t i = 0; i < b->n_subsets; i++) {
-        bool accepts = false;
-        for (uint32_t k = 0; k < b->subsets[i].count; k++) {
-            accepts |= (uint32_t)b->pool.data[b->subsets[i].begin + k] == b->nfa->end[rule];
-        }
-        b->out->accepts[b->base + i] = accepts;
-    }
-    return TRM_OK;
+    converter c = {.tree = tree, .x = x};
+    return convert(&c, node, TRM_EMPTY);
 }
 
-/* Whether a state can reach the end of its rule, given which rules can be completed. */
-static bool update_live(const dfa_builder *b, bool *live, const bool *productive)
+/* ---- what cannot be completed, what calls itself ---- */
+
+/* For each expression, and then each rule, whether something holds. Parts have smaller numbers than the whole, so that
+ * one pass in order answers for all expressions if the answers for rules are known. */
+typedef struct survey {
+    trm_grammar_automaton *a;
+    bool *live, *empty;            /* [expressions] can be completed; can be completed without text */
+    bool *rule_lives, *rule_empty; /* [n_rules] */
+} survey;
+
+static void survey_one(const survey *s, trm_expression e)
 {
-    const trm_grammar_automaton *a = b->out;
-    bool changed = false;
-    for (uint32_t s = a->n_states; s-- > 0;) {
-        bool now = live[s] || a->accepts[s];
-        for (uint32_t c = 0; c < a->n_classes && !now; c++) {
-            uint32_t target = a->moves[(size_t)s * a->n_classes + c];
-            now = target != TRM_GRAMMAR_DEAD && live[target];
+    const trm_expressions *x = &s->a->x;
+    const trm_expression_node *node = trm_expression_get(x, e);
+    bool live = true, empty = node->nullable;
+    switch ((trm_expression_kind)node->kind) {
+    case TRM_EXPRESSION_SEQUENCE:
+        live = s->live[node->a] && s->live[node->b];
+        empty = s->empty[node->a] && s->empty[node->b];
+        break;
+    case TRM_EXPRESSION_EITHER:
+        live = false;
+        for (uint32_t i = 0; i < node->b; i++) {
+            live |= s->live[x->pool.data[node->a + i]];
+            empty |= s->empty[x->pool.data[node->a + i]];
         }
-        for (uint32_t i = a->first_call[s]; i < a->first_call[s + 1] && !now; i++) {
-            now = productive[b->calls[i].rule] && live[b->calls[i].target];
-        }
-        changed |= now && !live[s];
-        live[s] = now;
+        break;
+    case TRM_EXPRESSION_REPEAT:
+        live = node->min == 0 || s->live[node->a];
+        empty |= s->empty[node->a];
+        break;
+    case TRM_EXPRESSION_CALL:
+        live = s->rule_lives[node->a];
+        empty = s->rule_empty[node->a];
+        break;
+    case TRM_EXPRESSION_NOTHING:
+        live = false;
+        break;
+    case TRM_EXPRESSION_EMPTY:
+    case TRM_EXPRESSION_BYTES:
+    case TRM_EXPRESSION_BOTH:
+    case TRM_EXPRESSION_NOT:
+    case TRM_EXPRESSION_MULTIPLE:
+        live = node->life != 1; /* asked before */
+        break;
     }
-    return changed;
+    s->live[e] = live;
+    s->empty[e] = empty;
 }
 
-/* Removes moves and calls that cannot reach an end, so that every walk over the automaton can finish. */
-static trm_status prune(dfa_builder *b, bool *live, bool *productive)
+static trm_status survey_all(survey *s)
 {
-    trm_grammar_automaton *a = b->out;
-    bool changed = true;
-    while (changed) {
-        TRM_TRY(charge(b, (size_t)a->n_states * (a->n_classes / 8 + 1)));
-        changed = update_live(b, live, productive);
-        for (size_t r = 0; r < b->tree->n_rules; r++) {
-            productive[r] = live[b->starts[r]];
-        }
-    }
-    if (!productive[b->tree->root]) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar matches no text at all");
-    }
-    a->calls = calloc(b->n_calls + 1, sizeof(*a->calls));
-    a->has_moves = calloc(a->n_states, sizeof(*a->has_moves));
-    a->is_tail = calloc(a->n_states, sizeof(*a->is_tail));
-    if (a->calls == NULL || a->has_moves == NULL || a->is_tail == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %u states of a grammar", a->n_states);
-    }
-    uint32_t n = 0;
-    for (uint32_t s = 0; s < a->n_states; s++) {
-        for (uint32_t c = 0; c < a->n_classes; c++) {
-            uint32_t *target = &a->moves[(size_t)s * a->n_classes + c];
-            *target = *target != TRM_GRAMMAR_DEAD && live[*target] ? *target : TRM_GRAMMAR_DEAD;
-            a->has_moves[s] |= *target != TRM_GRAMMAR_DEAD;
-        }
-        uint32_t begin = a->first_call[s], end = a->first_call[s + 1];
-        a->first_call[s] = n;
-        for (uint32_t i = begin; i < end; i++) {
-            if (productive[b->calls[i].rule] && live[b->calls[i].target]) {
-                a->calls[n++] = (trm_grammar_call_edge){b->starts[b->calls[i].rule], b->calls[i].target};
-                b->calls[n - 1] = b->calls[i]; /* n - 1 <= i */
-            }
-        }
-        a->is_tail[s] = a->accepts[s] && !a->has_moves[s] && n == a->first_call[s];
-    }
-    a->first_call[a->n_states] = n;
-    b->n_calls = n;
-    return TRM_OK;
-}
-
-/* Whether a rule can be completed without text, then whether it can call itself without any: walks from `rule` over
- * states that need no text. */
-typedef struct recursion {
-    dfa_builder *b;
-    bool *empty;    /* [n_rules] */
-    uint32_t *seen; /* [n_states] stamps */
-    uint32_t stamp;
-    trm_ids todo;
-} recursion;
-
-/* Visits the states of `rule` that need no text; *through says whether its end is among them. With `follow` it enters
- * called rules too, and *back says whether `rule` is called. */
-static trm_status walk_empty(recursion *r, uint32_t rule, bool follow, bool *through, bool *back)
-{
-    const trm_grammar_automaton *a = r->b->out;
-    r->stamp++;
-    r->todo.size = 0;
-    *through = *back = false;
-    TRM_TRY(trm_ids_append(&r->todo, (int32_t)r->b->starts[rule]));
-    r->seen[r->b->starts[rule]] = r->stamp;
-    while (r->todo.size > 0) {
-        uint32_t s = (uint32_t)r->todo.data[--r->todo.size];
-        TRM_TRY(charge(r->b, 1));
-        *through |= a->accepts[s];
-        for (uint32_t i = a->first_call[s]; i < a->first_call[s + 1]; i++) {
-            uint32_t called = r->b->calls[i].rule, next[2] = {TRM_GRAMMAR_DEAD, TRM_GRAMMAR_DEAD};
-            *back |= called == rule;
-            next[0] = r->empty[called] ? a->calls[i].target : TRM_GRAMMAR_DEAD;
-            next[1] = follow ? a->calls[i].start : TRM_GRAMMAR_DEAD;
-            for (int k = 0; k < 2; k++) {
-                if (next[k] != TRM_GRAMMAR_DEAD && r->seen[next[k]] != r->stamp) {
-                    r->seen[next[k]] = r->stamp;
-                    TRM_TRY(trm_ids_append(&r->todo, (int32_t)next[k]));
-                }
-            }
-        }
-    }
-    return TRM_OK;
-}
-
-static trm_status check_recursion(dfa_builder *b, recursion *r)
-{
-    bool changed = true, through, back;
-    while (changed) {
+    trm_expressions *x = &s->a->x;
+    for (bool changed = true; changed;) {
         changed = false;
-        TRM_TRY(charge(b, b->out->n_states));
-        for (size_t i = 0; i < b->tree->n_rules; i++) {
-            TRM_TRY(walk_empty(r, (uint32_t)i, false, &through, &back));
-            changed |= through && !r->empty[i];
-            r->empty[i] |= through;
+        x->work -= (int64_t)x->n_nodes / 4;
+        if (x->work < 0) {
+            trm_expression_fail(x, "takes too long to compile");
+            return x->status;
         }
-    }
-    for (size_t i = 0; i < b->tree->n_rules; i++) {
-        TRM_TRY(charge(b, 100));
-        TRM_TRY(walk_empty(r, (uint32_t)i, true, &through, &back));
-        if (back) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "rule %.60s of the grammar calls itself before any text (left recursion)", b->tree->rules[i].name);
+        for (size_t e = 0; e < x->n_nodes; e++) {
+            survey_one(s, (trm_expression)e);
+        }
+        for (size_t i = s->a->n_rules; i-- > 0;) {
+            const bool live = s->live[s->a->rules[i]], empty = s->empty[s->a->rules[i]];
+            changed |= live != s->rule_lives[i] || empty != s->rule_empty[i];
+            s->rule_lives[i] = live;
+            s->rule_empty[i] = empty;
         }
     }
     return TRM_OK;
 }
 
-static trm_status finish(dfa_builder *b)
+/* Appends the rules that an expression may call before any text. */
+static trm_status first_calls(const survey *s, trm_expression e, uint32_t *seen, uint32_t stamp, trm_ids *found)
 {
-    trm_grammar_automaton *a = b->out;
-    bool *live = calloc(a->n_states, sizeof(*live)), *productive = calloc(b->tree->n_rules, sizeof(*productive));
-    recursion r = {.b = b};
-    r.empty = calloc(b->tree->n_rules, sizeof(*r.empty));
-    r.seen = calloc(a->n_states, sizeof(*r.seen));
-    trm_status status = TRM_OK;
-    if (live == NULL || productive == NULL || r.empty == NULL || r.seen == NULL) {
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %u states of a grammar", a->n_states);
+    trm_expressions *x = &s->a->x;
+    trm_ids todo = {0};
+    trm_status status = trm_ids_append(&todo, (int32_t)e);
+    while (status == TRM_OK && todo.size > 0) {
+        const trm_expression at = (trm_expression)todo.data[--todo.size];
+        const trm_expression_node *node = trm_expression_get(x, at);
+        if (seen[at] == stamp || !node->has_calls) {
+            continue;
+        }
+        seen[at] = stamp;
+        x->work--;
+        if (node->kind == TRM_EXPRESSION_CALL) {
+            status = trm_ids_append(found, (int32_t)node->a);
+        } else if (node->kind == TRM_EXPRESSION_EITHER) {
+            for (uint32_t i = 0; i < node->b && status == TRM_OK; i++) {
+                status = trm_ids_append(&todo, x->pool.data[node->a + i]);
+            }
+        } else {
+            status = trm_ids_append(&todo, (int32_t)node->a);
+            if (status == TRM_OK && node->kind == TRM_EXPRESSION_SEQUENCE && s->empty[node->a]) {
+                status = trm_ids_append(&todo, (int32_t)node->b);
+            }
+        }
     }
-    if (status == TRM_OK) {
-        status = prune(b, live, productive);
-    }
-    if (status == TRM_OK) {
-        status = check_recursion(b, &r);
-    }
-    a->start = b->starts[b->tree->root];
-    free(live);
-    free(productive);
-    free(r.empty);
-    free(r.seen);
-    trm_ids_fini(&r.todo);
+    trm_ids_fini(&todo);
     return status;
 }
 
-static trm_status build(dfa_builder *b)
+typedef enum visit { VISIT_NEW, VISIT_OPEN, VISIT_DONE } visit;
+
+/* Walks rules depth first along their first calls; a rule that is met while it is open calls itself. The list of calls
+ * holds for each open rule those left, below them -1 - rule. */
+static trm_status walk_recursion(const survey *s, const trm_grammar_tree *tree, uint32_t *seen, uint8_t *visits,
+                                 trm_ids *calls)
 {
-    trm_ids rules = {0};
-    size_t accepts_capacity = 0;
-    trm_status status = TRM_OK;
-    b->stamps = calloc(b->nfa->n_states + 1, sizeof(*b->stamps));
-    b->starts = calloc(b->tree->n_rules + 1, sizeof(*b->starts));
-    if (b->stamps == NULL || b->starts == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu states of a grammar", b->nfa->n_states);
-    }
-    TRM_TRY(rehash(b));
-    for (size_t i = 0; i < b->tree->n_rules && status == TRM_OK; i++) {
-        status = build_rule(b, i, &rules);
-        if (status == TRM_OK) {
-            status = note_accepting(b, i, &accepts_capacity);
+    for (size_t first = 0; first < s->a->n_rules; first++) {
+        TRM_TRY(trm_ids_append(calls, (int32_t)first));
+        while (calls->size > 0) {
+            const int32_t top = calls->data[--calls->size];
+            if (top < 0) {
+                visits[-1 - top] = VISIT_DONE;
+            } else if (visits[top] == VISIT_OPEN) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                         "rule %.60s of the grammar calls itself before any text (left recursion)",
+                         tree->rules[top].name);
+            } else if (visits[top] == VISIT_NEW) {
+                visits[top] = VISIT_OPEN;
+                TRM_TRY(trm_ids_append(calls, -1 - top));
+                TRM_TRY(first_calls(s, s->a->rules[top], seen, (uint32_t)top + 1, calls));
+            }
+            if (s->a->x.work < 0) {
+                TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar takes too long to compile");
+            }
         }
     }
-    trm_ids_fini(&rules);
-    return status == TRM_OK ? finish(b) : status;
+    return TRM_OK;
+}
+
+/* Writes the rules anew without calls of rules that cannot be completed. */
+static void drop_dead_calls(survey *s, uint32_t *numbers)
+{
+    trm_grammar_automaton *a = s->a;
+    trm_expressions *x = &a->x;
+    const size_t count = x->n_nodes;
+    for (size_t e = 0; e < count && x->status == TRM_OK; e++) {
+        const trm_expression_node node = *trm_expression_get(x, (trm_expression)e);
+        trm_ids list = {0};
+        numbers[e] = (uint32_t)e;
+        if (!node.has_calls) {
+            continue;
+        }
+        switch ((trm_expression_kind)node.kind) {
+        case TRM_EXPRESSION_CALL:
+            numbers[e] = s->rule_lives[node.a] ? (uint32_t)e : TRM_NOTHING;
+            break;
+        case TRM_EXPRESSION_SEQUENCE:
+            numbers[e] = trm_expression_sequence(x, numbers[node.a], numbers[node.b]);
+            break;
+        case TRM_EXPRESSION_REPEAT:
+            numbers[e] = trm_expression_repeat(x, numbers[node.a], node.min, node.max);
+            break;
+        default:
+            for (uint32_t i = 0; i < node.b && x->status == TRM_OK; i++) {
+                x->status = trm_ids_append(&list, (int32_t)numbers[x->pool.data[node.a + i]]);
+            }
+            numbers[e] = trm_expression_either(x, (const trm_expression *)list.data, list.size);
+            trm_ids_fini(&list);
+        }
+    }
+    for (size_t i = 0; i < a->n_rules; i++) {
+        a->rules[i] = numbers[a->rules[i]];
+    }
+}
+
+/* Asks of every intersection whether it matches anything. */
+static void find_life(trm_expressions *x)
+{
+    const size_t count = x->n_nodes;
+    for (size_t e = 0; e < count && x->status == TRM_OK; e++) {
+        const uint8_t kind = trm_expression_get(x, (trm_expression)e)->kind;
+        if (kind == TRM_EXPRESSION_BOTH || kind == TRM_EXPRESSION_NOT) {
+            (void)trm_expression_is_alive(x, (trm_expression)e);
+        }
+    }
+}
+
+static trm_status check(const trm_grammar_tree *tree, trm_grammar_automaton *a)
+{
+    survey s = {.a = a};
+    trm_ids calls = {0};
+    size_t count = a->x.n_nodes;
+    uint32_t *numbers = calloc(count, sizeof(*numbers));
+    uint8_t *visits = calloc(a->n_rules, sizeof(*visits));
+    s.live = calloc(count, sizeof(*s.live));
+    s.empty = calloc(count, sizeof(*s.empty));
+    s.rule_lives = calloc(a->n_rules, sizeof(*s.rule_lives));
+    s.rule_empty = calloc(a->n_rules, sizeof(*s.rule_empty));
+    trm_status status = TRM_OK;
+    if (numbers == NULL || visits == NULL || s.live == NULL || s.empty == NULL || s.rule_lives == NULL ||
+        s.rule_empty == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu expressions of a grammar", count);
+    }
+    status = status == TRM_OK ? survey_all(&s) : status;
+    if (status == TRM_OK && !s.rule_lives[a->root]) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "the grammar matches no text at all");
+    }
+    status = status == TRM_OK ? walk_recursion(&s, tree, numbers, visits, &calls) : status;
+    bool all = true;
+    for (size_t i = 0; i < a->n_rules && status == TRM_OK; i++) {
+        all = all && s.rule_lives[i];
+    }
+    if (status == TRM_OK && !all) {
+        drop_dead_calls(&s, numbers);
+        status = a->x.status;
+    }
+    free(numbers);
+    free(visits);
+    free(s.live);
+    free(s.empty);
+    free(s.rule_lives);
+    free(s.rule_empty);
+    trm_ids_fini(&calls);
+    return status;
 }
 
 trm_status trm_grammar_build(const trm_grammar_tree *tree, trm_grammar_automaton *automaton)
 {
-    trm_grammar_nfa nfa = {0};
-    dfa_builder b = {.nfa = &nfa, .out = automaton, .tree = tree};
-    trm_status status = trm_grammar_nfa_build(tree, &nfa);
-    if (status == TRM_OK) {
-        find_classes(&nfa, automaton);
-        status = build(&b);
+    trm_grammar_automaton *a = automaton;
+    *a = (trm_grammar_automaton){.n_rules = tree->n_rules, .root = (uint32_t)tree->root};
+    trm_status status = trm_expressions_init(&a->x);
+    a->x.max_nodes = MAX_NODES;
+    a->x.work = MAX_WORK;
+    a->rules = calloc(tree->n_rules + 1, sizeof(*a->rules));
+    if (status == TRM_OK && a->rules == NULL) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu rules of a grammar", tree->n_rules);
+    }
+    for (size_t i = 0; i < tree->n_rules && status == TRM_OK; i++) {
+        a->rules[i] = trm_grammar_expression(tree, &a->x, tree->rules[i].node);
+        status = a->x.status;
     }
     if (status == TRM_OK) {
-        status = trm_grammar_find_alike(automaton);
+        trm_expression_find_classes(&a->x);
+        find_life(&a->x);
+        status = a->x.status;
     }
-    free(b.calls);
-    free(b.subsets);
-    free(b.slots);
-    free(b.stamps);
-    free(b.starts);
-    trm_ids_fini(&b.pool);
-    trm_ids_fini(&b.set);
-    trm_ids_fini(&b.todo);
-    trm_grammar_nfa_fini(&nfa);
+    status = status == TRM_OK ? check(tree, a) : status;
     if (status != TRM_OK) {
-        trm_grammar_automaton_fini(automaton);
+        trm_grammar_automaton_fini(a);
     }
     return status;
 }
 
 void trm_grammar_automaton_fini(trm_grammar_automaton *automaton)
 {
+    trm_expressions_fini(&automaton->x);
+    free(automaton->rules);
+    free(automaton->rows);
     free(automaton->moves);
-    free(automaton->first_call);
-    free(automaton->calls);
-    free(automaton->accepts);
-    free(automaton->has_moves);
-    free(automaton->is_tail);
-    free(automaton->alike);
+    trm_ids_fini(&automaton->calls);
     *automaton = (trm_grammar_automaton){0};
+}
+
+/* ---- states ---- */
+
+void trm_grammar_automaton_begin(trm_grammar_automaton *automaton, int64_t work)
+{
+    automaton->x.status = TRM_OK;
+    automaton->x.work = work;
+    automaton->x.depth = automaton->x.inside = 0;
+    automaton->x.max_nodes = SIZE_MAX / 64; /* grammar.c drops what is not needed */
+}
+
+static trm_status find_row(trm_grammar_automaton *a, trm_expression state, uint32_t *row)
+{
+    if (a->x.nodes[state].row == 0) {
+        void *data = a->rows;
+        TRM_TRY(trm_array_grow(&data, &a->row_capacity, a->n_rows + 1, sizeof(*a->rows)));
+        a->rows = data;
+        data = a->moves;
+        TRM_TRY(trm_array_grow(&data, &a->move_capacity, (a->n_rows + 1) * a->x.n_classes, sizeof(*a->moves)));
+        a->moves = data;
+        a->rows[a->n_rows] = (trm_grammar_row){0};
+        memset(a->moves + a->n_rows * a->x.n_classes, 0xff, a->x.n_classes * sizeof(*a->moves));
+        a->x.nodes[state].row = (uint32_t)++a->n_rows;
+    }
+    *row = a->x.nodes[state].row - 1;
+    return TRM_OK;
+}
+
+trm_status trm_grammar_automaton_move(trm_grammar_automaton *automaton, trm_expression state, uint32_t class,
+                                      trm_expression *target)
+{
+    uint32_t row;
+    TRM_TRY(find_row(automaton, state, &row));
+    uint32_t *move = &automaton->moves[(size_t)row * automaton->x.n_classes + class];
+    if (*move == UNKNOWN) {
+        const trm_expression next = trm_expression_derive(&automaton->x, state, automaton->x.byte_of[class]);
+        TRM_TRY(automaton->x.status);
+        *move = next;
+    }
+    *target = *move;
+    return TRM_OK;
+}
+
+trm_status trm_grammar_automaton_calls(trm_grammar_automaton *automaton, trm_expression state, uint32_t *first,
+                                       uint32_t *count)
+{
+    uint32_t row;
+    *first = *count = 0;
+    if (!automaton->x.nodes[state].has_calls) {
+        return TRM_OK;
+    }
+    TRM_TRY(find_row(automaton, state, &row));
+    if (!automaton->rows[row].has_calls) {
+        trm_ids pairs = {0};
+        trm_expression_calls(&automaton->x, state, &pairs);
+        trm_status status = automaton->x.status;
+        automaton->rows[row].first_call = (uint32_t)automaton->calls.size;
+        automaton->rows[row].n_calls = (uint32_t)pairs.size / 2;
+        status = status == TRM_OK ? trm_ids_reserve(&automaton->calls, pairs.size) : status;
+        for (size_t i = 0; i < pairs.size && status == TRM_OK; i++) {
+            automaton->calls.data[automaton->calls.size++] = pairs.data[i];
+        }
+        trm_ids_fini(&pairs);
+        TRM_TRY(status);
+        automaton->rows[row].has_calls = true;
+    }
+    *first = automaton->rows[row].first_call;
+    *count = automaton->rows[row].n_calls;
+    return TRM_OK;
+}
+
+trm_status trm_grammar_automaton_has_moves(trm_grammar_automaton *automaton, trm_expression state, bool *has_moves)
+{
+    const trm_expression_node *node = &automaton->x.nodes[state];
+    uint32_t row;
+    *has_moves = node->has_moves;
+    if (!node->has_moves || !node->has_both || !node->nullable) {
+        return TRM_OK;
+    }
+    TRM_TRY(find_row(automaton, state, &row));
+    if (!automaton->rows[row].moves_known) {
+        trm_expression target = TRM_NOTHING;
+        for (uint32_t class = 0; class < automaton->x.n_classes && target == TRM_NOTHING; class ++) {
+            TRM_TRY(trm_grammar_automaton_move(automaton, state, class, &target));
+        }
+        automaton->rows[row].has_moves = target != TRM_NOTHING;
+        automaton->rows[row].moves_known = true;
+    }
+    *has_moves = automaton->rows[row].has_moves;
+    return TRM_OK;
+}
+
+size_t trm_grammar_automaton_memory(const trm_grammar_automaton *automaton)
+{
+    return automaton->x.n_nodes * sizeof(*automaton->x.nodes) + automaton->x.pool.size * sizeof(int32_t) +
+           automaton->n_rows * (sizeof(*automaton->rows) + automaton->x.n_classes * sizeof(*automaton->moves)) +
+           automaton->calls.size * sizeof(int32_t);
+}
+
+trm_status trm_grammar_automaton_renew(const trm_grammar_automaton *automaton, trm_grammar_automaton *fresh,
+                                       uint32_t *memo)
+{
+    const trm_expressions *from = &automaton->x;
+    *fresh = (trm_grammar_automaton){.n_rules = automaton->n_rules, .root = automaton->root};
+    TRM_TRY(trm_expressions_init(&fresh->x));
+    fresh->rules = calloc(automaton->n_rules + 1, sizeof(*fresh->rules));
+    fresh->x.sets = calloc(from->n_sets + 1, sizeof(*fresh->x.sets));
+    fresh->x.multiples = calloc(from->n_multiples + 1, sizeof(*fresh->x.multiples));
+    if (fresh->rules == NULL || fresh->x.sets == NULL || fresh->x.multiples == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu rules of a grammar", automaton->n_rules);
+    }
+    for (size_t i = 0; i < from->n_sets; i++) {
+        fresh->x.sets[i] = from->sets[i];
+    }
+    for (size_t i = 0; i < from->n_multiples; i++) {
+        fresh->x.multiples[i] = from->multiples[i];
+    }
+    fresh->x.n_sets = fresh->x.set_capacity = from->n_sets;
+    fresh->x.n_multiples = fresh->x.multiple_capacity = from->n_multiples;
+    memcpy(fresh->x.class_of, from->class_of, sizeof(from->class_of));
+    memcpy(fresh->x.byte_of, from->byte_of, sizeof(from->byte_of));
+    fresh->x.n_classes = from->n_classes;
+    trm_grammar_automaton_begin(fresh, from->work);
+    for (size_t i = 0; i < automaton->n_rules && fresh->x.status == TRM_OK; i++) {
+        fresh->rules[i] = trm_expression_copy(&fresh->x, from, automaton->rules[i], memo);
+    }
+    return fresh->x.status;
 }

@@ -11,7 +11,7 @@
 #define MAX_ITEMS   2000    /* pairs of one configuration */
 #define SEEN_SLOTS  8192    /* at least four times as many */
 #define DEEPEST     250     /* stacks; deeper nesting is not allowed */
-#define MAX_WORK    4000000 /* pairs visited in one call: a few tenths of a second */
+#define MAX_WORK    4000000 /* operations of one call: some tens of milliseconds */
 #define MAX_CONFIGS 400000
 
 void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown)
@@ -32,7 +32,7 @@ void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown)
     *pushdown = (trm_grammar_pushdown){0};
 }
 
-trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_grammar_automaton *automaton)
+trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, trm_grammar_automaton *automaton)
 {
     *pushdown = (trm_grammar_pushdown){.automaton = automaton};
     pushdown->found = calloc(MAX_ITEMS, sizeof(*pushdown->found));
@@ -55,20 +55,21 @@ trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_g
     pushdown->stacks[0] = (trm_grammar_stack){0};
     pushdown->n_stacks = 1;
     for (int byte = 0; byte < 256; byte++) {
-        pushdown->class_groups[automaton->class_of[byte]] |= (uint64_t)1 << trm_grammar_group_of((uint8_t)byte);
+        pushdown->class_groups[automaton->x.class_of[byte]] |= (uint64_t)1 << trm_grammar_group_of((uint8_t)byte);
     }
     return TRM_OK;
 }
 
 void trm_grammar_pushdown_begin(trm_grammar_pushdown *pushdown)
 {
-    pushdown->work = MAX_WORK;
+    trm_grammar_automaton_begin(pushdown->automaton, MAX_WORK);
 }
 
 size_t trm_grammar_pushdown_memory(const trm_grammar_pushdown *pushdown)
 {
-    return pushdown->n_configs * (sizeof(*pushdown->configs) + pushdown->automaton->n_classes * sizeof(uint32_t)) +
-           pushdown->n_items * sizeof(uint64_t) + pushdown->n_stacks * sizeof(*pushdown->stacks);
+    return pushdown->n_configs * (sizeof(*pushdown->configs) + pushdown->automaton->x.n_classes * sizeof(uint32_t)) +
+           pushdown->n_items * sizeof(uint64_t) + pushdown->n_stacks * sizeof(*pushdown->stacks) +
+           trm_grammar_automaton_memory(pushdown->automaton);
 }
 
 static uint32_t hash_pair(uint64_t pair)
@@ -147,7 +148,7 @@ static trm_status add_pair(trm_grammar_pushdown *pushdown, uint32_t state, uint3
         }
         slot = (slot + 1) & (SEEN_SLOTS - 1);
     }
-    if (pushdown->n_seen++ == SEEN_SLOTS / 2 || pushdown->work-- <= 0) {
+    if (pushdown->n_seen++ == SEEN_SLOTS / 2 || pushdown->automaton->x.work-- <= 0) {
         return fail_ambiguous();
     }
     pushdown->seen[slot] = pushdown->stamp;
@@ -159,26 +160,32 @@ static trm_status add_pair(trm_grammar_pushdown *pushdown, uint32_t state, uint3
 /* Follows calls and returns, which take no text; finds the pairs from which text can continue. */
 static trm_status close_pairs(trm_grammar_pushdown *pushdown)
 {
-    const trm_grammar_automaton *a = pushdown->automaton;
+    trm_grammar_automaton *a = pushdown->automaton;
     while (pushdown->n_todo > 0) {
         uint64_t pair = pushdown->todo[--pushdown->n_todo];
-        uint32_t state = (uint32_t)(pair >> 32), stack = (uint32_t)pair;
-        if (a->accepts[state] && stack == 0) {
-            pushdown->found_end = true;
-        } else if (a->accepts[state]) {
-            TRM_TRY(add_pair(pushdown, pushdown->stacks[stack].state, pushdown->stacks[stack].parent));
+        uint32_t state = (uint32_t)(pair >> 32), stack = (uint32_t)pair, first, count;
+        bool has_moves;
+        if (trm_expression_get(&a->x, state)->nullable) {
+            if (stack == 0) {
+                pushdown->found_end = true;
+            } else {
+                TRM_TRY(add_pair(pushdown, pushdown->stacks[stack].state, pushdown->stacks[stack].parent));
+            }
         }
-        for (uint32_t i = a->first_call[state]; i < a->first_call[state + 1]; i++) {
-            uint32_t under = stack;
-            if (!a->is_tail[a->calls[i].target]) {
+        TRM_TRY(trm_grammar_automaton_calls(a, state, &first, &count));
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t under = stack, rule = (uint32_t)a->calls.data[first + 2 * i];
+            uint32_t target = (uint32_t)a->calls.data[first + 2 * i + 1];
+            if (target != TRM_EMPTY) { /* else it would only return */
                 if (pushdown->stacks[stack].depth == DEEPEST) {
                     continue;
                 }
-                TRM_TRY(push_stack(pushdown, a->calls[i].target, stack, &under));
+                TRM_TRY(push_stack(pushdown, target, stack, &under));
             }
-            TRM_TRY(add_pair(pushdown, a->calls[i].start, under));
+            TRM_TRY(add_pair(pushdown, a->rules[rule], under));
         }
-        if (a->has_moves[state]) {
+        TRM_TRY(trm_grammar_automaton_has_moves(a, state, &has_moves));
+        if (has_moves) {
             if (pushdown->n_found == MAX_ITEMS) {
                 return fail_ambiguous();
             }
@@ -218,7 +225,7 @@ static trm_status rehash_configs(trm_grammar_pushdown *pushdown)
 
 static trm_status add_config(trm_grammar_pushdown *pushdown, uint32_t slot)
 {
-    size_t classes = pushdown->automaton->n_classes;
+    size_t classes = pushdown->automaton->x.n_classes;
     if (pushdown->n_configs == MAX_CONFIGS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the grammar has more than %d positions in one step", MAX_CONFIGS);
     }
@@ -277,7 +284,7 @@ static trm_status find_config(trm_grammar_pushdown *pushdown, uint32_t *config)
 trm_status trm_grammar_pushdown_start(trm_grammar_pushdown *pushdown, uint32_t *config)
 {
     begin_closure(pushdown);
-    TRM_TRY(add_pair(pushdown, pushdown->automaton->start, 0));
+    TRM_TRY(add_pair(pushdown, pushdown->automaton->rules[pushdown->automaton->root], 0));
     TRM_TRY(close_pairs(pushdown));
     TRM_TRY(find_config(pushdown, config));
     if (*config == TRM_GRAMMAR_NOWHERE) { /* all continuations are deeper than a stack may be */
@@ -288,19 +295,20 @@ trm_status trm_grammar_pushdown_start(trm_grammar_pushdown *pushdown, uint32_t *
 
 trm_status trm_grammar_pushdown_find(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t class, uint32_t *next)
 {
-    const trm_grammar_automaton *a = pushdown->automaton;
+    trm_grammar_automaton *a = pushdown->automaton;
     const trm_grammar_config *c = &pushdown->configs[config];
     begin_closure(pushdown);
     for (uint32_t i = 0; i < c->n_items; i++) {
         uint64_t pair = pushdown->items[c->first_item + i];
-        uint32_t target = a->moves[(pair >> 32) * a->n_classes + class];
-        if (target != TRM_GRAMMAR_DEAD) {
+        trm_expression target;
+        TRM_TRY(trm_grammar_automaton_move(a, (trm_expression)(pair >> 32), class, &target));
+        if (target != TRM_NOTHING) {
             TRM_TRY(add_pair(pushdown, target, (uint32_t)pair));
         }
     }
     TRM_TRY(close_pairs(pushdown));
     TRM_TRY(find_config(pushdown, next));
-    pushdown->moves[(size_t)config * a->n_classes + class] = *next;
+    pushdown->moves[(size_t)config * a->x.n_classes + class] = *next;
     return TRM_OK;
 }
 
@@ -310,7 +318,9 @@ trm_status trm_grammar_pushdown_find_alike(trm_grammar_pushdown *pushdown, uint3
     begin_closure(pushdown);
     for (uint32_t i = 0; i < c->n_items; i++) {
         uint64_t pair = pushdown->items[c->first_item + i];
-        TRM_TRY(add_pair(pushdown, pushdown->automaton->alike[pair >> 32], (uint32_t)pair));
+        const trm_expression state = trm_expression_alike(&pushdown->automaton->x, (trm_expression)(pair >> 32));
+        TRM_TRY(pushdown->automaton->x.status);
+        TRM_TRY(add_pair(pushdown, state, (uint32_t)pair));
     }
     pushdown->n_found = pushdown->n_todo;
     memcpy(pushdown->found, pushdown->todo, pushdown->n_found * sizeof(*pushdown->found));
@@ -321,8 +331,8 @@ trm_status trm_grammar_pushdown_find_alike(trm_grammar_pushdown *pushdown, uint3
 trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32_t config)
 {
     uint64_t others = 0;
-    for (uint32_t class = 0; class < pushdown->automaton->n_classes; class ++) {
-        uint32_t next = pushdown->moves[(size_t)config * pushdown->automaton->n_classes + class];
+    for (uint32_t class = 0; class < pushdown->automaton->x.n_classes; class ++) {
+        uint32_t next = pushdown->moves[(size_t)config * pushdown->automaton->x.n_classes + class];
         if (next == TRM_GRAMMAR_UNKNOWN) {
             TRM_TRY(trm_grammar_pushdown_find(pushdown, config, class, &next));
         }
@@ -333,57 +343,82 @@ trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32
     return TRM_OK;
 }
 
-/* Copies a stack of another pushdown automaton. */
-static trm_status copy_stack(trm_grammar_pushdown *pushdown, const trm_grammar_pushdown *from, uint32_t stack,
-                             uint32_t *copy)
+/* Where the states of an automaton are in another one. */
+typedef struct state_copier {
+    trm_grammar_pushdown *to;
+    const trm_grammar_pushdown *from;
+    uint32_t *memo; /* [states] + 1 */
+} state_copier;
+
+static trm_status copy_state(const state_copier *copier, trm_expression state, trm_expression *copy)
+{
+    trm_expressions *x = &copier->to->automaton->x;
+    *copy = trm_expression_copy(x, &copier->from->automaton->x, state, copier->memo);
+    return x->status;
+}
+
+static trm_status copy_stack(const state_copier *copier, uint32_t stack, uint32_t *copy)
 {
     uint32_t states[DEEPEST + 1], depth = 0;
-    for (; stack != 0; stack = from->stacks[stack].parent) {
-        states[depth++] = from->stacks[stack].state;
+    for (; stack != 0; stack = copier->from->stacks[stack].parent) {
+        states[depth++] = copier->from->stacks[stack].state;
     }
     *copy = 0;
     while (depth > 0) {
-        TRM_TRY(push_stack(pushdown, states[--depth], *copy, copy));
+        trm_expression state;
+        TRM_TRY(copy_state(copier, states[--depth], &state));
+        TRM_TRY(push_stack(copier->to, state, *copy, copy));
     }
     return TRM_OK;
 }
 
-static trm_status copy_config(trm_grammar_pushdown *pushdown, const trm_grammar_pushdown *from, uint32_t config,
-                              uint32_t *copy)
+static trm_status copy_config(const state_copier *copier, uint32_t config, uint32_t *copy)
 {
-    const trm_grammar_config *c = &from->configs[config];
-    begin_closure(pushdown);
-    pushdown->found_end = c->ends;
+    const trm_grammar_config *c = &copier->from->configs[config];
+    begin_closure(copier->to);
+    copier->to->found_end = c->ends;
     for (uint32_t i = 0; i < c->n_items; i++) {
-        uint64_t pair = from->items[c->first_item + i];
+        uint64_t pair = copier->from->items[c->first_item + i];
+        trm_expression state;
         uint32_t stack;
-        TRM_TRY(copy_stack(pushdown, from, (uint32_t)pair, &stack));
-        pushdown->found[pushdown->n_found++] = (pair >> 32 << 32) | stack;
+        TRM_TRY(copy_state(copier, (trm_expression)(pair >> 32), &state));
+        TRM_TRY(copy_stack(copier, (uint32_t)pair, &stack));
+        copier->to->found[copier->to->n_found++] = (uint64_t)state << 32 | stack;
     }
-    return find_config(pushdown, copy);
+    return find_config(copier->to, copy);
 }
 
 trm_status trm_grammar_pushdown_collect(trm_grammar_pushdown *pushdown, uint32_t *const *configs, size_t n)
 {
-    trm_grammar_pushdown fresh;
-    TRM_TRY(trm_grammar_pushdown_init(&fresh, pushdown->automaton));
+    trm_grammar_automaton automaton;
+    trm_grammar_pushdown fresh = {0};
+    uint32_t *memo = calloc(pushdown->automaton->x.n_nodes + 1, sizeof(*memo));
     uint32_t *numbers = calloc(n + 1, sizeof(*numbers));
+    const state_copier copier = {.to = &fresh, .from = pushdown, .memo = memo};
     trm_status status = TRM_OK;
-    if (numbers == NULL) {
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu positions of a grammar", n);
+    if (numbers == NULL || memo == NULL) {
+        free(numbers);
+        free(memo);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu positions of a grammar", n);
     }
+    status = trm_grammar_automaton_renew(pushdown->automaton, &automaton, memo);
+    status = status == TRM_OK ? trm_grammar_pushdown_init(&fresh, &automaton) : status;
     for (size_t i = 0; i < n && status == TRM_OK; i++) {
-        status = copy_config(&fresh, pushdown, *configs[i], &numbers[i]);
+        status = copy_config(&copier, *configs[i], &numbers[i]);
     }
     for (size_t i = 0; i < n && status == TRM_OK; i++) {
         *configs[i] = numbers[i];
     }
     free(numbers);
+    free(memo);
     if (status != TRM_OK) {
         trm_grammar_pushdown_fini(&fresh);
+        trm_grammar_automaton_fini(&automaton);
         return status;
     }
-    fresh.work = pushdown->work;
+    fresh.automaton = pushdown->automaton;
+    trm_grammar_automaton_fini(pushdown->automaton);
+    *pushdown->automaton = automaton;
     trm_grammar_pushdown_fini(pushdown);
     *pushdown = fresh;
     return TRM_OK;

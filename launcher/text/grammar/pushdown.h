@@ -29,7 +29,7 @@ typedef struct trm_grammar_config {
 } trm_grammar_config;
 
 typedef struct trm_grammar_pushdown {
-    const trm_grammar_automaton *automaton;
+    trm_grammar_automaton *automaton;
     trm_grammar_stack *stacks;
     size_t n_stacks, stack_capacity;
     uint32_t *stack_slots;
@@ -48,11 +48,10 @@ typedef struct trm_grammar_pushdown {
     uint64_t *seen_items;
     uint32_t stamp, n_found, n_todo, n_seen;
     bool found_end;
-    int64_t work; /* left for this call */
     uint64_t class_groups[256];
 } trm_grammar_pushdown;
 
-trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, const trm_grammar_automaton *automaton);
+trm_status trm_grammar_pushdown_init(trm_grammar_pushdown *pushdown, trm_grammar_automaton *automaton);
 void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown);
 /* Begins a call, which has a budget of work. */
 void trm_grammar_pushdown_begin(trm_grammar_pushdown *pushdown);
@@ -63,18 +62,18 @@ trm_status trm_grammar_pushdown_find(trm_grammar_pushdown *pushdown, uint32_t co
 static inline trm_status trm_grammar_pushdown_step(trm_grammar_pushdown *pushdown, uint32_t config, uint8_t byte,
                                                    uint32_t *next)
 {
-    uint32_t class = pushdown->automaton->class_of[byte];
-    *next = pushdown->moves[(size_t)config * pushdown->automaton->n_classes + class];
+    uint32_t class = pushdown->automaton->x.class_of[byte];
+    *next = pushdown->moves[(size_t)config * pushdown->automaton->x.n_classes + class];
     return *next != TRM_GRAMMAR_UNKNOWN ? TRM_OK : trm_grammar_pushdown_find(pushdown, config, class, next);
 }
-/* The configuration with every state replaced by its first equivalent: it allows the same next TRM_GRAMMAR_NEAR bytes.
- */
+/* The configuration with every state replaced by one with smaller counters: it allows the same next TRM_GRAMMAR_NEAR
+ * bytes. */
 trm_status trm_grammar_pushdown_find_alike(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t *alike);
 /* Finds the groups of bytes that lead back to the configuration. */
 trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32_t config);
 /* Bytes in use. */
 size_t trm_grammar_pushdown_memory(const trm_grammar_pushdown *pushdown);
-/* Drops everything except the configurations [n], whose numbers change. */
+/* Drops everything except the configurations [n], whose numbers change, and the states that they need. */
 trm_status trm_grammar_pushdown_collect(trm_grammar_pushdown *pushdown, uint32_t *const *configs, size_t n);
 
 #endif

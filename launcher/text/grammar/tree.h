@@ -23,7 +23,10 @@ typedef enum trm_grammar_node_kind {
     TRM_GRAMMAR_SEQUENCE, /* children in order */
     TRM_GRAMMAR_ANY_OF,   /* one of the children; without children: matches nothing */
     TRM_GRAMMAR_REPEAT,   /* the child, min to max times */
-    TRM_GRAMMAR_RULE      /* a rule by number */
+    TRM_GRAMMAR_RULE,     /* a rule by number */
+    TRM_GRAMMAR_BOTH,     /* a text that all children match, none of which has a rule */
+    TRM_GRAMMAR_NOT,      /* a text that the child, which has no rule, does not match */
+    TRM_GRAMMAR_MULTIPLE  /* a decimal that is a multiple of min / 10^max */
 } trm_grammar_node_kind;
 
 typedef struct trm_grammar_range {

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/recorder.h"
-#include "launcher/text/grammar/minimize.h"
+#include "launcher/text/grammar/expression.h"
 #include "launcher/text/strings/utf8.h"
 #include "launcher/text/tokenizer/byte_level.h"
 #include "launcher/text/tokenizer/tokenizer.h"

@@ -1,0 +1,355 @@
+/* Derivatives of expressions, and what follows from them: whether anything matches, what may be called first. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "launcher/text/grammar/expression.h"
+
+#define DEEPEST      3000  /* of nested expressions */
+#define MAX_SEARCHED 40000 /* expressions to look through for one that matches the empty text */
+#define MAX_DIGITS   18    /* of a multiple, before its point */
+
+typedef enum expression_life { LIFE_UNKNOWN, LIFE_DEAD, LIFE_ALIVE } expression_life;
+
+/* What a MULTIPLE has read. */
+typedef enum multiple_part {
+    PART_BEGIN,
+    PART_SIGN,
+    PART_ZERO,
+    PART_WHOLE,   /* digits, the first of them not 0 */
+    PART_POINT,   /* the point without a digit behind it */
+    PART_FRACTION /* max digits behind the point */
+} multiple_part;
+
+void trm_expression_find_classes(trm_expressions *x)
+{
+    uint32_t first[256]; /* the first byte of each class */
+    x->n_classes = 0;
+    for (int byte = 0; byte < 256; byte++) {
+        uint32_t class = 0;
+        for (; class < x->n_classes; class ++) {
+            size_t i = 0;
+            const uint32_t other = first[class];
+            while (i < x->n_sets &&
+                   (x->sets[i].words[byte / 64] >> byte % 64 & 1) == (x->sets[i].words[other / 64] >> other % 64 & 1)) {
+                i++;
+            }
+            if (i == x->n_sets) {
+                break;
+            }
+        }
+        if (class == x->n_classes) {
+            first[x->n_classes++] = (uint32_t)byte;
+        }
+        x->class_of[byte] = (uint8_t) class;
+        x->byte_of[class] = (uint8_t)first[class];
+    }
+}
+
+static bool enter(trm_expressions *x)
+{
+    if (++x->depth > DEEPEST) {
+        trm_expression_fail(x, "is nested too deeply");
+    } else if (--x->work < 0) {
+        trm_expression_fail(x, "takes too long");
+    }
+    return x->status == TRM_OK;
+}
+
+static trm_expression multiple_node(trm_expressions *x, uint32_t which, multiple_part part, uint32_t remainder,
+                                    int32_t digits);
+
+static trm_expression derive_multiple(trm_expressions *x, const trm_expression_node *from, uint8_t byte)
+{
+    const trm_multiple m = x->multiples[from->a];
+    const trm_expression_node node = *from;
+    const bool digit = byte >= '0' && byte <= '9';
+    const uint32_t remainder = digit ? (uint32_t)(((uint64_t)node.b * 10 + (uint64_t)(byte - '0')) % m.number) : node.b;
+    switch ((multiple_part)node.min) {
+    case PART_BEGIN:
+        if (byte == '-') {
+            return multiple_node(x, node.a, PART_SIGN, 0, 0);
+        }
+        /* fall through */
+    case PART_SIGN:
+        return digit ? multiple_node(x, node.a, byte == '0' ? PART_ZERO : PART_WHOLE, remainder, 1) : TRM_NOTHING;
+    case PART_WHOLE:
+        if (digit) {
+            return node.max < MAX_DIGITS ? multiple_node(x, node.a, PART_WHOLE, remainder, node.max + 1) : TRM_NOTHING;
+        }
+        /* fall through */
+    case PART_ZERO:
+        return byte == '.' && m.scale > 0 ? multiple_node(x, node.a, PART_POINT, node.b, 0) : TRM_NOTHING;
+    case PART_POINT:
+    case PART_FRACTION:
+        return digit && node.max < (int32_t)m.scale ? multiple_node(x, node.a, PART_FRACTION, remainder, node.max + 1)
+                                                    : TRM_NOTHING;
+    }
+    return TRM_NOTHING;
+}
+
+/* The parts of a both or an either are derived each. */
+static trm_expression derive_list(trm_expressions *x, const trm_expression_node *node, uint8_t byte)
+{
+    trm_ids list = {0};
+    const uint32_t begin = node->a, count = node->b;
+    const bool both = node->kind == TRM_EXPRESSION_BOTH;
+    x->status = trm_ids_reserve(&list, count);
+    for (uint32_t i = 0; i < count && x->status == TRM_OK; i++) {
+        const trm_expression part = trm_expression_derive(x, (trm_expression)x->pool.data[begin + i], byte);
+        if (part != TRM_NOTHING) {
+            list.data[list.size++] = (int32_t)part;
+        } else if (both) {
+            list.size = 0;
+            break;
+        }
+    }
+    trm_expression e = TRM_NOTHING;
+    if (x->status == TRM_OK && list.size > 0) {
+        e = both ? trm_expression_both(x, (const trm_expression *)list.data, list.size)
+                 : trm_expression_either(x, (const trm_expression *)list.data, list.size);
+    }
+    trm_ids_fini(&list);
+    return e;
+}
+
+trm_expression trm_expression_derive(trm_expressions *x, trm_expression e, uint8_t byte)
+{
+    const trm_expression_node node = x->nodes[e];
+    trm_expression made = TRM_NOTHING;
+    if (!node.has_moves || e == TRM_ANY) {
+        return e == TRM_ANY ? e : TRM_NOTHING;
+    }
+    if (node.kind == TRM_EXPRESSION_BYTES) {
+        return (x->sets[node.a].words[byte / 64] >> byte % 64 & 1) != 0 ? TRM_EMPTY : TRM_NOTHING;
+    }
+    if (!enter(x)) {
+        return TRM_NOTHING;
+    }
+    const bool decides =
+        node.kind == TRM_EXPRESSION_BOTH || node.kind == TRM_EXPRESSION_NOT || node.kind == TRM_EXPRESSION_MULTIPLE;
+    x->inside += decides;
+    if (node.kind == TRM_EXPRESSION_SEQUENCE) {
+        made = trm_expression_sequence(x, trm_expression_derive(x, node.a, byte), node.b);
+        if (x->nodes[node.a].nullable) {
+            const trm_expression parts[2] = {made, trm_expression_derive(x, node.b, byte)};
+            made = trm_expression_either(x, parts, 2);
+        }
+    } else if (node.kind == TRM_EXPRESSION_REPEAT) {
+        made = trm_expression_derive(x, node.a, byte);
+        if (made != TRM_NOTHING) {
+            made = trm_expression_sequence(
+                x, made,
+                trm_expression_repeat(x, node.a, node.min > 0 ? node.min - 1 : 0, node.max < 0 ? -1 : node.max - 1));
+        }
+    } else if (node.kind == TRM_EXPRESSION_NOT) {
+        made = trm_expression_not(x, trm_expression_derive(x, node.a, byte));
+    } else if (node.kind == TRM_EXPRESSION_MULTIPLE) {
+        made = derive_multiple(x, &node, byte);
+    } else {
+        made = derive_list(x, &node, byte);
+    }
+    x->inside -= decides;
+    x->depth--;
+    if (x->status != TRM_OK) {
+        return TRM_NOTHING;
+    }
+    /* What an intersection becomes may match nothing. Within one, only the whole matters. */
+    return decides && x->inside == 0 && !trm_expression_is_alive(x, made) ? TRM_NOTHING : made;
+}
+
+/* ---- whether anything matches ---- */
+
+typedef struct life_search {
+    trm_ids found, from; /* expressions met, and the index of the one that each was derived from */
+    trm_ids bits;        /* which expressions were met, by number */
+} life_search;
+
+static trm_status meet(life_search *search, trm_expression e, int32_t from)
+{
+    while (search->bits.size <= e / 32) {
+        TRM_TRY(trm_ids_append(&search->bits, 0));
+    }
+    if (((uint32_t)search->bits.data[e / 32] >> e % 32 & 1) == 0) {
+        search->bits.data[e / 32] = (int32_t)((uint32_t)search->bits.data[e / 32] | (uint32_t)1 << e % 32);
+        TRM_TRY(trm_ids_append(&search->found, (int32_t)e));
+        TRM_TRY(trm_ids_append(&search->from, from));
+    }
+    return TRM_OK;
+}
+
+/* Derives breadth first until something matches the empty text or is known to be alive. */
+static bool search_life(trm_expressions *x, life_search *search)
+{
+    for (size_t i = 0; i < search->found.size && x->status == TRM_OK; i++) {
+        const trm_expression e = (trm_expression)search->found.data[i];
+        const trm_expression_node *node = &x->nodes[e];
+        if (node->nullable || !node->has_both || node->life == LIFE_ALIVE) {
+            for (int32_t at = (int32_t)i; at >= 0; at = search->from.data[at]) {
+                x->nodes[search->found.data[at]].life = LIFE_ALIVE;
+            }
+            return true;
+        }
+        if (i == MAX_SEARCHED) {
+            trm_expression_fail(x, "has an intersection of expressions that is too large");
+        }
+        for (uint32_t class = 0; class < x->n_classes && node->life != LIFE_DEAD && x->status == TRM_OK; class ++) {
+            const trm_expression next = trm_expression_derive(x, e, x->byte_of[class]);
+            if (next != TRM_NOTHING && x->status == TRM_OK) {
+                x->status = meet(search, next, (int32_t)i);
+            }
+            node = &x->nodes[e];
+        }
+    }
+    for (size_t i = 0; i < search->found.size && x->status == TRM_OK; i++) {
+        x->nodes[search->found.data[i]].life = LIFE_DEAD;
+    }
+    return false;
+}
+
+bool trm_expression_is_alive(trm_expressions *x, trm_expression e)
+{
+    const trm_expression_node *node = &x->nodes[e];
+    if (e == TRM_NOTHING || !node->has_both || node->nullable || node->life != LIFE_UNKNOWN) {
+        return e != TRM_NOTHING && node->life != LIFE_DEAD;
+    }
+    life_search search = {0};
+    x->inside++;
+    x->status = meet(&search, e, -1);
+    const bool alive = x->status == TRM_OK && search_life(x, &search);
+    x->inside--;
+    trm_ids_fini(&search.found);
+    trm_ids_fini(&search.from);
+    trm_ids_fini(&search.bits);
+    return alive;
+}
+
+bool trm_expression_matches(trm_expressions *x, trm_expression e, const char *text, size_t size)
+{
+    x->inside++;
+    for (size_t i = 0; i < size && e != TRM_NOTHING; i++) {
+        e = trm_expression_derive(x, e, (uint8_t)text[i]);
+    }
+    x->inside--;
+    return x->nodes[e].nullable;
+}
+
+/* ---- calls ---- */
+
+static void add_call(trm_expressions *x, uint32_t rule, trm_expression rest, trm_ids *pairs)
+{
+    for (size_t i = 0; i < pairs->size; i += 2) {
+        if (pairs->data[i] == (int32_t)rule) {
+            const trm_expression both[2] = {(trm_expression)pairs->data[i + 1], rest};
+            pairs->data[i + 1] = (int32_t)trm_expression_either(x, both, 2);
+            return;
+        }
+    }
+    x->status = x->status == TRM_OK ? trm_ids_append(pairs, (int32_t)rule) : x->status;
+    x->status = x->status == TRM_OK ? trm_ids_append(pairs, (int32_t)rest) : x->status;
+}
+
+void trm_expression_calls(trm_expressions *x, trm_expression e, trm_ids *pairs)
+{
+    const trm_expression_node node = x->nodes[e];
+    if (!node.has_calls || !enter(x)) {
+        x->depth -= node.has_calls;
+        return;
+    }
+    trm_ids inner = {0};
+    switch ((trm_expression_kind)node.kind) {
+    case TRM_EXPRESSION_CALL:
+        add_call(x, node.a, TRM_EMPTY, pairs);
+        break;
+    case TRM_EXPRESSION_SEQUENCE:
+    case TRM_EXPRESSION_REPEAT:
+        trm_expression_calls(x, node.a, &inner);
+        if (inner.size > 0 && x->status == TRM_OK) {
+            const trm_expression behind = node.kind == TRM_EXPRESSION_SEQUENCE
+                                              ? node.b
+                                              : trm_expression_repeat(x, node.a, node.min > 0 ? node.min - 1 : 0,
+                                                                      node.max < 0 ? -1 : node.max - 1);
+            for (size_t i = 0; i < inner.size && x->status == TRM_OK; i += 2) {
+                add_call(x, (uint32_t)inner.data[i],
+                         trm_expression_sequence(x, (trm_expression)inner.data[i + 1], behind), pairs);
+            }
+        }
+        if (node.kind == TRM_EXPRESSION_SEQUENCE && x->nodes[node.a].nullable) {
+            trm_expression_calls(x, node.b, pairs);
+        }
+        break;
+    case TRM_EXPRESSION_EITHER:
+        for (uint32_t i = 0; i < node.b && x->status == TRM_OK; i++) {
+            trm_expression_calls(x, (trm_expression)x->pool.data[node.a + i], pairs);
+        }
+        break;
+    case TRM_EXPRESSION_NOTHING:
+    case TRM_EXPRESSION_EMPTY:
+    case TRM_EXPRESSION_BYTES:
+    case TRM_EXPRESSION_BOTH:
+    case TRM_EXPRESSION_NOT:
+    case TRM_EXPRESSION_MULTIPLE:
+        break;
+    }
+    trm_ids_fini(&inner);
+    x->depth--;
+}
+
+/* ---- smaller counters ---- */
+
+/* Within TRM_GRAMMAR_NEAR bytes a repetition takes place at most so often; more of it makes no difference. What leads
+ * to an intersection stays, since its whole rest decides what may come. */
+trm_expression trm_expression_alike(trm_expressions *x, trm_expression e)
+{
+    const trm_expression_node node = x->nodes[e];
+    const int32_t most = TRM_GRAMMAR_NEAR + 1;
+    trm_expression made = e;
+    if (node.alike != 0 || x->status != TRM_OK) {
+        return node.alike != 0 ? node.alike - 1 : e;
+    }
+    if (x->depth > 100) {
+        return e;
+    }
+    x->depth++;
+    if (node.kind == TRM_EXPRESSION_SEQUENCE) {
+        const trm_expression a = trm_expression_alike(x, node.a), b = trm_expression_alike(x, node.b);
+        made = trm_expression_sequence(x, a, b);
+    } else if (node.kind == TRM_EXPRESSION_REPEAT) {
+        const trm_expression a = trm_expression_alike(x, node.a);
+        made = trm_expression_repeat(x, a, node.min < most ? node.min : most, node.max > most ? -1 : node.max);
+    } else if (node.kind == TRM_EXPRESSION_EITHER) {
+        trm_ids list = {0};
+        for (uint32_t i = 0; i < node.b && x->status == TRM_OK; i++) {
+            const trm_expression part = trm_expression_alike(x, (trm_expression)x->pool.data[node.a + i]);
+            x->status = x->status == TRM_OK ? trm_ids_append(&list, (int32_t)part) : x->status;
+        }
+        made = x->status == TRM_OK ? trm_expression_either(x, (const trm_expression *)list.data, list.size) : e;
+        trm_ids_fini(&list);
+    }
+    x->depth--;
+    if (x->status == TRM_OK) {
+        x->nodes[e].alike = made + 1;
+    }
+    return x->status == TRM_OK ? made : e;
+}
+
+/* ---- multiples ---- */
+
+static trm_expression multiple_node(trm_expressions *x, uint32_t which, multiple_part part, uint32_t remainder,
+                                    int32_t digits)
+{
+    const trm_multiple m = x->multiples[which];
+    uint64_t whole = remainder;
+    for (uint32_t i = part == PART_FRACTION ? (uint32_t)digits : 0; i < m.scale; i++) {
+        whole = whole * 10 % m.number;
+    }
+    const bool complete = part == PART_ZERO || part == PART_WHOLE || part == PART_FRACTION;
+    return trm_expression_store(x, &(trm_expression_node){.kind = TRM_EXPRESSION_MULTIPLE,
+                                                          .a = which,
+                                                          .b = remainder,
+                                                          .min = (int32_t)part,
+                                                          .max = digits,
+                                                          .nullable = complete && whole == 0,
+                                                          .has_both = true,
+                                                          .has_moves = true});
+}
