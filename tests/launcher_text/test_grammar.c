@@ -180,7 +180,9 @@ static void test_errors(void **state)
     assert_fails(compile(TRM_GRAMMAR_REGEX, "[a"), wrong, "an unterminated class");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "*a"), wrong, "nothing to repeat");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "[z-a]"), wrong, "ends before it begins");
-    assert_fails(compile(TRM_GRAMMAR_REGEX, "a(?=b)"), unknown, "look-around");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "a(?=b)"), wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "(?<=a)b"), unknown, "group");
+    assert_fails(compile(TRM_GRAMMAR_REGEX, "(a(?!bc))*"), unknown, "within a repetition");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "(a)\\1"), unknown, "escape");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "a{3,2}"), wrong, "at least 3 and at most 2");
     assert_fails(compile(TRM_GRAMMAR_REGEX, "[^\\s\\S]"), wrong, "no text at all");
@@ -199,17 +201,19 @@ static void test_errors(void **state)
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{"), wrong, "JSON schema: line 1");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "3"), wrong, "neither an object");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"strnig\"}"), wrong, "strnig");
-    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"not\":{}}"), unknown, "not");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"not\":{}}"), wrong, "no text at all");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#/x\"}"), wrong, "#/x does not exist");
-    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#\"}"), wrong, "no text at all");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"$ref\":\"#\"}"), wrong, "leads back to itself");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}"), wrong,
-                 "between");
+                 "no text");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"number\",\"minimum\":3,\"maximum\":2}"), wrong,
                  "no text");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"object\",\"properties\":{\"a\":{\"$ref\":\"#\"}},"
                                                   "\"required\":[\"a\"]}"),
                  wrong, "no text at all");
     assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"array\",\"uniqueItems\":true}"), unknown, "uniqueItems");
+    assert_fails(compile(TRM_GRAMMAR_JSON_SCHEMA, "{\"properties\":{\"a/b\":{\"items\":{\"pattern\":\"(?<!x)y\"}}}}"),
+                 unknown, "JSON schema at /properties/a~1b/items/pattern: ");
     assert_fails(compile((trm_grammar_kind)9, ""), wrong, "kind");
     trm_grammar_vocab *vocab = NULL;
     const int32_t end = 400;

@@ -119,6 +119,18 @@ static trm_expression convert(converter *c, const trm_grammar_node *node, trm_ex
         e = trm_expression_sequence(
             x, trm_expression_multiple(x, (trm_multiple){(uint32_t)node->min, (uint32_t)node->max}), rest);
         break;
+    case TRM_GRAMMAR_UNIQUE:
+        e = convert(c, node->child, TRM_EMPTY);
+        e = trm_expression_unique(
+            x, (trm_unique){
+                   .item = e, .space = convert(c, node->child->next, TRM_EMPTY), .min = node->min, .max = node->max});
+        e = trm_expression_sequence(x, e, rest);
+        break;
+    case TRM_GRAMMAR_LOOK:
+    case TRM_GRAMMAR_BEGIN:
+    case TRM_GRAMMAR_END:
+        x->status = trm_fail(TRM_ERROR_INTERNAL, "a grammar has an anchor in its tree");
+        break;
     }
     c->depth--;
     return e;
@@ -173,6 +185,8 @@ static void survey_one(const survey *s, trm_expression e)
     case TRM_EXPRESSION_BOTH:
     case TRM_EXPRESSION_NOT:
     case TRM_EXPRESSION_MULTIPLE:
+    case TRM_EXPRESSION_UNIQUE:
+    case TRM_EXPRESSION_UNIQUE_ITEM:
         live = node->life != 1; /* asked before */
         break;
     }
@@ -308,6 +322,9 @@ static void find_life(trm_expressions *x)
         const uint8_t kind = trm_expression_get(x, (trm_expression)e)->kind;
         if (kind == TRM_EXPRESSION_BOTH || kind == TRM_EXPRESSION_NOT) {
             (void)trm_expression_is_alive(x, (trm_expression)e);
+        }
+        if (kind == TRM_EXPRESSION_UNIQUE) {
+            trm_expression_check_unique(x, (trm_expression)e);
         }
     }
 }
@@ -495,7 +512,9 @@ trm_status trm_grammar_automaton_renew(const trm_grammar_automaton *automaton, t
     fresh->rules = calloc(automaton->n_rules + 1, sizeof(*fresh->rules));
     fresh->x.sets = calloc(from->n_sets + 1, sizeof(*fresh->x.sets));
     fresh->x.multiples = calloc(from->n_multiples + 1, sizeof(*fresh->x.multiples));
-    if (fresh->rules == NULL || fresh->x.sets == NULL || fresh->x.multiples == NULL) {
+    fresh->x.uniques = calloc(from->n_uniques + 1, sizeof(*fresh->x.uniques));
+    fresh->x.n_uniques = fresh->x.unique_capacity = from->n_uniques;
+    if (fresh->rules == NULL || fresh->x.sets == NULL || fresh->x.multiples == NULL || fresh->x.uniques == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu rules of a grammar", automaton->n_rules);
     }
     for (size_t i = 0; i < from->n_sets; i++) {
@@ -510,6 +529,11 @@ trm_status trm_grammar_automaton_renew(const trm_grammar_automaton *automaton, t
     memcpy(fresh->x.byte_of, from->byte_of, sizeof(from->byte_of));
     fresh->x.n_classes = from->n_classes;
     trm_grammar_automaton_begin(fresh, from->work);
+    for (size_t i = 0; i < from->n_uniques; i++) {
+        fresh->x.uniques[i] = from->uniques[i];
+        fresh->x.uniques[i].item = trm_expression_copy(&fresh->x, from, from->uniques[i].item, memo);
+        fresh->x.uniques[i].space = trm_expression_copy(&fresh->x, from, from->uniques[i].space, memo);
+    }
     for (size_t i = 0; i < automaton->n_rules && fresh->x.status == TRM_OK; i++) {
         fresh->rules[i] = trm_expression_copy(&fresh->x, from, automaton->rules[i], memo);
     }

@@ -21,14 +21,20 @@ typedef enum multiple_part {
     PART_FRACTION /* max digits behind the point */
 } multiple_part;
 
+/* Whether a byte means something to itself: multiples read digits, and items that differ are kept as texts. */
+static bool is_alone(const trm_expressions *x, int byte)
+{
+    return x->n_uniques > 0 || (x->n_multiples > 0 && ((byte >= '0' && byte <= '9') || byte == '-' || byte == '.'));
+}
+
 void trm_expression_find_classes(trm_expressions *x)
 {
     uint32_t first[256]; /* the first byte of each class */
     x->n_classes = 0;
     for (int byte = 0; byte < 256; byte++) {
-        uint32_t class = 0;
+        uint32_t class = is_alone(x, byte) ? x->n_classes : 0;
         for (; class < x->n_classes; class ++) {
-            size_t i = 0;
+            size_t i = is_alone(x, (int)first[class]) ? SIZE_MAX : 0;
             const uint32_t other = first[class];
             while (i < x->n_sets &&
                    (x->sets[i].words[byte / 64] >> byte % 64 & 1) == (x->sets[i].words[other / 64] >> other % 64 & 1)) {
@@ -88,6 +94,100 @@ static trm_expression derive_multiple(trm_expressions *x, const trm_expression_n
     return TRM_NOTHING;
 }
 
+/* ---- items that differ ---- */
+
+/* The state within an item: what may still come of it, and what has come, backwards. */
+static trm_expression unique_item(trm_expressions *x, trm_expression list, trm_expression rest, trm_expression begin)
+{
+    const trm_unique unique = x->uniques[x->nodes[list].a];
+    if (rest == TRM_NOTHING || x->status != TRM_OK) {
+        return TRM_NOTHING;
+    }
+    return trm_expression_store(
+        x, &(trm_expression_node){.kind = TRM_EXPRESSION_UNIQUE_ITEM,
+                                  .a = list,
+                                  .b = rest,
+                                  .min = (int32_t)begin,
+                                  .nullable = x->nodes[rest].nullable && x->nodes[list].min + 1 >= unique.min,
+                                  .has_moves = true,
+                                  .has_calls = true});
+}
+
+/* What an item may be that differs from those before. */
+static trm_expression new_item(trm_expressions *x, const trm_expression_node *list)
+{
+    const trm_expression parts[2] = {x->uniques[list->a].item, trm_expression_not(x, list->b)};
+    trm_expression item = trm_expression_both(x, parts, 2);
+    return trm_expression_is_alive(x, item) ? item : TRM_NOTHING;
+}
+
+/* The list behind an item that is complete and a comma. */
+static trm_expression after_item(trm_expressions *x, trm_expression list, trm_expression begin)
+{
+    const trm_expression_node node = x->nodes[list];
+    const trm_unique unique = x->uniques[node.a];
+    if (unique.max >= 0 && node.min + 1 >= unique.max) {
+        return TRM_NOTHING;
+    }
+    trm_expression text = TRM_EMPTY;
+    for (; x->nodes[begin].kind == TRM_EXPRESSION_SEQUENCE && x->status == TRM_OK; begin = x->nodes[begin].b) {
+        text = trm_expression_sequence(x, x->nodes[begin].a, text);
+        x->work--;
+    }
+    text = begin == TRM_EMPTY ? text : trm_expression_sequence(x, begin, text);
+    const trm_expression texts[2] = {node.b, text};
+    trm_expression_node next = {.kind = TRM_EXPRESSION_UNIQUE,
+                                .a = node.a,
+                                .b = trm_expression_either(x, texts, 2),
+                                .min = node.min + 1,
+                                .has_moves = true,
+                                .has_calls = true};
+    if (new_item(x, &next) == TRM_NOTHING) {
+        return TRM_NOTHING;
+    }
+    return trm_expression_sequence(x, unique.space, trm_expression_store(x, &next));
+}
+
+static trm_expression derive_unique(trm_expressions *x, trm_expression e, uint8_t byte)
+{
+    const trm_expression_node node = x->nodes[e];
+    const bool begins = node.kind == TRM_EXPRESSION_UNIQUE;
+    const trm_expression list = begins ? e : node.a, item = begins ? new_item(x, &node) : node.b;
+    const trm_expression begin = begins ? TRM_EMPTY : (trm_expression)node.min;
+    trm_expression made = trm_expression_derive(x, item, byte);
+    if (made != TRM_NOTHING) {
+        made = unique_item(x, list, made, trm_expression_sequence(x, trm_expression_byte_range(x, byte, byte), begin));
+    }
+    if (!begins && byte == ',' && x->nodes[item].nullable) {
+        const trm_expression parts[2] = {made, after_item(x, list, begin)};
+        made = trm_expression_either(x, parts, 2);
+    }
+    return made;
+}
+
+/* Counts texts of an expression up to `most`. */
+static int32_t count_texts(trm_expressions *x, trm_expression e, int32_t most, int32_t depth)
+{
+    int32_t count = x->nodes[e].nullable;
+    for (uint32_t class = 0; class < x->n_classes && count < most && depth < 200 && x->status == TRM_OK; class ++) {
+        const trm_expression next = trm_expression_derive(x, e, x->byte_of[class]);
+        count += next == TRM_NOTHING ? 0 : count_texts(x, next, most - count, depth + 1);
+    }
+    return count;
+}
+
+void trm_expression_check_unique(trm_expressions *x, trm_expression e)
+{
+    const trm_unique unique = x->uniques[x->nodes[e].a];
+    if (unique.min > 1000) {
+        trm_expression_fail(x, "has an array of too many items that differ");
+    } else if (count_texts(x, unique.item, unique.min, 0) < unique.min) {
+        trm_expression_fail(x, "has an array whose items cannot differ as often as they must");
+    }
+}
+
+/* ---- derivatives ---- */
+
 /* The parts of a both or an either are derived each. */
 static trm_expression derive_list(trm_expressions *x, const trm_expression_node *node, uint8_t byte)
 {
@@ -146,6 +246,8 @@ trm_expression trm_expression_derive(trm_expressions *x, trm_expression e, uint8
         made = trm_expression_not(x, trm_expression_derive(x, node.a, byte));
     } else if (node.kind == TRM_EXPRESSION_MULTIPLE) {
         made = derive_multiple(x, &node, byte);
+    } else if (node.kind == TRM_EXPRESSION_UNIQUE || node.kind == TRM_EXPRESSION_UNIQUE_ITEM) {
+        made = derive_unique(x, e, byte);
     } else {
         made = derive_list(x, &node, byte);
     }
@@ -289,6 +391,8 @@ void trm_expression_calls(trm_expressions *x, trm_expression e, trm_ids *pairs)
     case TRM_EXPRESSION_BOTH:
     case TRM_EXPRESSION_NOT:
     case TRM_EXPRESSION_MULTIPLE:
+    case TRM_EXPRESSION_UNIQUE:
+    case TRM_EXPRESSION_UNIQUE_ITEM:
         break;
     }
     trm_ids_fini(&inner);

@@ -225,7 +225,7 @@ static trm_grammar_node *read_slashes(ebnf_reader *reader)
     if (is_name_byte(peek(reader))) {
         return fail_at(reader, "options of regular expressions are not supported");
     }
-    return trm_grammar_read_regex(reader->tree, reader->text + begin, size, false);
+    return trm_grammar_read_regex(reader->tree, reader->text + begin, size, TRM_GRAMMAR_WHOLE);
 }
 
 static trm_grammar_node *read_group(ebnf_reader *reader, char end)

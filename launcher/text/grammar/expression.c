@@ -114,6 +114,7 @@ void trm_expressions_fini(trm_expressions *x)
     free(x->slots);
     free(x->sets);
     free(x->multiples);
+    free(x->uniques);
     trm_ids_fini(&x->pool);
     *x = (trm_expressions){0};
 }
@@ -171,6 +172,22 @@ trm_expression trm_expression_multiple(trm_expressions *x, trm_multiple multiple
     return trm_expression_store(
         x, &(trm_expression_node){
                .kind = TRM_EXPRESSION_MULTIPLE, .a = (uint32_t)x->n_multiples++, .has_both = true, .has_moves = true});
+}
+
+trm_expression trm_expression_unique(trm_expressions *x, trm_unique unique)
+{
+    void *data = x->uniques;
+    if (!grow(x, &data, &x->unique_capacity, x->n_uniques + 1, sizeof(*x->uniques))) {
+        return TRM_NOTHING;
+    }
+    x->uniques = data;
+    x->uniques[x->n_uniques] = unique;
+    return trm_expression_store(x, &(trm_expression_node){.kind = TRM_EXPRESSION_UNIQUE,
+                                                          .a = (uint32_t)x->n_uniques++,
+                                                          .b = TRM_NOTHING,
+                                                          .nullable = unique.min == 0,
+                                                          .has_moves = unique.max != 0,
+                                                          .has_calls = true});
 }
 
 trm_expression trm_expression_text(trm_expressions *x, const char *text, size_t size)
@@ -543,6 +560,16 @@ trm_expression trm_expression_copy(trm_expressions *x, const trm_expressions *fr
     case TRM_EXPRESSION_NOT:
     case TRM_EXPRESSION_REPEAT:
         copy.a = trm_expression_copy(x, from, node->a, memo);
+        made = trm_expression_store(x, &copy);
+        break;
+    case TRM_EXPRESSION_UNIQUE:
+        copy.b = trm_expression_copy(x, from, node->b, memo);
+        made = trm_expression_store(x, &copy);
+        break;
+    case TRM_EXPRESSION_UNIQUE_ITEM:
+        copy.a = trm_expression_copy(x, from, node->a, memo);
+        copy.b = trm_expression_copy(x, from, node->b, memo);
+        copy.min = (int32_t)trm_expression_copy(x, from, (trm_expression)node->min, memo);
         made = trm_expression_store(x, &copy);
         break;
     case TRM_EXPRESSION_SEQUENCE: /* may be long: its parts are listed, the rest first */

@@ -26,14 +26,16 @@ typedef uint32_t trm_expression;
 typedef enum trm_expression_kind {
     TRM_EXPRESSION_NOTHING,
     TRM_EXPRESSION_EMPTY,
-    TRM_EXPRESSION_BYTES,    /* one byte of set a */
-    TRM_EXPRESSION_SEQUENCE, /* a, then b */
-    TRM_EXPRESSION_EITHER,   /* one of pool[a, a + b) */
-    TRM_EXPRESSION_BOTH,     /* all of pool[a, a + b), which have no calls */
-    TRM_EXPRESSION_NOT,      /* every text except those of a, which has no calls */
-    TRM_EXPRESSION_REPEAT,   /* a, min to max times; max -1: no limit */
-    TRM_EXPRESSION_CALL,     /* rule a */
-    TRM_EXPRESSION_MULTIPLE  /* the rest of a decimal that is a multiple of multiples[a] */
+    TRM_EXPRESSION_BYTES,      /* one byte of set a */
+    TRM_EXPRESSION_SEQUENCE,   /* a, then b */
+    TRM_EXPRESSION_EITHER,     /* one of pool[a, a + b) */
+    TRM_EXPRESSION_BOTH,       /* all of pool[a, a + b), which have no calls */
+    TRM_EXPRESSION_NOT,        /* every text except those of a, which has no calls */
+    TRM_EXPRESSION_REPEAT,     /* a, min to max times; max -1: no limit */
+    TRM_EXPRESSION_CALL,       /* rule a */
+    TRM_EXPRESSION_MULTIPLE,   /* the rest of a decimal that is a multiple of multiples[a] */
+    TRM_EXPRESSION_UNIQUE,     /* items of uniques[a]; min of them came before, none of which matches b */
+    TRM_EXPRESSION_UNIQUE_ITEM /* the rest b of an item, whose begin is `min` backwards, and then those of UNIQUE a */
 } trm_expression_kind;
 
 typedef struct trm_expression_node {
@@ -59,6 +61,12 @@ typedef struct trm_multiple {
     uint32_t number, scale;
 } trm_multiple;
 
+/* Items that differ: min to max texts of `item`, with "," and `space` between them. */
+typedef struct trm_unique {
+    trm_expression item, space;
+    int32_t min, max;
+} trm_unique;
+
 typedef struct trm_expressions {
     trm_status status; /* of the first failure */
     trm_expression_node *nodes;
@@ -70,6 +78,8 @@ typedef struct trm_expressions {
     size_t n_sets, set_capacity;
     trm_multiple *multiples;
     size_t n_multiples, multiple_capacity;
+    trm_unique *uniques;
+    size_t n_uniques, unique_capacity;
     uint8_t byte_of[256]; /* a byte of each class: bytes of one class are in the same sets */
     uint8_t class_of[256];
     uint32_t n_classes;
@@ -99,6 +109,7 @@ trm_expression trm_expression_not(trm_expressions *x, trm_expression a);
 trm_expression trm_expression_repeat(trm_expressions *x, trm_expression a, int32_t min, int32_t max);
 trm_expression trm_expression_call(trm_expressions *x, uint32_t rule);
 trm_expression trm_expression_multiple(trm_expressions *x, trm_multiple multiple);
+trm_expression trm_expression_unique(trm_expressions *x, trm_unique unique);
 trm_expression trm_expression_text(trm_expressions *x, const char *text, size_t size);
 /* One code point of first to last in UTF-8; no surrogates. */
 trm_expression trm_expression_codepoints(trm_expressions *x, int32_t first, int32_t last);
@@ -109,6 +120,8 @@ void trm_expression_find_classes(trm_expressions *x);
 trm_expression trm_expression_derive(trm_expressions *x, trm_expression e, uint8_t byte);
 /* Whether any text matches, if all rules do. Searches through derivatives where there are intersections. */
 bool trm_expression_is_alive(trm_expressions *x, trm_expression e);
+/* Fails if the items of a UNIQUE cannot differ as often as they must. */
+void trm_expression_check_unique(trm_expressions *x, trm_expression e);
 bool trm_expression_matches(trm_expressions *x, trm_expression e, const char *text, size_t size);
 /* Appends pairs of a rule that may be called first and what follows it; a rule comes once. */
 void trm_expression_calls(trm_expressions *x, trm_expression e, trm_ids *pairs);

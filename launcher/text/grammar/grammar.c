@@ -44,7 +44,7 @@ static trm_status read_tree(trm_grammar_tree *tree, trm_grammar_kind kind, const
         break;
     case TRM_GRAMMAR_REGEX:
         rule = trm_grammar_add_rule(tree, "root", 4);
-        node = trm_grammar_read_regex(tree, text, size, false);
+        node = trm_grammar_read_regex(tree, text, size, TRM_GRAMMAR_WHOLE);
         if (tree->status == TRM_OK) {
             tree->rules[rule].node = node;
             tree->root = rule;

@@ -77,6 +77,11 @@ static trm_grammar_node *unicode_escape(trm_grammar_json *json)
                                 trm_grammar_any_of(tree, 3, other, below, pair));
 }
 
+trm_grammar_node *trm_grammar_json_plain_character(trm_grammar_json *json)
+{
+    return trm_grammar_json_class(json->tree, NULL, 0, true);
+}
+
 trm_grammar_node *trm_grammar_json_character(trm_grammar_json *json)
 {
     static const trm_grammar_range escaped[] = {{0, 0x1f}, {'"', '"'}, {'\\', '\\'}};
@@ -131,6 +136,19 @@ static trm_grammar_node *make_number(trm_grammar_json *json)
 trm_grammar_node *trm_grammar_json_number(trm_grammar_json *json)
 {
     return shared(json, &json->number, "(number)", make_number);
+}
+
+trm_grammar_node *trm_grammar_json_plain_integer(trm_grammar_json *json)
+{
+    return make_integer(json);
+}
+
+trm_grammar_node *trm_grammar_json_plain_decimal(trm_grammar_json *json)
+{
+    trm_grammar_tree *tree = json->tree;
+    trm_grammar_node *fraction = trm_grammar_sequence(tree, 3, trm_grammar_literal(tree, "."),
+                                                      digits(json, 0, MAX_DIGITS - 1), class_of(json, '1', '9'));
+    return trm_grammar_sequence(tree, 2, make_integer(json), trm_grammar_repeat(tree, fraction, 0, 1));
 }
 
 trm_grammar_node *trm_grammar_json_brackets(trm_grammar_json *json, const char *open, trm_grammar_node *content,
@@ -207,10 +225,10 @@ static const char *escape_of(int32_t c, char text[8])
     return NULL;
 }
 
-trm_grammar_node *trm_grammar_json_quoted(trm_grammar_json *json, const char *text)
+trm_grammar_node *trm_grammar_json_text(trm_grammar_json *json, const char *text)
 {
     trm_grammar_tree *tree = json->tree;
-    trm_grammar_node *list = trm_grammar_sequence(tree, 1, trm_grammar_literal(tree, "\""));
+    trm_grammar_node *list = trm_grammar_list(tree, TRM_GRAMMAR_SEQUENCE);
     while (*text != '\0') {
         char escape[8];
         size_t plain = strcspn(text, "\"\\\n\r\t\f\b\x01\x02\x03\x04\x05\x06\x07\x0b\x0e\x0f\x10\x11\x12\x13\x14\x15"
@@ -222,8 +240,13 @@ trm_grammar_node *trm_grammar_json_quoted(trm_grammar_json *json, const char *te
             trm_grammar_append(tree, list, trm_grammar_literal(tree, escaped == NULL ? "" : escaped));
         }
     }
-    trm_grammar_append(tree, list, trm_grammar_literal(tree, "\""));
     return list;
+}
+
+trm_grammar_node *trm_grammar_json_quoted(trm_grammar_json *json, const char *text)
+{
+    return trm_grammar_sequence(json->tree, 3, trm_grammar_literal(json->tree, "\""), trm_grammar_json_text(json, text),
+                                trm_grammar_literal(json->tree, "\""));
 }
 
 trm_grammar_node *trm_grammar_json_class(trm_grammar_tree *tree, const trm_grammar_range *ranges, size_t count,
@@ -257,7 +280,11 @@ trm_grammar_node *trm_grammar_json_class(trm_grammar_tree *tree, const trm_gramm
         }
     }
     trm_grammar_append(tree, list, trm_grammar_class(tree, plain, n, false));
-    return tree->status == TRM_OK ? list : NULL;
+    if (tree->status != TRM_OK) {
+        return NULL;
+    }
+    list->is_character = true;
+    return list;
 }
 
 void trm_grammar_read_json(trm_grammar_tree *tree)

@@ -16,14 +16,21 @@ trm_grammar_node *trm_grammar_json_space(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_string(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_number(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_integer(trm_grammar_json *json);
+/* Without a call of a rule. Equal decimals are equal texts, except 0 and -0. */
+trm_grammar_node *trm_grammar_json_plain_integer(trm_grammar_json *json);
+trm_grammar_node *trm_grammar_json_plain_decimal(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_object(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_array(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_value(trm_grammar_json *json);
-/* One character of a string, escapes included. */
+/* One character of a string, with any escape. */
 trm_grammar_node *trm_grammar_json_character(trm_grammar_json *json);
+/* One character of a string with its shortest escape, if it needs one: equal strings are then equal texts. */
+trm_grammar_node *trm_grammar_json_plain_character(trm_grammar_json *json);
 /* first ("," space more)* between brackets such as "{" and "}". */
 trm_grammar_node *trm_grammar_json_brackets(trm_grammar_json *json, const char *open, trm_grammar_node *content,
                                             const char *close);
+/* A string of the document with the shortest escapes. */
+trm_grammar_node *trm_grammar_json_text(trm_grammar_json *json, const char *text);
 /* A string of the document in quotes, escaped where necessary. */
 trm_grammar_node *trm_grammar_json_quoted(trm_grammar_json *json, const char *text);
 /* Integers from min to max in decimal. */

@@ -1,13 +1,16 @@
-/* Regular expressions as JSON schemas and clients write them: the common subset of ECMA 262 and Python. A text matches
- * as a whole, so anchors at the ends change nothing. */
+/* Regular expressions as JSON schemas and clients write them: the common subset of ECMA 262 and Python. An expression
+ * is read with its anchors and look-aheads, which are then resolved from the end backwards: what follows is known, so a
+ * look-ahead is an intersection with it. */
 #include <string.h>
+
+#include <utf8proc.h>
 
 #include "base/error.h"
 #include "launcher/text/grammar/tree.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MAX_RANGES 512
-#define MAX_TIMES  10000
+#define MAX_RANGES 2000
+#define MAX_TIMES  1000000
 
 typedef struct regex_reader {
     trm_grammar_tree *tree;
@@ -15,6 +18,7 @@ typedef struct regex_reader {
     size_t size, at;
     bool json;
     int32_t groups; /* open ones */
+    bool has_anchors;
 } regex_reader;
 
 typedef struct range_list {
@@ -94,6 +98,32 @@ static bool add_named_class(regex_reader *reader, range_list *list, char name)
     return true;
 }
 
+/* Behind \\p or \\P: a general category such as {L} or {Lu}. */
+static void add_property(regex_reader *reader, range_list *list, bool negated)
+{
+    char name[3] = {0};
+    size_t n = 0;
+    int32_t first = -1;
+    bool braces = skip(reader, '{');
+    while (n < 2 && ((peek(reader) >= 'A' && peek(reader) <= 'Z') || (peek(reader) >= 'a' && peek(reader) <= 'z'))) {
+        name[n++] = reader->text[reader->at++];
+    }
+    if (!braces || !skip(reader, '}') || n == 0 || strchr("LMNPSZC", name[0]) == NULL) {
+        fail_at(reader, TRM_ERROR_UNSUPPORTED, "this property of characters is not supported");
+        return;
+    }
+    for (int32_t c = 0; c <= 0x110000 && reader->tree->status == TRM_OK; c++) {
+        const char *found = c > 0x10ffff ? "" : utf8proc_category_string(c);
+        bool in = c <= 0x10ffff && (strncmp(found, name, n) == 0) != negated;
+        if (in && first < 0) {
+            first = c;
+        } else if (!in && first >= 0) {
+            add_range(reader, list, first, c - 1);
+            first = -1;
+        }
+    }
+}
+
 static int32_t read_hex(regex_reader *reader, size_t digits)
 {
     int32_t value = 0;
@@ -149,8 +179,12 @@ static int32_t read_escape(regex_reader *reader)
 
 static trm_grammar_node *make_class(regex_reader *reader, const range_list *list, bool negated)
 {
-    return reader->json ? trm_grammar_json_class(reader->tree, list->items, list->count, negated)
-                        : trm_grammar_class(reader->tree, list->items, list->count, negated);
+    trm_grammar_node *node = reader->json ? trm_grammar_json_class(reader->tree, list->items, list->count, negated)
+                                          : trm_grammar_class(reader->tree, list->items, list->count, negated);
+    if (node != NULL) {
+        node->is_character = true;
+    }
+    return node;
 }
 
 static trm_grammar_node *make_character(regex_reader *reader, int32_t c)
@@ -180,6 +214,10 @@ static trm_grammar_node *read_class(regex_reader *reader)
                 reader->at++;
                 continue;
             }
+            if (peek(reader) == 'p' || peek(reader) == 'P') {
+                add_property(reader, &list, reader->text[reader->at++] == 'P');
+                continue;
+            }
             if (skip(reader, 'b')) {
                 low = '\b';
             } else {
@@ -201,10 +239,37 @@ static trm_grammar_node *read_class(regex_reader *reader)
     return make_class(reader, &list, negated);
 }
 
+static trm_grammar_node *new_anchor(regex_reader *reader, trm_grammar_node_kind kind)
+{
+    reader->has_anchors = true;
+    return trm_grammar_list(reader->tree, kind);
+}
+
+/* Behind "(?=" and "(?!". */
+static trm_grammar_node *read_look(regex_reader *reader, bool negated)
+{
+    trm_grammar_node *look = new_anchor(reader, TRM_GRAMMAR_LOOK);
+    if (!trm_grammar_enter(reader->tree)) {
+        return NULL;
+    }
+    reader->groups++;
+    trm_grammar_append(reader->tree, look, read_alternatives(reader));
+    reader->groups--;
+    reader->tree->depth--;
+    if (!skip(reader, ')')) {
+        return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "an unterminated group");
+    }
+    look->min = negated;
+    return look;
+}
+
 /* Behind "(". */
 static trm_grammar_node *read_group(regex_reader *reader)
 {
     if (skip(reader, '?')) {
+        if (peek(reader) == '=' || peek(reader) == '!') {
+            return read_look(reader, reader->text[reader->at++] == '!');
+        }
         bool named = skip(reader, 'P');
         if (named || peek(reader) == '<') {
             bool look_behind = reader->at + 1 < reader->size && reader->text[reader->at] == '<' &&
@@ -215,7 +280,7 @@ static trm_grammar_node *read_group(regex_reader *reader)
             }
             reader->at = (size_t)(end - reader->text) + 1;
         } else if (!skip(reader, ':')) {
-            return fail_at(reader, TRM_ERROR_UNSUPPORTED, "look-around and options are not supported");
+            return fail_at(reader, TRM_ERROR_UNSUPPORTED, "look-behind and options are not supported");
         }
     }
     if (!trm_grammar_enter(reader->tree)) {
@@ -249,6 +314,10 @@ static trm_grammar_node *read_atom(regex_reader *reader)
         return make_class(reader, &list, true);
     case '\\':
         reader->at++;
+        if (peek(reader) == 'p' || peek(reader) == 'P') {
+            add_property(reader, &list, reader->text[reader->at++] == 'P');
+            return make_class(reader, &list, false);
+        }
         if (add_named_class(reader, &list, peek(reader))) {
             reader->at++;
             return make_class(reader, &list, false);
@@ -259,8 +328,11 @@ static trm_grammar_node *read_atom(regex_reader *reader)
     case '?':
         return fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "nothing to repeat");
     case '^':
+        reader->at++;
+        return new_anchor(reader, TRM_GRAMMAR_BEGIN);
     case '$':
-        return fail_at(reader, TRM_ERROR_UNSUPPORTED, "an anchor within the expression is not supported");
+        reader->at++;
+        return new_anchor(reader, TRM_GRAMMAR_END);
     default:
         return make_character(reader, take_character(reader));
     }
@@ -291,7 +363,7 @@ static bool read_braces(regex_reader *reader, int32_t *min, int32_t *max)
         return false;
     }
     if (*min > MAX_TIMES || *max > MAX_TIMES) {
-        fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a repetition of more than 10000 times");
+        fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a repetition of more than 1000000 times");
     }
     return true;
 }
@@ -319,20 +391,44 @@ static trm_grammar_node *read_repeated(regex_reader *reader)
     return node;
 }
 
+/* A look-ahead of one character before one character is that of the two which is both. */
+static trm_grammar_node *join_look(regex_reader *reader, trm_grammar_node *look, trm_grammar_node *character)
+{
+    trm_grammar_tree *tree = reader->tree;
+    const trm_grammar_node *child = look->child;
+    while (child != NULL && (child->kind == TRM_GRAMMAR_ANY_OF || child->kind == TRM_GRAMMAR_SEQUENCE) &&
+           !child->is_character && child->child != NULL && child->child->next == NULL) {
+        child = child->child;
+    }
+    if (child == NULL || !child->is_character || character == NULL || !character->is_character) {
+        return NULL;
+    }
+    trm_grammar_node *copy = trm_grammar_copy(tree, child);
+    trm_grammar_node *both = trm_grammar_list(tree, TRM_GRAMMAR_BOTH);
+    trm_grammar_append(tree, both, character);
+    trm_grammar_append(tree, both, look->min != 0 ? trm_grammar_not(tree, copy) : copy);
+    if (both != NULL) {
+        both->is_character = true;
+    }
+    return both;
+}
+
 static trm_grammar_node *read_sequence(regex_reader *reader)
 {
-    trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_SEQUENCE);
-    bool first = true;
+    trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_SEQUENCE), *look = NULL;
     while (!at_end(reader) && peek(reader) != '|' && peek(reader) != ')') {
-        bool last = reader->at + 1 == reader->size || reader->text[reader->at + 1] == '|' ||
-                    reader->text[reader->at + 1] == ')';
-        if ((peek(reader) == '^' && first) || (peek(reader) == '$' && last)) {
-            reader->at++;
-        } else {
-            trm_grammar_append(reader->tree, list, read_repeated(reader));
+        trm_grammar_node *next = read_repeated(reader);
+        trm_grammar_node *joined = look != NULL && next != NULL ? join_look(reader, look, next) : NULL;
+        next = joined != NULL ? joined : next;
+        if (joined == NULL) {
+            trm_grammar_append(reader->tree, list, look);
         }
-        first = false;
+        look = next != NULL && next->kind == TRM_GRAMMAR_LOOK ? next : NULL;
+        if (look == NULL) {
+            trm_grammar_append(reader->tree, list, next);
+        }
     }
+    trm_grammar_append(reader->tree, list, look);
     return list;
 }
 
@@ -345,9 +441,144 @@ static trm_grammar_node *read_alternatives(regex_reader *reader)
     return reader->tree->status == TRM_OK ? list : NULL;
 }
 
-trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size, bool json)
+/* ---- anchors ---- */
+
+static bool has_anchor(const trm_grammar_node *node)
 {
-    regex_reader reader = {.tree = tree, .text = text, .size = size, .json = json};
+    bool found = node->kind == TRM_GRAMMAR_LOOK || node->kind == TRM_GRAMMAR_BEGIN || node->kind == TRM_GRAMMAR_END;
+    for (const trm_grammar_node *child = node->child; child != NULL && !found; child = child->next) {
+        found = has_anchor(child);
+    }
+    return found;
+}
+
+/* Whether a node without anchors matches the empty text; with `always` nothing else. Anchors match it. */
+static bool is_empty(const trm_grammar_node *node, bool always)
+{
+    bool all = true, any = false;
+    for (const trm_grammar_node *child = node->child; child != NULL; child = child->next) {
+        bool empty = is_empty(child, always);
+        all = all && empty;
+        any = any || empty;
+    }
+    switch (node->kind) {
+    case TRM_GRAMMAR_TEXT:
+        return node->size == 0;
+    case TRM_GRAMMAR_SEQUENCE:
+    case TRM_GRAMMAR_BOTH:
+        return all;
+    case TRM_GRAMMAR_ANY_OF:
+        return always ? all : any;
+    case TRM_GRAMMAR_REPEAT:
+        return node->max == 0 || all || (!always && node->min == 0);
+    case TRM_GRAMMAR_NOT:
+        return !always && !all;
+    case TRM_GRAMMAR_CLASS:
+    case TRM_GRAMMAR_RULE:
+    case TRM_GRAMMAR_MULTIPLE:
+    case TRM_GRAMMAR_UNIQUE:
+        return false;
+    case TRM_GRAMMAR_LOOK:
+    case TRM_GRAMMAR_BEGIN:
+    case TRM_GRAMMAR_END:
+        break;
+    }
+    return true;
+}
+
+typedef enum text_place {
+    PLACE_BEGIN,  /* of the text */
+    PLACE_BEHIND, /* at least one character is before it */
+    PLACE_UNCLEAR
+} text_place;
+
+static trm_grammar_node *any_text(regex_reader *reader)
+{
+    range_list none = {.count = 0};
+    return trm_grammar_repeat(reader->tree, make_class(reader, &none, true), 0, -1);
+}
+
+/* What `node` and then `rest` match at a place, as a tree without anchors. */
+static trm_grammar_node *resolve(regex_reader *reader, const trm_grammar_node *node, trm_grammar_node *rest,
+                                 text_place place)
+{
+    trm_grammar_tree *tree = reader->tree;
+    trm_grammar_node *list;
+    if (tree->status != TRM_OK || rest == NULL || !trm_grammar_enter(tree)) {
+        return NULL;
+    }
+    if (!has_anchor(node)) {
+        tree->depth--;
+        return trm_grammar_sequence(tree, 2, trm_grammar_copy(tree, node), trm_grammar_copy(tree, rest));
+    }
+    switch (node->kind) {
+    case TRM_GRAMMAR_SEQUENCE: {
+        const trm_grammar_node *children[TRM_GRAMMAR_DEPTH];
+        text_place places[TRM_GRAMMAR_DEPTH];
+        size_t n = 0;
+        for (const trm_grammar_node *child = node->child; child != NULL; child = child->next) {
+            if (n == TRM_GRAMMAR_DEPTH) {
+                rest = trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT,
+                                        "regular expression: more than %d parts beside an anchor", TRM_GRAMMAR_DEPTH);
+                break;
+            }
+            children[n] = child;
+            places[n++] = place;
+            place = is_empty(child, true)     ? place
+                    : !is_empty(child, false) ? PLACE_BEHIND
+                    : place == PLACE_BEGIN    ? PLACE_UNCLEAR
+                                              : place;
+        }
+        while (n-- > 0) {
+            rest = resolve(reader, children[n], rest, places[n]);
+        }
+        break;
+    }
+    case TRM_GRAMMAR_ANY_OF:
+        list = trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
+        for (const trm_grammar_node *child = node->child; child != NULL; child = child->next) {
+            trm_grammar_append(tree, list, resolve(reader, child, rest, place));
+        }
+        rest = list;
+        break;
+    case TRM_GRAMMAR_REPEAT:
+        if (node->max < 0 || node->max > 8) {
+            rest = trm_grammar_fail(tree, TRM_ERROR_UNSUPPORTED,
+                                    "regular expression: an anchor within a repetition is not supported");
+        }
+        rest = trm_grammar_copy(tree, rest);
+        for (int32_t i = node->max; i-- > 0 && rest != NULL;) {
+            trm_grammar_node *more = resolve(reader, node->child, rest, i == 0 ? place : PLACE_UNCLEAR);
+            rest = i >= node->min ? trm_grammar_any_of(tree, 2, trm_grammar_copy(tree, rest), more) : more;
+        }
+        break;
+    case TRM_GRAMMAR_LOOK: {
+        trm_grammar_node *look = resolve(reader, node->child, any_text(reader), place);
+        list = trm_grammar_list(tree, TRM_GRAMMAR_BOTH);
+        trm_grammar_append(tree, list, trm_grammar_copy(tree, rest));
+        trm_grammar_append(tree, list, node->min != 0 ? trm_grammar_not(tree, look) : look);
+        rest = list;
+        break;
+    }
+    case TRM_GRAMMAR_BEGIN:
+        if (place == PLACE_UNCLEAR) {
+            rest = trm_grammar_fail(tree, TRM_ERROR_UNSUPPORTED,
+                                    "regular expression: ^ behind what may be empty is not supported");
+        }
+        rest = place == PLACE_BEHIND ? trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF) : trm_grammar_copy(tree, rest);
+        break;
+    default: /* END */
+        rest = is_empty(rest, false) ? trm_grammar_literal(tree, "") : trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
+        break;
+    }
+    tree->depth--;
+    return tree->status == TRM_OK ? rest : NULL;
+}
+
+trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size,
+                                         trm_grammar_regex_use use)
+{
+    regex_reader reader = {.tree = tree, .text = text, .size = size, .json = use != TRM_GRAMMAR_WHOLE};
     if (trm_utf8_valid_prefix(text, size) != size || memchr(text, '\0', size) != NULL) {
         return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "the regular expression is not UTF-8 text");
     }
@@ -355,5 +586,18 @@ trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *tex
     if (tree->status == TRM_OK && reader.at < size) {
         return fail_at(&reader, TRM_ERROR_INVALID_ARGUMENT, "an unmatched closing bracket");
     }
-    return node;
+    if (tree->status != TRM_OK || (!reader.has_anchors && use != TRM_GRAMMAR_SEARCH_JSON)) {
+        return node;
+    }
+    if (use != TRM_GRAMMAR_SEARCH_JSON) {
+        return resolve(&reader, node, trm_grammar_literal(tree, ""), PLACE_BEGIN);
+    }
+    trm_grammar_node *behind = resolve(&reader, node, any_text(&reader), PLACE_BEHIND);
+    if (!reader.has_anchors) {
+        return trm_grammar_sequence(tree, 2, any_text(&reader), behind);
+    }
+    range_list none = {.count = 0};
+    return trm_grammar_any_of(
+        tree, 2, resolve(&reader, node, any_text(&reader), PLACE_BEGIN),
+        trm_grammar_sequence(tree, 3, make_class(&reader, &none, true), any_text(&reader), behind));
 }

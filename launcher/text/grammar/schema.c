@@ -1,8 +1,4 @@
-/*
- * JSON schemas: OpenAI's structured outputs and more. Properties come in the order of the schema; objects and tuples
- * without a statement about additional members have none. Unknown keywords that restrict what is valid are refused,
- * never ignored.
- */
+/* Reads JSON schemas: sets of parts, their rules, references and errors. */
 #include "launcher/text/grammar/schema.h"
 
 #include <stdio.h>
@@ -10,9 +6,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/text/grammar/automaton.h"
+#include "launcher/text/jinja/value.h"
 #include "launcher/text/strings/buffer.h"
 
-/* The member, also if it is null; NULL if absent. */
+#define MAX_WORK 2000000 /* steps to read a schema */
+
 const trm_json *trm_schema_member(const trm_json *object, const char *key)
 {
     for (const trm_json *item = trm_json_first(object); item != NULL; item = trm_json_next(item)) {
@@ -23,53 +22,86 @@ const trm_json *trm_schema_member(const trm_json *object, const char *key)
     return NULL;
 }
 
-trm_grammar_node *trm_schema_fail_unsupported(schema_reader *reader, const char *what)
-{
-    return trm_grammar_fail(reader->tree, TRM_ERROR_UNSUPPORTED, "JSON schema: %.80s is not supported", what);
-}
-
-trm_grammar_node *trm_schema_fail_wrong(schema_reader *reader, const char *what)
-{
-    return trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s", what);
-}
-
 bool trm_schema_is_null(const trm_json *value)
 {
     return value != NULL && !trm_json_is_object(value) && !trm_json_is_array(value) && !trm_json_is_string(value) &&
            !trm_json_is_number(value) && !trm_json_is_bool(value);
 }
 
-/* ---- references ---- */
+/* ---- errors ---- */
 
-trm_grammar_node *trm_schema_call(schema_reader *reader, const trm_json *schema)
+/* Writes the JSON pointer of `wanted` below `value`, whose own is path [size]. */
+static bool find_path(const trm_json *value, const trm_json *wanted, char *path, size_t size, size_t capacity)
 {
-    for (size_t i = 0; i < reader->n_refs; i++) {
-        if (reader->refs[i].schema == schema) {
-            return trm_grammar_call(reader->tree, reader->refs[i].rule);
+    size_t index = 0;
+    if (value == wanted) {
+        return true;
+    }
+    for (const trm_json *item = trm_json_first(value); item != NULL; item = trm_json_next(item), index++) {
+        size_t end = size;
+        if (trm_json_is_object(value)) {
+            end += end + 2 < capacity;
+            path[end - 1] = '/';
+            for (const char *key = trm_json_key(item); *key != '\0' && end + 3 < capacity; key++) {
+                if (*key == '~' || *key == '/') {
+                    path[end++] = '~';
+                }
+                path[end++] = *key == '~' ? '0' : *key == '/' ? '1' : *key;
+            }
+            path[end] = '\0';
+        } else {
+            int written = snprintf(path + size, capacity - size, "/%zu", index);
+            end = size + (size_t)written < capacity ? size + (size_t)written : capacity - 1;
         }
+        if (find_path(item, wanted, path, end, capacity)) {
+            return true;
+        }
+        path[size] = '\0';
     }
-    char name[40];
-    snprintf(name, sizeof(name), "(schema %zu)", reader->n_refs);
-    int32_t rule = trm_grammar_add_rule(reader->tree, name, strlen(name));
-    if (rule < 0) {
-        return NULL;
-    }
-    void *refs = reader->refs;
-    if (trm_array_grow(&refs, &reader->capacity, reader->n_refs + 1, sizeof(*reader->refs)) != TRM_OK) {
-        return trm_grammar_fail(reader->tree, TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu references",
-                                reader->n_refs + 1);
-    }
-    reader->refs = refs;
-    reader->refs[reader->n_refs++] = (schema_ref){schema, rule};
-    return trm_grammar_call(reader->tree, rule);
+    return false;
 }
 
-/* Reads a name of a JSON pointer with ~0 and ~1. */
+trm_grammar_node *trm_schema_fail(schema_reader *reader, trm_status status, const trm_json *at, const char *what)
+{
+    char path[300] = "";
+    if (reader->tree->status == TRM_OK) {
+        at = at == NULL ? reader->at : at;
+        bool found = at != NULL && find_path(reader->root, at, path, 0, sizeof(path));
+        trm_grammar_fail(reader->tree, status, "JSON schema%s%s: %s", found && path[0] != '\0' ? " at " : "",
+                         found ? path : "", what);
+    }
+    return NULL;
+}
+
+bool trm_schema_work(schema_reader *reader, int64_t work)
+{
+    reader->work -= work;
+    if (reader->work < 0) {
+        trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, NULL, "it has too many combinations");
+    }
+    return reader->tree->status == TRM_OK;
+}
+
+/* ---- references ---- */
+
+static int hex_of(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Reads a name of a JSON pointer in a URI fragment, with %20, ~0 and ~1. */
 static bool take_name(const char **pointer, char *name, size_t capacity)
 {
     size_t n = 0;
     while (**pointer != '\0' && **pointer != '/') {
         char c = *(*pointer)++;
+        if (c == '%' && hex_of((*pointer)[0]) >= 0 && hex_of((*pointer)[1]) >= 0) {
+            c = (char)(hex_of((*pointer)[0]) * 16 + hex_of((*pointer)[1]));
+            *pointer += 2;
+        }
         if (c == '~' && (**pointer == '0' || **pointer == '1')) {
             c = *(*pointer)++ == '0' ? '~' : '/';
         }
@@ -82,270 +114,405 @@ static bool take_name(const char **pointer, char *name, size_t capacity)
     return true;
 }
 
-static trm_grammar_node *ref_node(schema_reader *reader, const trm_json *ref)
+static const trm_json *at_pointer(const trm_json *root, const char *pointer)
 {
-    const char *pointer = trm_json_string(ref);
-    const trm_json *at = reader->root;
-    if (pointer == NULL || pointer[0] != '#') {
-        return trm_schema_fail_unsupported(reader, "a $ref to another document");
-    }
-    const char *rest = pointer + 1;
-    while (*rest == '/' && at != NULL) {
-        char name[256];
-        rest++;
-        if (!take_name(&rest, name, sizeof(name))) {
-            return trm_schema_fail_wrong(reader, "a $ref has a name of more than 255 bytes");
+    const trm_json *at = root;
+    while (*pointer == '/' && at != NULL) {
+        char name[512];
+        pointer++;
+        if (!take_name(&pointer, name, sizeof(name))) {
+            return NULL;
         }
         if (trm_json_is_array(at)) {
-            at = trm_json_at(at, (size_t)strtoul(name, NULL, 10));
+            char *end;
+            const size_t index = (size_t)strtoul(name, &end, 10);
+            at = *end == '\0' && end != name ? trm_json_at(at, index) : NULL;
         } else {
             at = trm_json_is_object(at) ? trm_schema_member(at, name) : NULL;
         }
     }
-    if (at == NULL || *rest != '\0') {
-        return trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: $ref %.200s does not exist",
-                                pointer);
-    }
-    return trm_schema_call(reader, at);
+    return *pointer == '\0' ? at : NULL;
 }
 
-/* ---- schemas ---- */
-
-static trm_grammar_node *typed_node(schema_reader *reader, const trm_json *schema, const char *type)
+/* The schema with this $anchor, or with this identifier, below a value. */
+static const trm_json *find_named(const trm_json *value, const char *key, const char *name)
 {
-    trm_grammar_tree *tree = reader->tree;
-    static const struct {
-        const char *name;
-        trm_grammar_node *(*read)(schema_reader *reader, const trm_json *schema);
-    } types[] = {{"object", trm_schema_object},
-                 {"array", trm_schema_array},
-                 {"string", trm_schema_string},
-                 {"number", trm_schema_number},
-                 {"integer", trm_schema_integer}};
-    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        if (strcmp(type, types[i].name) == 0) {
-            return types[i].read(reader, schema);
-        }
+    const char *found = trm_json_is_object(value) ? trm_json_string(trm_schema_member(value, key)) : NULL;
+    if (found != NULL && strcmp(found, name) == 0) {
+        return value;
     }
-    if (strcmp(type, "boolean") == 0) {
-        return trm_grammar_any_of(tree, 2, trm_grammar_literal(tree, "true"), trm_grammar_literal(tree, "false"));
-    }
-    if (strcmp(type, "null") == 0) {
-        return trm_grammar_literal(tree, "null");
-    }
-    return trm_grammar_fail(tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: unknown type %.40s", type);
-}
-
-/* The type that the keywords of a schema without a type imply; NULL: any. */
-static const char *implied_type(const trm_json *schema)
-{
-    static const char *const keys[][2] = {
-        {"properties", "object"},       {"required", "object"},        {"additionalProperties", "object"},
-        {"minProperties", "object"},    {"maxProperties", "object"},   {"items", "array"},
-        {"prefixItems", "array"},       {"minItems", "array"},         {"maxItems", "array"},
-        {"pattern", "string"},          {"minLength", "string"},       {"maxLength", "string"},
-        {"format", "string"},           {"minimum", "number"},         {"maximum", "number"},
-        {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-        if (trm_schema_member(schema, keys[i][0]) != NULL) {
-            return keys[i][1];
+    for (const trm_json *item = trm_json_first(value); item != NULL; item = trm_json_next(item)) {
+        const trm_json *inner = find_named(item, key, name);
+        if (inner != NULL) {
+            return inner;
         }
     }
     return NULL;
 }
 
-static bool is_one_of(const char *key, const char *const *list)
+/* Whether a schema other than the root changes the address that references are relative to. */
+static bool has_inner_id(const trm_json *value, bool is_root)
 {
-    for (; *list != NULL; list++) {
-        if (strcmp(key, *list) == 0) {
-            return true;
-        }
+    const char *id = trm_json_is_object(value) && !is_root ? trm_json_string(trm_schema_member(value, "$id")) : NULL;
+    bool found = id != NULL && id[0] != '#';
+    for (const trm_json *item = trm_json_first(value); item != NULL && !found; item = trm_json_next(item)) {
+        found = has_inner_id(item, false);
     }
-    return false;
+    return found;
 }
 
-static const char *const annotations[] = {"title",
-                                          "description",
-                                          "default",
-                                          "examples",
-                                          "example",
-                                          "$schema",
-                                          "$id",
-                                          "id",
-                                          "$comment",
-                                          "deprecated",
-                                          "readOnly",
-                                          "writeOnly",
-                                          "$defs",
-                                          "definitions",
-                                          "$anchor",
-                                          "strict",
-                                          "name",
-                                          "nullable",
-                                          "contentEncoding",
-                                          "$vocabulary",
-                                          "contentMediaType",
-                                          "discriminator",
-                                          NULL};
-static const char *const known[] = {"type",
-                                    "enum",
-                                    "const",
-                                    "anyOf",
-                                    "oneOf",
-                                    "allOf",
-                                    "$ref",
-                                    "properties",
-                                    "required",
-                                    "additionalProperties",
-                                    "minProperties",
-                                    "maxProperties",
-                                    "items",
-                                    "prefixItems",
-                                    "additionalItems",
-                                    "minItems",
-                                    "maxItems",
-                                    "uniqueItems",
-                                    "pattern",
-                                    "minLength",
-                                    "maxLength",
-                                    "format",
-                                    "minimum",
-                                    "maximum",
-                                    "exclusiveMinimum",
-                                    "exclusiveMaximum",
-                                    NULL};
-
-/* Keywords next to those that decide alone. */
-static bool check_keywords(schema_reader *reader, const trm_json *schema, const char *alone)
+const trm_json *trm_schema_follow(schema_reader *reader, const trm_json *schema, const trm_json *ref)
 {
-    for (const trm_json *item = trm_json_first(schema); item != NULL; item = trm_json_next(item)) {
-        const char *key = trm_json_key(item);
-        if (is_one_of(key, annotations) || strncmp(key, "x-", 2) == 0) {
-            continue;
-        }
-        if (!is_one_of(key, known)) {
-            trm_schema_fail_unsupported(reader, key);
-            return false;
-        }
-        if (alone != NULL && strcmp(key, alone) != 0 && strcmp(key, "type") != 0) {
-            char text[100];
-            snprintf(text, sizeof(text), "%.40s together with %.40s", key, alone);
-            trm_schema_fail_unsupported(reader, text);
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Reads anyOf and oneOf; alternatives without a type have that of the enclosing schema. */
-static trm_grammar_node *alternatives_node(schema_reader *reader, const trm_json *list, const char *type)
-{
-    trm_grammar_node *node = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
-    if (!trm_json_is_array(list) || trm_json_count(list) == 0) {
-        return trm_schema_fail_wrong(reader, "anyOf or oneOf is not an array of at least one schema");
-    }
-    for (const trm_json *item = trm_json_first(list); item != NULL && reader->tree->status == TRM_OK;
-         item = trm_json_next(item)) {
-        trm_grammar_append(reader->tree, node, trm_schema_read(reader, item, type));
-    }
-    return node;
-}
-
-static trm_grammar_node *types_node(schema_reader *reader, const trm_json *schema, const trm_json *types)
-{
-    trm_grammar_node *node = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
-    for (const trm_json *item = trm_json_first(types); item != NULL && reader->tree->status == TRM_OK;
-         item = trm_json_next(item)) {
-        if (!trm_json_is_string(item)) {
-            return trm_schema_fail_wrong(reader, "type is neither a string nor an array of strings");
-        }
-        trm_grammar_append(reader->tree, node, typed_node(reader, schema, trm_json_string(item)));
-    }
-    return node;
-}
-
-static trm_grammar_node *read_object_schema(schema_reader *reader, const trm_json *schema, const char *type)
-{
-    static const char *const deciders[] = {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"};
-    const trm_json *types = trm_schema_member(schema, "type");
-    type = trm_json_is_string(types) ? trm_json_string(types) : type;
-    for (size_t i = 0; i < sizeof(deciders) / sizeof(deciders[0]); i++) {
-        const trm_json *decider = trm_schema_member(schema, deciders[i]);
-        if (decider == NULL) {
-            continue;
-        }
-        if (!check_keywords(reader, schema, deciders[i])) {
-            return NULL;
-        }
-        switch (i) {
-        case 0:
-            return ref_node(reader, decider);
-        case 1:
-            return trm_schema_const(reader, decider, types, type);
-        case 2:
-            return trm_schema_enum(reader, decider, types, type);
-        case 5:
-            return trm_json_is_array(decider) && trm_json_count(decider) == 1
-                       ? trm_schema_read(reader, trm_json_at(decider, 0), type)
-                       : trm_schema_fail_unsupported(reader, "allOf of several schemas");
-        default:
-            return alternatives_node(reader, decider, type);
-        }
-    }
-    if (!check_keywords(reader, schema, NULL)) {
+    const char *pointer = trm_json_string(ref);
+    const char *id = trm_json_string(trm_schema_member(reader->root, "$id"));
+    const trm_json *found = NULL;
+    char what[260];
+    (void)schema;
+    id = id == NULL ? trm_json_string(trm_schema_member(reader->root, "id")) : id;
+    if (pointer == NULL) {
+        trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, ref, "$ref is not a string");
         return NULL;
     }
-    if (trm_json_is_array(types)) {
-        return types_node(reader, schema, types);
+    if (has_inner_id(reader->root, true)) {
+        /* what a reference is relative to depends on the $ids above it */
+        found = pointer[0] == '#' && pointer[1] == '\0' ? NULL : find_named(reader->root, "$id", pointer);
+        if (found == NULL && pointer[0] == '#' && (pointer[1] == '/' || pointer[1] == '\0')) {
+            const trm_json *at = at_pointer(reader->root, pointer + 1);
+            bool plain = at != NULL;
+            for (const trm_json *item = trm_json_first(reader->root); item != NULL && plain;
+                 item = trm_json_next(item)) {
+                plain = !(has_inner_id(item, false) && find_path(item, schema, (char[300]){""}, 0, 300));
+            }
+            found = plain ? at : NULL;
+        }
+        if (found == NULL) {
+            trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, ref,
+                            "a $ref beside an $id within the schema is not supported");
+        }
+        return found;
     }
-    if (types != NULL && !trm_json_is_string(types)) {
-        return trm_schema_fail_wrong(reader, "type is neither a string nor an array of strings");
+    if (id != NULL && id[0] != '\0' && id[0] != '#') {
+        size_t size = strcspn(id, "#");
+        pointer += strncmp(pointer, id, size) == 0 && (pointer[size] == '#' || pointer[size] == '\0') ? size : 0;
     }
-    type = type == NULL ? implied_type(schema) : type;
-    return type == NULL ? trm_grammar_json_value(&reader->json) : typed_node(reader, schema, type);
+    if (pointer[0] != '\0' && pointer[0] != '#') {
+        snprintf(what, sizeof(what), "$ref %.200s is another document, which is not supported", pointer);
+        trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, ref, what);
+        return NULL;
+    }
+    pointer += pointer[0] == '#';
+    if (pointer[0] == '\0' || pointer[0] == '/') {
+        found = at_pointer(reader->root, pointer);
+    } else {
+        char anchor[300];
+        snprintf(anchor, sizeof(anchor), "#%.290s", pointer);
+        found = find_named(reader->root, "$anchor", pointer);
+        found = found == NULL ? find_named(reader->root, "$id", anchor) : found;
+        found = found == NULL ? find_named(reader->root, "id", anchor) : found;
+    }
+    if (found == NULL) {
+        snprintf(what, sizeof(what), "$ref %.200s does not exist", trm_json_string(ref));
+        trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, ref, what);
+    }
+    return found;
 }
 
-/* `type` is that of the enclosing schema, or NULL. */
-trm_grammar_node *trm_schema_read(schema_reader *reader, const trm_json *schema, const char *type)
+/* ---- lists ---- */
+
+const schema_item *trm_schema_add(schema_reader *reader, const schema_item *list, schema_item item)
+{
+    schema_item *made = trm_arena_alloc(&reader->tree->arena, sizeof(*made));
+    if (made == NULL) {
+        reader->tree->status = TRM_ERROR_OUT_OF_MEMORY;
+        return list;
+    }
+    *made = item;
+    made->next = list;
+    return made;
+}
+
+const schema_item **trm_schema_in_order(schema_reader *reader, const schema_item *list, size_t *count)
+{
+    *count = 0;
+    for (const schema_item *item = list; item != NULL; item = item->next) {
+        ++*count;
+    }
+    const schema_item **order = trm_arena_array(&reader->tree->arena, *count + 1, sizeof(const schema_item *));
+    if (order == NULL) {
+        reader->tree->status = TRM_ERROR_OUT_OF_MEMORY;
+        *count = 0;
+        return NULL;
+    }
+    size_t at = *count;
+    for (const schema_item *item = list; item != NULL; item = item->next) {
+        order[--at] = item;
+    }
+    return order;
+}
+
+/* ---- matching strings ---- */
+
+/* Appends a string as it stands between quotes, with the shortest escapes. */
+static trm_status write_text(const char *text, trm_bytes *out)
+{
+    trm_grammar_tree tree = {0};
+    trm_grammar_json json = {.tree = &tree};
+    const trm_grammar_node *node = trm_grammar_json_text(&json, text);
+    trm_status status = tree.status;
+    for (const trm_grammar_node *child = node == NULL ? NULL : node->child; child != NULL && status == TRM_OK;
+         child = child->next) {
+        status = trm_bytes_append(out, child->text, child->size);
+    }
+    trm_grammar_tree_fini(&tree);
+    return status;
+}
+
+bool trm_schema_pattern_matches(schema_reader *reader, const char *pattern, const char *text)
 {
     trm_grammar_tree *tree = reader->tree;
-    if (trm_json_is_bool(schema)) {
-        return trm_json_truth(schema, true) ? trm_grammar_json_value(&reader->json)
-                                            : trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
+    trm_bytes bytes = {0};
+    uint32_t e = TRM_NOTHING;
+    bool existing;
+    if (!trm_schema_work(reader, 10)) {
+        return false;
     }
-    if (!trm_json_is_object(schema)) {
-        return trm_schema_fail_wrong(reader, "a schema is neither an object nor a truth value");
+    if (!trm_map_find(&reader->patterns, pattern, strlen(pattern), &e)) {
+        trm_grammar_node *node = trm_grammar_read_regex(tree, pattern, strlen(pattern), TRM_GRAMMAR_SEARCH_JSON);
+        if (tree->status != TRM_OK) {
+            return false;
+        }
+        e = trm_grammar_expression(tree, &reader->matcher, node);
+        tree->status = reader->matcher.status;
+        tree->status = tree->status == TRM_OK ? trm_map_add(&reader->patterns, pattern, strlen(pattern), e, &existing)
+                                              : tree->status;
     }
-    if (!trm_grammar_enter(tree)) {
+    tree->status = tree->status == TRM_OK ? write_text(text, &bytes) : tree->status;
+    bool matches = tree->status == TRM_OK &&
+                   trm_expression_matches(&reader->matcher, e, bytes.data == NULL ? "" : bytes.data, bytes.size);
+    tree->status = tree->status == TRM_OK ? reader->matcher.status : tree->status;
+    trm_bytes_fini(&bytes);
+    return matches && tree->status == TRM_OK;
+}
+
+/* ---- values of const and enum ---- */
+
+trm_grammar_node *trm_schema_literal(schema_reader *reader, const trm_json *value)
+{
+    trm_grammar_tree *tree = reader->tree;
+    if (trm_json_is_string(value)) {
+        return trm_grammar_json_quoted(&reader->json, trm_json_string(value));
+    }
+    if (trm_json_is_number(value)) {
+        char text[40];
+        int64_t integer;
+        if (trm_json_integer(value, &integer)) {
+            snprintf(text, sizeof(text), "%lld", (long long)integer);
+        } else {
+            trm_jinja_format_float(trm_json_number(value, 0), text);
+        }
+        return trm_grammar_literal(tree, text);
+    }
+    if (!trm_json_is_object(value) && !trm_json_is_array(value)) {
+        return trm_grammar_literal(tree, trm_schema_is_null(value)      ? "null"
+                                         : trm_json_truth(value, false) ? "true"
+                                                                        : "false");
+    }
+    bool object = trm_json_is_object(value);
+    trm_grammar_node *list = trm_grammar_list(tree, TRM_GRAMMAR_SEQUENCE);
+    for (const trm_json *item = trm_json_first(value); item != NULL && tree->status == TRM_OK;
+         item = trm_json_next(item)) {
+        if (item != trm_json_first(value)) {
+            trm_grammar_append(tree, list, trm_grammar_literal(tree, ","));
+            trm_grammar_append(tree, list, trm_grammar_json_space(&reader->json));
+        }
+        if (object) {
+            trm_grammar_append(tree, list, trm_grammar_json_quoted(&reader->json, trm_json_key(item)));
+            trm_grammar_append(tree, list, trm_grammar_literal(tree, ":"));
+            trm_grammar_append(tree, list, trm_grammar_json_space(&reader->json));
+        }
+        trm_grammar_append(tree, list, trm_schema_literal(reader, item));
+    }
+    return trm_grammar_json_brackets(&reader->json, object ? "{" : "[", list, object ? "}" : "]");
+}
+
+trm_grammar_node *trm_schema_values(schema_reader *reader, const schema_case *c, const schema_part *parts, size_t count)
+{
+    trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
+    for (const trm_json *value = c->is_const ? c->values : trm_json_first(c->values);
+         value != NULL && reader->tree->status == TRM_OK; value = c->is_const ? NULL : trm_json_next(value)) {
+        bool allowed = true;
+        for (size_t i = 0; i < count && allowed; i++) {
+            allowed = trm_schema_matches(reader, &parts[i], value);
+        }
+        if (allowed) {
+            trm_grammar_append(reader->tree, list, trm_schema_literal(reader, value));
+        }
+    }
+    return list;
+}
+
+/* ---- sets ---- */
+
+static int by_part(const void *a, const void *b)
+{
+    const schema_part *p = a, *q = b;
+    return p->schema != q->schema
+               ? ((uintptr_t)p->schema > (uintptr_t)q->schema) - ((uintptr_t)p->schema < (uintptr_t)q->schema)
+               : (p->negated > q->negated) - (p->negated < q->negated);
+}
+
+/* Whether every value follows the schema, by a quick look. */
+static bool says_nothing(const trm_json *schema)
+{
+    return (trm_json_is_bool(schema) && trm_json_truth(schema, false)) ||
+           (trm_json_is_object(schema) && trm_json_first(schema) == NULL);
+}
+
+trm_grammar_node *trm_schema_call(schema_reader *reader, const schema_part *parts, size_t count)
+{
+    trm_grammar_tree *tree = reader->tree;
+    schema_part *kept = trm_arena_array(&tree->arena, count + 1, sizeof(*kept));
+    size_t n = 0;
+    if (kept == NULL || tree->status != TRM_OK) {
+        tree->status = tree->status == TRM_OK ? TRM_ERROR_OUT_OF_MEMORY : tree->status;
         return NULL;
     }
-    trm_grammar_node *node = read_object_schema(reader, schema, type);
-    if (trm_json_truth(trm_schema_member(schema, "nullable"), false)) {
-        node = trm_grammar_any_of(tree, 2, node, trm_grammar_literal(tree, "null"));
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].negated || !says_nothing(parts[i].schema)) {
+            kept[n++] = parts[i];
+        }
     }
-    tree->depth--;
-    return node;
+    if (n == 0) {
+        return trm_grammar_json_value(&reader->json);
+    }
+    schema_part *sorted = trm_arena_array(&tree->arena, n, sizeof(*sorted));
+    if (sorted == NULL) {
+        tree->status = TRM_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    memcpy(sorted, kept, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), by_part);
+    size_t distinct = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i == 0 || by_part(&sorted[i], &sorted[i - 1]) != 0) {
+            sorted[distinct++] = sorted[i];
+        }
+    }
+    uint32_t set;
+    if (trm_map_find(&reader->keys, (const char *)sorted, distinct * sizeof(*sorted), &set)) {
+        return trm_grammar_call(tree, reader->sets[set].rule);
+    }
+    char name[40];
+    snprintf(name, sizeof(name), "(schema %zu)", reader->n_sets);
+    int32_t rule = trm_grammar_add_rule(tree, name, strlen(name));
+    void *sets = reader->sets;
+    bool existing;
+    if (rule < 0) {
+        return NULL;
+    }
+    tree->status = trm_array_grow(&sets, &reader->capacity, reader->n_sets + 1, sizeof(*reader->sets));
+    reader->sets = sets;
+    if (tree->status != TRM_OK) {
+        return NULL;
+    }
+    tree->status = trm_map_add(&reader->keys, (const char *)sorted, distinct * sizeof(*sorted),
+                               (uint32_t)reader->n_sets, &existing);
+    reader->sets[reader->n_sets++] = (schema_set){.parts = kept, .count = n, .rule = rule};
+    return trm_grammar_call(tree, rule);
+}
+
+/* A case in which any value of the allowed types is allowed. */
+static trm_grammar_node *case_node(schema_reader *reader, const schema_case *c, const schema_part *parts, size_t count)
+{
+    trm_grammar_tree *tree = reader->tree;
+    trm_grammar_node *list = trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
+    if (c->has_values) {
+        return trm_schema_values(reader, c, parts, count);
+    }
+    static const struct {
+        schema_type type;
+        const char *text;
+    } words[] = {{SCHEMA_NULL, "null"}, {SCHEMA_TRUE, "true"}, {SCHEMA_FALSE, "false"}};
+    static const struct {
+        schema_type type;
+        trm_grammar_node *(*make)(schema_reader *reader, const schema_case *c);
+    } makers[] = {{SCHEMA_NUMBER, trm_schema_number},
+                  {SCHEMA_STRING, trm_schema_string},
+                  {SCHEMA_ARRAY, trm_schema_array},
+                  {SCHEMA_OBJECT, trm_schema_object}};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if ((c->types & words[i].type) != 0) {
+            trm_grammar_append(tree, list, trm_grammar_literal(tree, words[i].text));
+        }
+    }
+    for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]) && tree->status == TRM_OK; i++) {
+        if ((c->types & makers[i].type) != 0) {
+            trm_grammar_append(tree, list, makers[i].make(reader, c));
+        }
+    }
+    return list;
+}
+
+static void read_set(schema_reader *reader, const schema_set *set)
+{
+    trm_grammar_tree *tree = reader->tree;
+    const int32_t rule = set->rule;
+    const schema_part *parts = set->parts;
+    const size_t count = set->count;
+    schema_cases cases = {0};
+    reader->at = parts[0].schema;
+    trm_schema_find_cases(reader, parts, count, &cases);
+    trm_grammar_node *list = trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
+    for (size_t i = 0; i < cases.count && tree->status == TRM_OK; i++) {
+        reader->at = parts[0].schema;
+        trm_grammar_append(tree, list, case_node(reader, &cases.items[i], parts, count));
+    }
+    free(cases.items);
+    if (tree->status == TRM_OK) {
+        tree->rules[rule].node = list;
+    }
+}
+
+static bool has_old_refs(const trm_json *root)
+{
+    const char *version = trm_json_string(trm_schema_member(root, "$schema"));
+    return version != NULL && (strstr(version, "draft-03") != NULL || strstr(version, "draft-04") != NULL ||
+                               strstr(version, "draft-06") != NULL || strstr(version, "draft-07") != NULL);
 }
 
 void trm_grammar_read_schema(trm_grammar_tree *tree, const char *text, size_t size)
 {
-    trm_json_document *document = NULL;
+    trm_json_document *document = NULL, *never = NULL;
     trm_status status = trm_json_parse("JSON schema", text, size, &document);
+    status = status == TRM_OK ? trm_json_parse("schema", "false", 5, &never) : status;
     if (status != TRM_OK) {
         tree->status = status == TRM_ERROR_INVALID_MODEL ? TRM_ERROR_INVALID_ARGUMENT : status;
+        trm_json_close(document);
         return;
     }
-    schema_reader reader = {.tree = tree, .json = {.tree = tree}, .root = trm_json_root(document)};
-    trm_grammar_node *root = trm_schema_call(&reader, reader.root);
-    for (size_t i = 0; i < reader.n_refs && tree->status == TRM_OK; i++) { /* grows while it runs */
-        trm_grammar_node *node = trm_schema_read(&reader, reader.refs[i].schema, NULL);
-        if (tree->status == TRM_OK) {
-            tree->rules[reader.refs[i].rule].node = node;
-        }
+    schema_reader reader = {.tree = tree,
+                            .json = {.tree = tree},
+                            .root = trm_json_root(document),
+                            .never = trm_json_root(never),
+                            .work = MAX_WORK};
+    const schema_part part = {reader.root, false};
+    reader.refs_alone = has_old_refs(reader.root);
+    tree->status = trm_expressions_init(&reader.matcher);
+    reader.matcher.work = 10000000;
+    reader.matcher.max_nodes = 300000;
+    int32_t rule = trm_grammar_add_rule(tree, "root", 4);
+    trm_grammar_node *root = trm_schema_call(&reader, &part, 1);
+    for (size_t i = 0; i < reader.n_sets && tree->status == TRM_OK; i++) { /* grows while it runs */
+        read_set(&reader, &reader.sets[i]);
     }
     if (tree->status == TRM_OK) {
-        tree->root = root->rule;
+        tree->rules[rule].node = root;
+        tree->root = rule;
     }
-    free(reader.refs);
+    free(reader.sets);
+    trm_map_fini(&reader.keys);
+    trm_map_fini(&reader.patterns);
+    trm_expressions_fini(&reader.matcher);
     trm_json_close(document);
+    trm_json_close(never);
 }

@@ -1,181 +1,184 @@
-/* Single values of JSON schemas: const and enum, numbers and their bounds, strings. */
+/* Numbers and strings of JSON schemas. */
 #include "launcher/text/grammar/schema.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/error.h"
-#include "launcher/text/grammar/number.h"
 #include "launcher/text/jinja/value.h"
 #include "launcher/text/strings/utf8.h"
 
-#define MAX_COUNT 10000
+/* ---- numbers ---- */
 
-/* ---- values of const and enum ---- */
+#define MAX_MULTIPLE 20000 /* remainders that a multiple distinguishes */
+#define MAX_SCALE    9     /* digits behind the point of what numbers are multiples of */
 
-static trm_grammar_node *value_node(schema_reader *reader, const trm_json *value)
+/* A number as a decimal: number / 10^scale. */
+static bool read_decimal(double value, trm_multiple *decimal)
 {
-    trm_grammar_tree *tree = reader->tree;
-    if (trm_json_is_string(value)) {
-        return trm_grammar_json_quoted(&reader->json, trm_json_string(value));
-    }
-    if (trm_json_is_number(value)) {
-        char text[40];
-        int64_t integer;
-        if (trm_json_integer(value, &integer)) {
-            snprintf(text, sizeof(text), "%lld", (long long)integer);
-        } else {
-            trm_jinja_format_float(trm_json_number(value, 0), text);
+    char text[400];
+    uint64_t number = 0;
+    uint32_t scale = 0, zeros = 0;
+    trm_c_snprintf(text, sizeof(text), "%.*f", MAX_SCALE, value);
+    bool behind = false;
+    for (const char *at = text; *at != '\0'; at++) {
+        if (*at == '.') {
+            behind = true;
+        } else if (*at == '0') {
+            zeros++;
+            scale += behind;
+        } else if (*at >= '1' && *at <= '9') {
+            for (; zeros > 0 && number <= MAX_MULTIPLE; zeros--) {
+                number *= 10;
+            }
+            number = number * 10 + (uint64_t)(*at - '0');
+            scale += behind;
         }
-        return trm_grammar_literal(tree, text);
-    }
-    if (!trm_json_is_object(value) && !trm_json_is_array(value)) {
-        return trm_grammar_literal(tree, trm_schema_is_null(value)      ? "null"
-                                         : trm_json_truth(value, false) ? "true"
-                                                                        : "false");
-    }
-    bool object = trm_json_is_object(value);
-    trm_grammar_node *list = trm_grammar_list(tree, TRM_GRAMMAR_SEQUENCE);
-    for (const trm_json *item = trm_json_first(value); item != NULL && tree->status == TRM_OK;
-         item = trm_json_next(item)) {
-        if (item != trm_json_first(value)) {
-            trm_grammar_append(tree, list, trm_grammar_literal(tree, ","));
-            trm_grammar_append(tree, list, trm_grammar_json_space(&reader->json));
-        }
-        if (object) {
-            trm_grammar_append(tree, list, trm_grammar_json_quoted(&reader->json, trm_json_key(item)));
-            trm_grammar_append(tree, list, trm_grammar_literal(tree, ":"));
-            trm_grammar_append(tree, list, trm_grammar_json_space(&reader->json));
-        }
-        trm_grammar_append(tree, list, value_node(reader, item));
-    }
-    return trm_grammar_json_brackets(&reader->json, object ? "{" : "[", list, object ? "}" : "]");
-}
-
-static bool is_of(const trm_json *value, const char *type)
-{
-    double number = trm_json_number(value, 0);
-    return strcmp(type, "string") == 0    ? trm_json_is_string(value)
-           : strcmp(type, "number") == 0  ? trm_json_is_number(value)
-           : strcmp(type, "integer") == 0 ? trm_json_is_number(value) && number == floor(number)
-           : strcmp(type, "boolean") == 0 ? trm_json_is_bool(value)
-           : strcmp(type, "null") == 0    ? trm_schema_is_null(value)
-           : strcmp(type, "object") == 0  ? trm_json_is_object(value)
-                                          : strcmp(type, "array") == 0 && trm_json_is_array(value);
-}
-
-/* Whether a value has one of the types of a schema, or the enclosing schema's `type`. */
-static bool fits(const trm_json *value, const trm_json *types, const char *type)
-{
-    if (!trm_json_is_array(types)) {
-        return type == NULL || is_of(value, type);
-    }
-    bool found = false;
-    for (const trm_json *item = trm_json_first(types); item != NULL && !found; item = trm_json_next(item)) {
-        found = trm_json_is_string(item) && is_of(value, trm_json_string(item));
-    }
-    return found;
-}
-
-trm_grammar_node *trm_schema_const(schema_reader *reader, const trm_json *value, const trm_json *types,
-                                   const char *type)
-{
-    return fits(value, types, type) ? value_node(reader, value) : trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
-}
-
-trm_grammar_node *trm_schema_enum(schema_reader *reader, const trm_json *values, const trm_json *types,
-                                  const char *type)
-{
-    trm_grammar_node *list = trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF);
-    if (!trm_json_is_array(values) || trm_json_count(values) == 0) {
-        return trm_schema_fail_wrong(reader, "enum is not an array of at least one value");
-    }
-    for (const trm_json *item = trm_json_first(values); item != NULL && reader->tree->status == TRM_OK;
-         item = trm_json_next(item)) {
-        if (fits(item, types, type)) {
-            trm_grammar_append(reader->tree, list, value_node(reader, item));
+        if (number > MAX_MULTIPLE) {
+            return false;
         }
     }
-    return list;
-}
-
-/* ---- counts and bounds ---- */
-
-/* Reads a count such as minItems; if absent, *count stays. */
-void trm_schema_read_count(schema_reader *reader, const trm_json *schema, const char *key, int32_t *count)
-{
-    const trm_json *found = trm_schema_member(schema, key);
-    int64_t value = 0;
-    if (found == NULL) {
-        return;
+    for (; zeros > 0 && scale > 0; zeros--) {
+        scale--;
     }
-    if (!trm_json_integer(found, &value) || value < 0) {
-        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is not a count", key);
-    } else if (value > MAX_COUNT && strncmp(key, "min", 3) == 0) {
-        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is larger than %d", key, MAX_COUNT);
-    } else {
-        *count = value > MAX_COUNT ? MAX_COUNT : (int32_t)value;
+    for (; zeros > 0 && number <= MAX_MULTIPLE; zeros--) {
+        number *= 10;
     }
+    *decimal = (trm_multiple){(uint32_t)number, scale};
+    const double read = (double)number / pow(10, scale);
+    return number > 0 && number <= MAX_MULTIPLE && fabs(read - value) <= 1e-15 * value;
 }
 
-static void read_bound(schema_reader *reader, const trm_json *schema, const char *key, double *bound)
+static trm_grammar_node *multiple_node(schema_reader *reader, trm_multiple decimal)
 {
-    const trm_json *found = trm_schema_member(schema, key);
-    if (found != NULL && !trm_json_is_number(found)) {
-        trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT, "JSON schema: %s is not a number", key);
+    trm_grammar_node *node = trm_grammar_list(reader->tree, TRM_GRAMMAR_MULTIPLE);
+    if (node != NULL) {
+        node->min = (int32_t)decimal.number;
+        node->max = (int32_t)decimal.scale;
     }
-    *bound = trm_json_is_number(found) ? trm_json_number(found, 0) : *bound;
+    return node;
 }
 
-static bool read_bounds(schema_reader *reader, const trm_json *schema, trm_grammar_bounds *bounds)
+static trm_grammar_node *integers(schema_reader *reader, const trm_grammar_bounds *bounds, bool alone)
 {
-    double min = -INFINITY, max = INFINITY, above = -INFINITY, below = INFINITY;
-    read_bound(reader, schema, "minimum", &min);
-    read_bound(reader, schema, "maximum", &max);
-    read_bound(reader, schema, "exclusiveMinimum", &above);
-    read_bound(reader, schema, "exclusiveMaximum", &below);
-    *bounds = (trm_grammar_bounds){.min = above >= min ? above : min,
-                                   .max = below <= max ? below : max,
-                                   .min_exclusive = above >= min,
-                                   .max_exclusive = below <= max};
-    return isfinite(bounds->min) || isfinite(bounds->max);
-}
-
-trm_grammar_node *trm_schema_integer(schema_reader *reader, const trm_json *schema)
-{
-    trm_grammar_bounds bounds;
-    if (!read_bounds(reader, schema, &bounds)) {
-        return trm_grammar_json_integer(&reader->json);
+    if (!isfinite(bounds->min) && !isfinite(bounds->max)) {
+        return alone ? trm_grammar_json_integer(&reader->json) : trm_grammar_json_plain_integer(&reader->json);
     }
     const double largest = 9e17;
-    double min = bounds.min < -largest ? -largest : ceil(bounds.min);
-    double max = bounds.max > largest ? largest : floor(bounds.max);
-    min += bounds.min_exclusive && min == bounds.min ? 1 : 0;
-    max -= bounds.max_exclusive && max == bounds.max ? 1 : 0;
-    if (min > max) {
-        return trm_grammar_fail(reader->tree, TRM_ERROR_INVALID_ARGUMENT,
-                                "JSON schema: there is no integer between the minimum and the maximum");
-    }
-    return trm_grammar_json_range(&reader->json, (int64_t)min, (int64_t)max);
+    double min = bounds->min < -largest ? -largest : ceil(bounds->min);
+    double max = bounds->max > largest ? largest : floor(bounds->max);
+    min += bounds->min_exclusive && min == bounds->min ? 1 : 0;
+    max -= bounds->max_exclusive && max == bounds->max ? 1 : 0;
+    return min > max ? trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF)
+                     : trm_grammar_json_range(&reader->json, (int64_t)min, (int64_t)max);
 }
 
-trm_grammar_node *trm_schema_number(schema_reader *reader, const trm_json *schema)
+/* The only text of a number among decimals without an exponent and without zeros at the end; false if it has none. */
+static bool write_decimal(double value, char text[40])
 {
-    trm_grammar_bounds bounds;
-    if (!read_bounds(reader, schema, &bounds)) {
-        return trm_grammar_json_number(&reader->json);
+    trm_jinja_format_float(value, text);
+    size_t size = strlen(text);
+    if (strchr(text, 'e') != NULL) {
+        return false;
     }
-    return trm_grammar_number_range(&reader->json, &bounds);
+    text[size > 2 && strcmp(text + size - 2, ".0") == 0 ? size - 2 : size] = '\0';
+    return true;
+}
+
+/* With `distinct`, numbers that are equal are the same text. */
+static trm_grammar_node *number_node(schema_reader *reader, const schema_case *c, bool distinct)
+{
+    trm_grammar_tree *tree = reader->tree;
+    const bool bounded = isfinite(c->bounds.min) || isfinite(c->bounds.max);
+    bool plain = c->multiples != NULL;
+    trm_grammar_node *minus_zero = distinct ? trm_grammar_not(tree, trm_grammar_literal(tree, "-0")) : NULL;
+    for (const schema_item *item = c->excluded; item != NULL; item = item->next) {
+        distinct |= trm_json_is_number(item->schema);
+    }
+    for (const schema_item *item = c->multiples; item != NULL; item = item->next) {
+        distinct |= item->negated;
+    }
+    plain = plain || distinct;
+    trm_grammar_node *base = c->whole   ? integers(reader, &c->bounds, !plain)
+                             : bounded  ? trm_grammar_number_range(&reader->json, &c->bounds)
+                             : distinct ? trm_grammar_json_plain_decimal(&reader->json)
+                             : plain    ? NULL /* a multiple says all */
+                                        : trm_grammar_json_number(&reader->json);
+    if (!plain) {
+        return base;
+    }
+    trm_grammar_node *both = trm_grammar_list(tree, TRM_GRAMMAR_BOTH);
+    trm_grammar_append(tree, both, base);
+    trm_grammar_append(tree, both, minus_zero);
+    if (distinct && bounded && !c->whole) {
+        trm_grammar_append(tree, both, trm_grammar_json_plain_decimal(&reader->json));
+    }
+    for (const schema_item *item = c->multiples; item != NULL && tree->status == TRM_OK; item = item->next) {
+        trm_multiple decimal = {1, 0};
+        if (item->schema != NULL && !read_decimal(trm_json_number(item->schema, 0), &decimal)) {
+            return trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, item->schema,
+                                   "multipleOf has too many digits, which is not supported");
+        }
+        trm_grammar_node *node = multiple_node(reader, decimal);
+        trm_grammar_append(tree, both, item->negated ? trm_grammar_not(tree, node) : node);
+    }
+    for (const schema_item *item = c->excluded; item != NULL && tree->status == TRM_OK; item = item->next) {
+        char text[40];
+        if (!trm_json_is_number(item->schema)) {
+            continue;
+        }
+        if (!write_decimal(trm_json_number(item->schema, 0), text)) {
+            return trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
+        }
+        trm_grammar_append(tree, both, trm_grammar_not(tree, trm_grammar_literal(tree, text)));
+        if (trm_json_number(item->schema, 0) == 0) {
+            trm_grammar_append(tree, both, trm_grammar_not(tree, trm_grammar_literal(tree, "-0")));
+        }
+    }
+    return both;
+}
+
+trm_grammar_node *trm_schema_number(schema_reader *reader, const schema_case *c)
+{
+    return number_node(reader, c, false);
+}
+
+trm_grammar_node *trm_schema_distinct_number(schema_reader *reader, const schema_case *c)
+{
+    return number_node(reader, c, true);
 }
 
 /* ---- strings ---- */
 
-#define DATE                                                                                                           \
-    "[0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
-#define TIME  "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define BYTE  "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
-#define LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
+#define YEAR   "(?!0000)[0-9]{4}"
+#define MONTHS "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define LEAP   "([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29"
+#define DATE   "(" YEAR "-" MONTHS "|" LEAP ")"
+#define TIME   "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define BYTE   "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
+#define IPV4   BYTE "(\\." BYTE "){3}"
+#define LABEL  "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+#define ATOM   "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]{1,64}"
+#define HEX    "[0-9a-fA-F]"
+#define GROUP  HEX "{1,4}"
+#define IPV6                                                                                                           \
+    "((" GROUP ":){7}" GROUP "|(" GROUP ":){1,7}:|(" GROUP ":){1,6}:" GROUP "|(" GROUP ":){1,5}(:" GROUP               \
+    "){1,2}|(" GROUP ":){1,4}(:" GROUP "){1,3}|(" GROUP ":){1,3}(:" GROUP "){1,4}|(" GROUP ":){1,2}(:" GROUP           \
+    "){1,5}|" GROUP ":(:" GROUP "){1,6}|:(:" GROUP "){1,7}|::)"
+#define URI_CHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%" HEX HEX ")"
+#define URI_PATH "(" URI_CHAR "|/)*"
+#define URI_TAIL "(\\?(" URI_CHAR "|[/?])*)?(#(" URI_CHAR "|[/?])*)?"
+#define URI_HOST                                                                                                       \
+    "//(([A-Za-z0-9._~-]|%" HEX HEX ")+@)?([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\\[" IPV6                          \
+    "\\])(:[0-9]{1,5})?(/" URI_PATH ")?"
+#define URI      "[A-Za-z][A-Za-z0-9+.-]*:(" URI_HOST "|/?" URI_CHAR URI_PATH ")" URI_TAIL
+#define RELATIVE "(" URI_HOST "|/(" URI_CHAR URI_PATH ")?|([A-Za-z0-9._~!$&'()*+,;=@-]|%" HEX HEX ")*(/" URI_PATH ")?)"
+#define POINTER  "(/([^~/]|~[01])*)*"
+#define PERIOD   "P([0-9]+W|([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)(T" CLOCK ")?|T" CLOCK ")"
+#define CLOCK    "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
 
 /* The expression of a format; NULL: any text. */
 static const char *format_pattern(const char *format)
@@ -186,10 +189,20 @@ static const char *format_pattern(const char *format)
         {"date", DATE},
         {"time", TIME},
         {"date-time", DATE "T" TIME},
-        {"uuid", "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"},
-        {"ipv4", BYTE "(\\." BYTE "){3}"},
+        {"duration", PERIOD},
+        {"uuid", HEX "{8}-" HEX "{4}-" HEX "{4}-" HEX "{4}-" HEX "{12}"},
+        {"ipv4", IPV4},
+        {"ipv6", IPV6},
         {"hostname", LABEL "(\\." LABEL "){0,8}"},
-        {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,32}){0,3}@(" LABEL "\\.){1,6}[A-Za-z]{2,20}"},
+        {"idn-hostname", LABEL "(\\." LABEL "){0,8}"},
+        {"email", ATOM "(\\." ATOM "){0,3}@(" LABEL "\\.){1,6}[A-Za-z]{2,20}"},
+        {"idn-email", ATOM "(\\." ATOM "){0,3}@(" LABEL "\\.){1,6}[A-Za-z]{2,20}"},
+        {"uri", URI},
+        {"iri", URI},
+        {"uri-reference", "(" URI "|" RELATIVE URI_TAIL ")"},
+        {"iri-reference", "(" URI "|" RELATIVE URI_TAIL ")"},
+        {"json-pointer", POINTER},
+        {"relative-json-pointer", "(0|[1-9][0-9]{0,8})(#|" POINTER ")"},
     };
     for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         if (strcmp(format, formats[i].name) == 0) {
@@ -199,31 +212,144 @@ static const char *format_pattern(const char *format)
     return NULL;
 }
 
-trm_grammar_node *trm_schema_string(schema_reader *reader, const trm_json *schema)
+/* The least and largest number of characters that a node of a string can match; *max -1: no limit. */
+static void find_lengths(const trm_grammar_node *node, int64_t *min, int64_t *max)
+{
+    const int64_t huge = INT64_C(1) << 40;
+    int64_t low, high;
+    *min = 0;
+    *max = node->kind == TRM_GRAMMAR_NOT ? -1 : 0;
+    if (node->is_character || node->kind == TRM_GRAMMAR_CLASS) {
+        *min = *max = 1;
+        return;
+    }
+    if (node->kind == TRM_GRAMMAR_TEXT) {
+        *min = *max = (int64_t)trm_utf8_count(node->text, node->size);
+        return;
+    }
+    for (const trm_grammar_node *child = node->child; child != NULL && node->kind != TRM_GRAMMAR_NOT;
+         child = child->next) {
+        find_lengths(child, &low, &high);
+        if (node->kind == TRM_GRAMMAR_SEQUENCE) {
+            *min += low;
+            *max = *max < 0 || high < 0 || *max > huge ? -1 : *max + high;
+        } else if (node->kind == TRM_GRAMMAR_REPEAT) {
+            *min = low * node->min;
+            *max = node->max < 0 || high < 0 || high > huge / (node->max + 1) ? (high == 0 ? 0 : -1) : high * node->max;
+        } else if (node->kind == TRM_GRAMMAR_BOTH) {
+            *min = low > *min ? low : *min;
+            *max = child == node->child || *max < 0 ? high : high < 0 || high > *max ? *max : high;
+        } else {
+            *min = child == node->child || low < *min ? low : *min;
+            *max = child == node->child ? high : *max < 0 || high < 0 ? -1 : high > *max ? high : *max;
+        }
+    }
+}
+
+/* The node with its length bounded, if that is simple; else NULL. */
+static trm_grammar_node *bound_simply(schema_reader *reader, trm_grammar_node *node, int32_t min, int32_t max)
+{
+    int64_t least, most;
+    find_lengths(node, &least, &most);
+    if (least >= min && (max < 0 || (most >= 0 && most <= max))) {
+        return node;
+    }
+    while ((node->kind == TRM_GRAMMAR_ANY_OF || node->kind == TRM_GRAMMAR_SEQUENCE) && !node->is_character &&
+           node->child != NULL && node->child->next == NULL) {
+        node = node->child;
+    }
+    if (node->kind != TRM_GRAMMAR_REPEAT) {
+        return NULL;
+    }
+    find_lengths(node->child, &least, &most);
+    if (least != 1 || most != 1) {
+        return NULL;
+    }
+    const int32_t low = node->min > min ? node->min : min;
+    const int32_t high = max < 0 || (node->max >= 0 && node->max < max) ? node->max : max;
+    return high >= 0 && high < low ? trm_grammar_list(reader->tree, TRM_GRAMMAR_ANY_OF)
+                                   : trm_grammar_repeat(reader->tree, node->child, low, high);
+}
+
+static trm_grammar_node *text_of_length(schema_reader *reader, int32_t min, int32_t max)
+{
+    return trm_grammar_repeat(reader->tree, trm_grammar_json_plain_character(&reader->json), min, max);
+}
+
+/* What a pattern or format allows. */
+static trm_grammar_node *statement_node(schema_reader *reader, const schema_item *item)
 {
     trm_grammar_tree *tree = reader->tree;
-    const trm_json *pattern_member = trm_schema_member(schema, "pattern");
-    const char *pattern = trm_json_string(pattern_member),
-               *format = trm_json_string(trm_schema_member(schema, "format"));
-    int32_t min = 0, max = -1;
-    trm_schema_read_count(reader, schema, "minLength", &min);
-    trm_schema_read_count(reader, schema, "maxLength", &max);
-    if (pattern_member != NULL && pattern == NULL) {
-        return trm_schema_fail_wrong(reader, "pattern is not a string");
+    const char *pattern = item->is_format ? format_pattern(item->text) : item->text;
+    if (pattern == NULL) {
+        return NULL;
     }
-    pattern = pattern == NULL && format != NULL ? format_pattern(format) : pattern;
-    trm_grammar_node *text;
-    if (pattern != NULL) {
-        if (min > 0 || max >= 0) {
-            return trm_schema_fail_unsupported(reader, "a length together with a pattern or format");
+    trm_grammar_tree *failed = tree;
+    trm_grammar_node *node = trm_grammar_read_regex(tree, pattern, strlen(pattern),
+                                                    item->is_format ? TRM_GRAMMAR_WHOLE_JSON : TRM_GRAMMAR_SEARCH_JSON);
+    if (failed->status == TRM_ERROR_INVALID_ARGUMENT || failed->status == TRM_ERROR_UNSUPPORTED) {
+        char what[300];
+        trm_status status = tree->status;
+        snprintf(what, sizeof(what), "%.290s", trm_last_error());
+        tree->status = TRM_OK;
+        return trm_schema_fail(reader, status, item->schema, what);
+    }
+    return item->negated ? trm_grammar_not(tree, node) : node;
+}
+
+trm_grammar_node *trm_schema_string_text(schema_reader *reader, const schema_case *c)
+{
+    trm_grammar_tree *tree = reader->tree;
+    trm_grammar_node *both = trm_grammar_list(tree, TRM_GRAMMAR_BOTH), *only = NULL;
+    size_t n = 0, n_matched = 0;
+    for (const schema_item *item = c->strings; item != NULL && tree->status == TRM_OK; item = item->next) {
+        trm_grammar_node *node = statement_node(reader, item);
+        n += node != NULL;
+        n_matched += node != NULL && !item->negated;
+        only = node != NULL ? node : only;
+        trm_grammar_append(tree, both, node);
+    }
+    for (const schema_item *item = c->excluded; item != NULL && tree->status == TRM_OK; item = item->next) {
+        if (trm_json_is_string(item->schema)) {
+            trm_grammar_append(
+                tree, both, trm_grammar_not(tree, trm_grammar_json_text(&reader->json, trm_json_string(item->schema))));
+            n++;
         }
-        text = trm_grammar_read_regex(tree, pattern, strlen(pattern), true);
-    } else if (min == 0 && max < 0) {
-        return trm_grammar_json_string(&reader->json);
-    } else if (max >= 0 && max < min) {
-        return trm_schema_fail_wrong(reader, "maxLength is below minLength");
+    }
+    if (tree->status != TRM_OK) {
+        return NULL;
+    }
+    const bool bounded = c->min_length > 0 || c->max_length >= 0;
+    if (n == 0) {
+        return bounded ? text_of_length(reader, c->min_length, c->max_length) : NULL;
+    }
+    if (n == 1 && n_matched == 1) {
+        trm_grammar_node *simple = bound_simply(reader, only, c->min_length, c->max_length);
+        if (simple != NULL) {
+            return trm_grammar_copy(tree, simple);
+        }
+    }
+    if (bounded || n_matched == 0) {
+        trm_grammar_append(tree, both, text_of_length(reader, c->min_length, c->max_length));
+    }
+    return both;
+}
+
+trm_grammar_node *trm_schema_string(schema_reader *reader, const schema_case *c)
+{
+    trm_grammar_tree *tree = reader->tree;
+    trm_grammar_node *text = NULL;
+    bool plain = c->strings == NULL;
+    for (const schema_item *item = c->excluded; item != NULL; item = item->next) {
+        plain = plain && !trm_json_is_string(item->schema);
+    }
+    if (plain && (c->min_length > 0 || c->max_length >= 0)) { /* with any escape */
+        text = trm_grammar_repeat(tree, trm_grammar_json_character(&reader->json), c->min_length, c->max_length);
     } else {
-        text = trm_grammar_repeat(tree, trm_grammar_json_character(&reader->json), min, max);
+        text = trm_schema_string_text(reader, c);
+    }
+    if (text == NULL) {
+        return trm_grammar_json_string(&reader->json);
     }
     return trm_grammar_sequence(tree, 3, trm_grammar_literal(tree, "\""), text, trm_grammar_literal(tree, "\""));
 }

@@ -257,6 +257,29 @@ trm_grammar_node *trm_grammar_call(trm_grammar_tree *tree, int32_t rule)
     return node;
 }
 
+trm_grammar_node *trm_grammar_not(trm_grammar_tree *tree, trm_grammar_node *child)
+{
+    trm_grammar_node *node = new_node(tree, TRM_GRAMMAR_NOT);
+    if (node == NULL || child == NULL) {
+        return NULL;
+    }
+    node->child = node->last = child;
+    return node;
+}
+
+trm_grammar_node *trm_grammar_unique(trm_grammar_tree *tree, trm_grammar_node *item, trm_grammar_node *space,
+                                     int32_t min, int32_t max)
+{
+    trm_grammar_node *node = new_node(tree, TRM_GRAMMAR_UNIQUE);
+    if (node != NULL) {
+        node->min = min;
+        node->max = max;
+        trm_grammar_append(tree, node, item);
+        trm_grammar_append(tree, node, space);
+    }
+    return node;
+}
+
 trm_grammar_node *trm_grammar_copy(trm_grammar_tree *tree, const trm_grammar_node *node)
 {
     if (node == NULL) {

@@ -26,7 +26,12 @@ typedef enum trm_grammar_node_kind {
     TRM_GRAMMAR_RULE,     /* a rule by number */
     TRM_GRAMMAR_BOTH,     /* a text that all children match, none of which has a rule */
     TRM_GRAMMAR_NOT,      /* a text that the child, which has no rule, does not match */
-    TRM_GRAMMAR_MULTIPLE  /* a decimal that is a multiple of min / 10^max */
+    TRM_GRAMMAR_MULTIPLE, /* a decimal that is a multiple of min / 10^max */
+    TRM_GRAMMAR_UNIQUE,   /* min to max of the first child, all different, with "," and the second child between them */
+    /* these three only while regex.c reads an expression */
+    TRM_GRAMMAR_LOOK,  /* what follows begins with the child; with min 1 it does not */
+    TRM_GRAMMAR_BEGIN, /* the begin of the text */
+    TRM_GRAMMAR_END
 } trm_grammar_node_kind;
 
 typedef struct trm_grammar_range {
@@ -38,7 +43,8 @@ struct trm_grammar_node {
     trm_grammar_node_kind kind;
     int32_t min, max; /* max -1: no limit */
     int32_t rule;
-    size_t size; /* of text, or number of ranges */
+    bool is_character; /* matches exactly one character, escaped or not */
+    size_t size;       /* of text, or number of ranges */
     const char *text;
     const trm_grammar_range *ranges; /* sorted, disjoint */
     trm_grammar_node *child, *last;  /* a list through `next` */
@@ -84,6 +90,9 @@ trm_grammar_node *trm_grammar_sequence(trm_grammar_tree *tree, size_t count, ...
 trm_grammar_node *trm_grammar_any_of(trm_grammar_tree *tree, size_t count, ...);
 trm_grammar_node *trm_grammar_repeat(trm_grammar_tree *tree, trm_grammar_node *child, int32_t min, int32_t max);
 trm_grammar_node *trm_grammar_call(trm_grammar_tree *tree, int32_t rule);
+trm_grammar_node *trm_grammar_not(trm_grammar_tree *tree, trm_grammar_node *child);
+trm_grammar_node *trm_grammar_unique(trm_grammar_tree *tree, trm_grammar_node *item, trm_grammar_node *space,
+                                     int32_t min, int32_t max);
 /* A copy of the expression for another list. */
 trm_grammar_node *trm_grammar_copy(trm_grammar_tree *tree, const trm_grammar_node *node);
 
@@ -92,8 +101,13 @@ void trm_grammar_read_ebnf(trm_grammar_tree *tree, const char *text, size_t size
 void trm_grammar_read_schema(trm_grammar_tree *tree, const char *text, size_t size);
 void trm_grammar_read_json(trm_grammar_tree *tree);
 void trm_grammar_read_enum(trm_grammar_tree *tree, const char *text, size_t size);
-/* A regular expression; with `json` for the text between the quotes of a JSON string. */
-trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size, bool json);
+typedef enum trm_grammar_regex_use {
+    TRM_GRAMMAR_WHOLE,       /* the whole text matches */
+    TRM_GRAMMAR_WHOLE_JSON,  /* the text between the quotes of a JSON string, with the shortest escapes */
+    TRM_GRAMMAR_SEARCH_JSON, /* a part of such a text matches */
+} trm_grammar_regex_use;
+trm_grammar_node *trm_grammar_read_regex(trm_grammar_tree *tree, const char *text, size_t size,
+                                         trm_grammar_regex_use use);
 /* One character of the ranges between the quotes of a JSON string, escaped if necessary. */
 trm_grammar_node *trm_grammar_json_class(trm_grammar_tree *tree, const trm_grammar_range *ranges, size_t count,
                                          bool negated);
