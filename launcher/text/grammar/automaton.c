@@ -7,10 +7,11 @@
 
 #include "base/error.h"
 
-#define MAX_WORK  20000000 /* operations to compile: a few tenths of a second at most */
+#define MAX_WORK  6000000 /* operations to compile: about a tenth of a second */
 #define MAX_NODES 600000   /* expressions of a compiled grammar */
 #define DEEPEST   2000
 #define UNKNOWN   UINT32_MAX
+#define KNOWN     256
 
 /* ---- from trees to expressions ---- */
 
@@ -18,6 +19,10 @@ typedef struct converter {
     const trm_grammar_tree *tree;
     trm_expressions *x;
     int32_t depth;
+    struct {
+        const void *key; /* what copies of a node share */
+        trm_expression e;
+    } known[KNOWN]; /* characters, which are used again and again */
 } converter;
 
 static trm_expression convert(converter *c, const trm_grammar_node *node, trm_expression rest);
@@ -87,6 +92,18 @@ static trm_expression convert(converter *c, const trm_grammar_node *node, trm_ex
         c->depth--;
         return TRM_NOTHING;
     }
+    const void *key = node->kind == TRM_GRAMMAR_CLASS ? (const void *)node->ranges
+                      : node->is_character            ? (const void *)node->child
+                                                      : NULL;
+    const size_t at = ((uintptr_t)key >> 4) % KNOWN;
+    if (key != NULL) {
+        if (c->known[at].key != key) {
+            c->known[at].key = key;
+            c->known[at].e = node->kind == TRM_GRAMMAR_CLASS ? convert_class(c, node) : convert_list(c, node, TRM_EMPTY);
+        }
+        c->depth--;
+        return trm_expression_sequence(x, c->known[at].e, rest);
+    }
     switch (node->kind) {
     case TRM_GRAMMAR_TEXT:
         e = rest;
@@ -95,8 +112,7 @@ static trm_expression convert(converter *c, const trm_grammar_node *node, trm_ex
             e = trm_expression_sequence(x, trm_expression_byte_range(x, byte, byte), e);
         }
         break;
-    case TRM_GRAMMAR_CLASS:
-        e = trm_expression_sequence(x, convert_class(c, node), rest);
+    case TRM_GRAMMAR_CLASS: /* above */
         break;
     case TRM_GRAMMAR_SEQUENCE:
         e = convert_sequence(c, node, rest);
@@ -140,6 +156,15 @@ trm_expression trm_grammar_expression(const trm_grammar_tree *tree, trm_expressi
 {
     converter c = {.tree = tree, .x = x};
     return convert(&c, node, TRM_EMPTY);
+}
+
+static trm_status convert_rules(const trm_grammar_tree *tree, trm_grammar_automaton *a)
+{
+    converter c = {.tree = tree, .x = &a->x};
+    for (size_t i = 0; i < tree->n_rules && a->x.status == TRM_OK; i++) {
+        a->rules[i] = convert(&c, tree->rules[i].node, TRM_EMPTY);
+    }
+    return a->x.status;
 }
 
 /* ---- what cannot be completed, what calls itself ---- */
@@ -379,10 +404,7 @@ trm_status trm_grammar_build(const trm_grammar_tree *tree, trm_grammar_automaton
     if (status == TRM_OK && a->rules == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu rules of a grammar", tree->n_rules);
     }
-    for (size_t i = 0; i < tree->n_rules && status == TRM_OK; i++) {
-        a->rules[i] = trm_grammar_expression(tree, &a->x, tree->rules[i].node);
-        status = a->x.status;
-    }
+    status = status == TRM_OK ? convert_rules(tree, a) : status;
     if (status == TRM_OK) {
         trm_expression_find_classes(&a->x);
         find_life(&a->x);

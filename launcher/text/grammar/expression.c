@@ -113,6 +113,7 @@ void trm_expressions_fini(trm_expressions *x)
     free(x->nodes);
     free(x->slots);
     free(x->sets);
+    free(x->set_slots);
     free(x->multiples);
     free(x->uniques);
     trm_ids_fini(&x->pool);
@@ -121,39 +122,83 @@ void trm_expressions_fini(trm_expressions *x)
 
 /* ---- leaves ---- */
 
+static uint32_t hash_set(const trm_byte_set *set)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < 4; i++) {
+        hash = (hash ^ set->words[i]) * 0x9E3779B97F4A7C15u;
+        hash ^= hash >> 29;
+    }
+    return (uint32_t)(hash >> 9);
+}
+
+static bool rehash_sets(trm_expressions *x)
+{
+    size_t count = x->n_set_slots == 0 ? 128 : 2 * x->n_set_slots;
+    while (x->n_sets >= count / 2) {
+        count *= 2;
+    }
+    uint32_t *slots = calloc(count, sizeof(*slots));
+    if (slots == NULL) {
+        x->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu classes of characters", count);
+        return false;
+    }
+    free(x->set_slots);
+    x->set_slots = slots;
+    x->n_set_slots = count;
+    for (size_t i = 0; i < x->n_sets; i++) {
+        uint32_t slot = hash_set(&x->sets[i]) & (uint32_t)(count - 1);
+        while (slots[slot] != 0) {
+            slot = (slot + 1) & (uint32_t)(count - 1);
+        }
+        slots[slot] = (uint32_t)i + 1;
+    }
+    return true;
+}
+
 trm_expression trm_expression_bytes(trm_expressions *x, const trm_byte_set *set)
 {
     if ((set->words[0] | set->words[1] | set->words[2] | set->words[3]) == 0) {
         return TRM_NOTHING;
     }
-    size_t i = x->n_sets; /* few sets are in use, and equal ones usually follow soon */
-    while (i > 0 && memcmp(&x->sets[i - 1], set, sizeof(*set)) != 0) {
-        i--;
+    if (x->n_sets >= x->n_set_slots / 2 && !rehash_sets(x)) {
+        return TRM_NOTHING;
     }
-    x->work -= (int64_t)(x->n_sets - i) / 8;
-    if (i == 0) {
+    uint32_t slot = hash_set(set) & (uint32_t)(x->n_set_slots - 1);
+    while (x->set_slots[slot] != 0 && memcmp(&x->sets[x->set_slots[slot] - 1], set, sizeof(*set)) != 0) {
+        slot = (slot + 1) & (uint32_t)(x->n_set_slots - 1);
+    }
+    if (x->set_slots[slot] == 0) {
+        void *data = x->sets;
         if (x->n_sets == MAX_SETS) {
             return trm_expression_fail(x, "has too many classes of characters");
         }
-        void *data = x->sets;
         if (!grow(x, &data, &x->set_capacity, x->n_sets + 1, sizeof(*x->sets))) {
             return TRM_NOTHING;
         }
         x->sets = data;
         x->sets[x->n_sets] = *set;
-        i = ++x->n_sets;
+        x->set_slots[slot] = (uint32_t)++x->n_sets;
     }
-    return trm_expression_store(
-        x, &(trm_expression_node){.kind = TRM_EXPRESSION_BYTES, .a = (uint32_t)i - 1, .has_moves = true});
+    return trm_expression_store(x, &(trm_expression_node){.kind = TRM_EXPRESSION_BYTES,
+                                                          .a = x->set_slots[slot] - 1,
+                                                          .has_moves = true});
 }
 
 trm_expression trm_expression_byte_range(trm_expressions *x, uint8_t first, uint8_t last)
 {
     trm_byte_set set = {{0}};
+    if (first == last && x->single[first] != 0) {
+        return x->single[first] - 1;
+    }
     for (int byte = first; byte <= last; byte++) {
         set.words[byte / 64] |= (uint64_t)1 << byte % 64;
     }
-    return trm_expression_bytes(x, &set);
+    const trm_expression e = trm_expression_bytes(x, &set);
+    if (first == last && x->status == TRM_OK) {
+        x->single[first] = e + 1;
+    }
+    return e;
 }
 
 trm_expression trm_expression_call(trm_expressions *x, uint32_t rule)

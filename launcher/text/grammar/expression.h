@@ -76,10 +76,13 @@ typedef struct trm_expressions {
     trm_ids pool; /* lists of EITHER and BOTH */
     trm_byte_set *sets;
     size_t n_sets, set_capacity;
+    uint32_t *set_slots; /* [n_set_slots] set + 1 */
+    size_t n_set_slots;
     trm_multiple *multiples;
     size_t n_multiples, multiple_capacity;
     trm_unique *uniques;
     size_t n_uniques, unique_capacity;
+    trm_expression single[256]; /* of each byte, + 1 */
     uint8_t byte_of[256]; /* a byte of each class: bytes of one class are in the same sets */
     uint8_t class_of[256];
     uint32_t n_classes;

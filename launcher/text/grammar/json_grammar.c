@@ -79,7 +79,10 @@ static trm_grammar_node *unicode_escape(trm_grammar_json *json)
 
 trm_grammar_node *trm_grammar_json_plain_character(trm_grammar_json *json)
 {
-    return trm_grammar_json_class(json->tree, NULL, 0, true);
+    if (json->character == NULL) {
+        json->character = trm_grammar_json_class(json->tree, NULL, 0, true);
+    }
+    return trm_grammar_copy(json->tree, json->character);
 }
 
 trm_grammar_node *trm_grammar_json_character(trm_grammar_json *json)

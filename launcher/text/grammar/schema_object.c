@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/text/strings/utf8.h"
 
 #define MAX_DIVIDED 5     /* patterns all sets of which are looked at; of more, a name may match one only */
 #define MAX_COUNTED 20000 /* rules of an object's members: their number, times how many may have come */
@@ -139,71 +138,15 @@ static schema_part *parts_of(const object_reader *o, const name_kind *kind, size
 
 /* ---- names ---- */
 
-/* Names, from byte `at` on, that are not in names [count], which are sorted and equal before that byte. Without
- * escapes, so that no name hides behind one. */
-static trm_grammar_node *other_name(schema_reader *reader, const char *const *names, size_t count, size_t at)
+/* Names that the schema knows, between their quotes. */
+static trm_grammar_node *known_names(const object_reader *o)
 {
-    trm_grammar_tree *tree = reader->tree;
+    trm_grammar_tree *tree = o->reader->tree;
     trm_grammar_node *list = trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
-    if (!trm_grammar_enter(tree)) {
-        return NULL;
-    }
-    trm_grammar_range *used = trm_arena_array(&tree->arena, count + 3, sizeof(*used));
-    if (used == NULL) {
-        tree->status = TRM_ERROR_OUT_OF_MEMORY;
-        return NULL;
-    }
-    used[0] = (trm_grammar_range){0, 0x1f};
-    used[1] = (trm_grammar_range){'"', '"'};
-    used[2] = (trm_grammar_range){'\\', '\\'};
-    trm_grammar_node *any = trm_grammar_repeat(tree, trm_grammar_class(tree, used, 3, true), 0, -1);
-    size_t n_used = 3, i = 0;
-    bool ends = false;
-    while (i < count && names[i][at] == '\0') { /* this name ends here */
-        ends = true;
-        i++;
-    }
-    while (i < count && tree->status == TRM_OK) {
-        size_t size, end = i + 1;
-        int32_t c = trm_utf8_read(names[i] + at, &size);
-        while (end < count && strncmp(names[end] + at, names[i] + at, size) == 0) {
-            end++;
-        }
-        if (c >= 0x20 && c != '"' && c != '\\') {
-            trm_grammar_range range = {c, c};
-            trm_grammar_append(tree, list,
-                               trm_grammar_sequence(tree, 2, trm_grammar_class(tree, &range, 1, false),
-                                                    other_name(reader, names + i, end - i, at + size)));
-            used[n_used++] = range;
-        }
-        i = end;
-    }
-    trm_grammar_append(tree, list, trm_grammar_sequence(tree, 2, trm_grammar_class(tree, used, n_used, true), any));
-    if (!ends) {
-        trm_grammar_append(tree, list, trm_grammar_literal(tree, ""));
-    }
-    tree->depth--;
-    return list;
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* Names that the schema does not know, between their quotes. */
-static trm_grammar_node *unknown_name(const object_reader *o)
-{
-    const char **sorted = trm_arena_array(&o->reader->tree->arena, o->n_names + 1, sizeof(const char *));
-    if (sorted == NULL) {
-        o->reader->tree->status = TRM_ERROR_OUT_OF_MEMORY;
-        return NULL;
-    }
     for (size_t i = 0; i < o->n_names; i++) {
-        sorted[i] = o->names[i];
+        trm_grammar_append(tree, list, trm_grammar_json_text(&o->reader->json, o->names[i]));
     }
-    qsort(sorted, o->n_names, sizeof(const char *), by_text);
-    return other_name(o->reader, sorted, o->n_names, 0);
+    return list;
 }
 
 trm_grammar_node *trm_schema_names(schema_reader *reader, const schema_part *parts, size_t count)
@@ -383,12 +326,10 @@ static bool make_members(object_reader *o)
 static trm_grammar_node *names_of_kind(const object_reader *o, uint32_t matched, trm_grammar_node *allowed)
 {
     trm_grammar_tree *tree = o->reader->tree;
-    trm_grammar_node *unknown = unknown_name(o);
-    if (o->n_patterns == 0 && allowed == NULL) {
-        return unknown;
-    }
+    trm_grammar_node *any = trm_grammar_repeat(tree, trm_grammar_json_plain_character(&o->reader->json), 0, -1);
     trm_grammar_node *both = trm_grammar_list(tree, TRM_GRAMMAR_BOTH);
-    trm_grammar_append(tree, both, unknown);
+    trm_grammar_append(tree, both, any);
+    trm_grammar_append(tree, both, trm_grammar_not(tree, known_names(o)));
     trm_grammar_append(tree, both, allowed == NULL ? NULL : trm_grammar_copy(tree, allowed));
     for (size_t i = 0; i < o->n_patterns && tree->status == TRM_OK; i++) {
         trm_grammar_node *pattern =

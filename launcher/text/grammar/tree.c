@@ -11,7 +11,7 @@
 #include "launcher/text/strings/utf8.h"
 
 #define MAX_NODES 400000
-#define MAX_RULES 20000
+#define MAX_RULES 60000
 
 void trm_grammar_tree_fini(trm_grammar_tree *tree)
 {
