@@ -3,10 +3,10 @@
  * masks take: reads lines {"name": ..., "schema": text, "tests": [{"valid": true, "data": text}]} as schemas.py writes
  * them, and prints a line of JSON for each.
  *
- *   bench_schemas [TOKENIZER] < LINES
+ *   bench_schemas [--masks] < LINES
  *
- * Instances are followed byte by byte. With a tokenizer they are followed token by token as well, with a mask before
- * each token.
+ * Instances are followed byte by byte. With --masks they are followed by the longest tokens of a made-up vocabulary of
+ * 128 thousand as well, with a mask before each token.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +16,18 @@
 #include <trireme/grammar.h>
 
 #include "base/json.h"
+#include "base/map.h"
+#include "launcher/text/grammar/vocab.h"
 #include "launcher/text/tokenizer/tokenizer.h"
+#include "support/made_up_tokenizer.h"
 #include "support/support.h"
 
 #define LONGEST_LINE ((size_t)16 << 20)
 
 typedef struct bench {
-    trm_tokenizer *bytes, *tokenizer; /* of the 256 bytes; of a model, or NULL */
+    trm_tokenizer *bytes, *tokenizer; /* of the 256 bytes; made up, or NULL */
     trm_grammar_vocab *byte_vocab, *vocab;
+    trm_map tokens; /* bytes to ids */
     uint32_t *mask;
     double *times; /* of masks, in seconds */
     size_t n_times, capacity;
@@ -52,15 +56,17 @@ static void make_bytes(bench *b)
     assert_ok(trm_grammar_vocab_create(b->bytes, &end, 1, 257, &b->byte_vocab));
 }
 
-/* Whether a grammar accepts a text, byte by byte. */
-static bool accepts(trm_grammar *grammar, const char *text)
+/* Whether a grammar accepts a text, byte by byte; *taken says how many of them it takes. */
+static bool accepts(trm_grammar *grammar, const char *text, size_t *taken)
 {
+    const char *begin = text;
     trm_grammar_state *state = NULL;
     bool accepted = true;
     trm_status status = trm_grammar_state_create(grammar, &state);
     for (; status == TRM_OK && accepted && *text != '\0'; text++) {
         status = trm_grammar_state_accept(state, (unsigned char)*text, &accepted);
     }
+    *taken = (size_t)(text - begin) - !accepted;
     accepted = status == TRM_OK && accepted && trm_grammar_state_is_complete(state);
     trm_grammar_state_destroy(state);
     return accepted;
@@ -76,22 +82,48 @@ static void add_time(bench *b, double time)
     b->times[b->n_times++] = time;
 }
 
+/* The longest token at the begin of a text. */
+static int32_t longest_token(const bench *b, const char *text, size_t *size)
+{
+    uint32_t token = (unsigned char)text[0];
+    const size_t most = strlen(text) < 24 ? strlen(text) : 24;
+    for (*size = most; *size > 1 && !trm_map_find(&b->tokens, text, *size, &token); --*size) {
+    }
+    return (int32_t)token;
+}
+
 /* Follows a text token by token with masks. */
 static void follow(bench *b, trm_grammar *grammar, const char *text)
 {
     trm_grammar_state *state = NULL;
-    trm_tokens tokens = {0};
     bool accepted = true;
-    trm_status status = trm_tokenizer_encode(b->tokenizer, text, strlen(text), false, &tokens);
-    status = status == TRM_OK ? trm_grammar_state_create(grammar, &state) : status;
-    for (size_t i = 0; i < tokens.count && status == TRM_OK && accepted; i++) {
+    trm_status status = trm_grammar_state_create(grammar, &state);
+    while (status == TRM_OK && accepted && *text != '\0') {
+        size_t size;
+        const int32_t token = longest_token(b, text, &size);
         const double begin = seconds();
         status = trm_grammar_state_mask(state, b->mask);
         add_time(b, seconds() - begin);
-        status = status == TRM_OK ? trm_grammar_state_accept(state, tokens.ids[i], &accepted) : status;
+        status = status == TRM_OK ? trm_grammar_state_accept(state, token, &accepted) : status;
+        text += size;
     }
     trm_grammar_state_destroy(state);
-    trm_tokens_fini(&tokens);
+}
+
+static void make_tokens(bench *b)
+{
+    const int32_t size = TEST_MADE_UP_TOKENS, end = size - 1;
+    b->tokenizer = test_made_up_tokenizer();
+    assert_ok(trm_grammar_vocab_create(b->tokenizer, &end, 1, size, &b->vocab));
+    b->mask = calloc((size_t)size / 32 + 1, sizeof(*b->mask));
+    assert_non_null(b->mask);
+    for (int32_t id = 256; id < end; id++) {
+        bool existing;
+        if (b->vocab->bytes[id] != NULL) {
+            assert_ok(trm_map_add(&b->tokens, (const char *)b->vocab->bytes[id], b->vocab->lengths[id], (uint32_t)id,
+                                  &existing));
+        }
+    }
 }
 
 static void print_text(const char *text)
@@ -125,11 +157,13 @@ static void run_schema(bench *b, const trm_json *line)
     if (status == TRM_OK && b->tokenizer != NULL) {
         assert_ok(trm_grammar_compile(b->vocab, TRM_GRAMMAR_JSON_SCHEMA, schema, strlen(schema), &of_tokens));
     }
-    printf(", \"accepted\": [");
+    printf(", \"tests\": [");
     for (const trm_json *test = trm_json_first(tests); test != NULL; test = trm_json_next(test)) {
         const char *data = trm_json_string(trm_json_get(test, "data"));
-        const bool accepted = status == TRM_OK && accepts(grammar, data);
-        printf("%s%s", test == trm_json_first(tests) ? "" : ", ", accepted ? "true" : "false");
+        size_t taken = 0;
+        const bool accepted = status == TRM_OK && accepts(grammar, data, &taken);
+        printf("%s{\"accepted\": %s, \"taken\": %zu}", test == trm_json_first(tests) ? "" : ", ",
+               accepted ? "true" : "false", taken);
         if (of_tokens != NULL && accepted) {
             follow(b, of_tokens, data);
         }
@@ -151,12 +185,8 @@ int main(int argc, char **argv)
     char *line = malloc(LONGEST_LINE);
     assert_non_null(line);
     make_bytes(&b);
-    if (argc > 1) {
-        assert_ok(trm_tokenizer_open(argv[1], &b.tokenizer));
-        const int32_t size = trm_tokenizer_vocab_size(b.tokenizer), end = size - 1;
-        assert_ok(trm_grammar_vocab_create(b.tokenizer, &end, 1, size, &b.vocab));
-        b.mask = calloc((size_t)size / 32 + 1, sizeof(*b.mask));
-        assert_non_null(b.mask);
+    if (argc > 1 && strcmp(argv[1], "--masks") == 0) {
+        make_tokens(&b);
     }
     while (fgets(line, (int)LONGEST_LINE, stdin) != NULL) {
         trm_json_document *document = NULL;
@@ -173,6 +203,7 @@ int main(int argc, char **argv)
     free(line);
     free(b.mask);
     free(b.times);
+    trm_map_fini(&b.tokens);
     trm_grammar_vocab_destroy(b.vocab);
     trm_grammar_vocab_destroy(b.byte_vocab);
     trm_tokenizer_close(b.tokenizer);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How many JSON schemas of public collections are right: each valid instance accepted, each invalid one refused.
 
-    schemas.py --program build/test/tests/bench/bench_schemas [--every 8] [--tokenizer FILE] [--verbose] PATH...
+    schemas.py --program build/test/tests/bench/bench_schemas [--every 8] [--masks] [--verbose] PATH...
 
 A PATH is a folder of MaskBench (maskbench/data of guidance-ai/jsonschemabench: one schema a file, with its tests) or of
 the JSON-Schema-Test-Suite (tests/draft2020-12: a list of groups a file).
@@ -16,6 +16,13 @@ import sys
 
 def compact(value):
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def shown(test):
+    """A test that went wrong; of a valid instance the text around the byte that was refused."""
+    data, taken = test["data"].encode(), test["taken"]
+    around = (data[max(0, taken - 200):taken] + b" <HERE> " + data[taken:taken + 60]).decode(errors="replace")
+    return f"strict {around}" if test["valid"] else f"LOOSE {test['data'][:300]}"
 
 
 def without_nul(text):
@@ -36,7 +43,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--every", type=int, default=1, help="take each n-th file")
-    parser.add_argument("--tokenizer", help="also measure masks over this vocabulary")
+    parser.add_argument("--masks", action="store_true", help="also measure masks over a vocabulary of 128 thousand tokens")
     parser.add_argument("--verbose", action="store_true", help="print each schema that is not right")
     parser.add_argument("paths", nargs="+")
     options = parser.parse_args()
@@ -44,7 +51,7 @@ def main():
     # strings with NUL cannot be carried to the program: such schemas are refused, such instances not accepted
     lines = "".join(json.dumps({**case, "tests": [{**test, "data": without_nul(test["data"])} for test in case["tests"]]}) + "\n"
                     for case in cases if without_nul(case["schema"]))
-    command = [options.program] + ([options.tokenizer] if options.tokenizer else [])
+    command = [options.program] + (["--masks"] if options.masks else [])
     out = subprocess.run(command, input=lines, stdout=subprocess.PIPE, check=True, text=True).stdout
     results = {}
     for line in out.splitlines():
@@ -57,8 +64,11 @@ def main():
     reasons = collections.Counter()
     times = sorted(result["compile_ms"] for result in results.values())
     for case in cases:
-        result = results.get(case["name"], {"error": "a NUL in the schema", "accepted": []})
-        wrong = [test for test, accepted in zip(case["tests"], result["accepted"]) if test["valid"] != accepted]
+        result = results.get(case["name"], {"error": "a NUL in the schema", "tests": []})
+        wrong = [{**test, **found} for test, found in zip(case["tests"], result["tests"]) if test["valid"] != found["accepted"]]
+        # a schema that nothing follows is refused, and rightly
+        if "matches no text at all" in result.get("error", "") and not wrong:
+            result.pop("error")
         is_loose = any(not test["valid"] for test in wrong) and "error" not in result
         right += "error" not in result and not wrong
         loose += is_loose
@@ -67,7 +77,7 @@ def main():
         if "error" in result:
             reasons[result["error"].split(": ", 1)[-1][:70]] += 1
         if options.verbose and ("error" in result or wrong):
-            print(case["name"], result.get("error", ""), [("LOOSE " if not test["valid"] else "strict ") + test["data"][:300] for test in wrong[:3]]
+            print(case["name"], result.get("error", ""), [shown(test) for test in wrong[:3]]
                   if "error" not in result else "")
     print(f"{right} of {len(cases)} schemas are right ({100 * right / len(cases):.1f} %), {refused} refused, {strict} refuse a "
           f"valid instance, {loose} accept an invalid one")
