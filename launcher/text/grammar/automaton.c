@@ -8,7 +8,7 @@
 #include "base/error.h"
 
 #define MAX_WORK  6000000 /* operations to compile: about a tenth of a second */
-#define MAX_NODES 600000   /* expressions of a compiled grammar */
+#define MAX_NODES 600000  /* expressions of a compiled grammar */
 #define DEEPEST   2000
 #define UNKNOWN   UINT32_MAX
 #define KNOWN     256
@@ -99,7 +99,8 @@ static trm_expression convert(converter *c, const trm_grammar_node *node, trm_ex
     if (key != NULL) {
         if (c->known[at].key != key) {
             c->known[at].key = key;
-            c->known[at].e = node->kind == TRM_GRAMMAR_CLASS ? convert_class(c, node) : convert_list(c, node, TRM_EMPTY);
+            c->known[at].e =
+                node->kind == TRM_GRAMMAR_CLASS ? convert_class(c, node) : convert_list(c, node, TRM_EMPTY);
         }
         c->depth--;
         return trm_expression_sequence(x, c->known[at].e, rest);

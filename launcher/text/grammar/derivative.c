@@ -399,6 +399,67 @@ void trm_expression_calls(trm_expressions *x, trm_expression e, trm_ids *pairs)
     x->depth--;
 }
 
+/* ---- free text ---- */
+
+/* Whether every byte from first to last, and `more` bytes that continue a character, complete the expression. */
+static bool covers_bytes(trm_expressions *x, trm_expression e, int first, int last, int more)
+{
+    bool seen[256] = {false};
+    for (int byte = first; byte <= last && x->status == TRM_OK; byte++) {
+        if (seen[x->class_of[byte]] || byte == '"' || byte == '\\') {
+            continue;
+        }
+        seen[x->class_of[byte]] = true;
+        const trm_expression next = trm_expression_derive(x, e, (uint8_t)byte);
+        if (more == 0 ? !x->nodes[next].nullable
+                      : next == TRM_NOTHING || !covers_bytes(x, next, 0x80, 0xbf, more - 1)) {
+            return false;
+        }
+    }
+    return x->status == TRM_OK;
+}
+
+/* A lead byte, then a first continuation byte within bounds, then `more`. */
+static bool covers_led(trm_expressions *x, trm_expression e, int lead, int first, int last, int more)
+{
+    const trm_expression next = trm_expression_derive(x, e, (uint8_t)lead);
+    return next != TRM_NOTHING && covers_bytes(x, next, first, last, more);
+}
+
+/* Whether an expression matches every character that stands for itself in a JSON string. */
+static bool covers_characters(trm_expressions *x, trm_expression e)
+{
+    return covers_bytes(x, e, 0x20, 0x7e, 0) && covers_bytes(x, e, 0xc2, 0xdf, 1) &&
+           covers_led(x, e, 0xe0, 0xa0, 0xbf, 1) && covers_bytes(x, e, 0xe1, 0xec, 2) &&
+           covers_led(x, e, 0xed, 0x80, 0x9f, 1) && covers_bytes(x, e, 0xee, 0xef, 2) &&
+           covers_led(x, e, 0xf0, 0x90, 0xbf, 2) && covers_bytes(x, e, 0xf1, 0xf3, 3) &&
+           covers_led(x, e, 0xf4, 0x80, 0x8f, 2);
+}
+
+bool trm_expression_is_free(trm_expressions *x, trm_expression e)
+{
+    const trm_expression_node node = x->nodes[e];
+    bool is_free = false;
+    if (node.freedom != 0 || x->depth > 50) {
+        return node.freedom == 2;
+    }
+    x->depth++;
+    if (node.kind == TRM_EXPRESSION_REPEAT && node.max < 0) {
+        is_free = covers_characters(x, node.a);
+    } else if (node.kind == TRM_EXPRESSION_SEQUENCE) {
+        is_free = trm_expression_is_free(x, node.a);
+    } else if (node.kind == TRM_EXPRESSION_EITHER) {
+        for (uint32_t i = 0; i < node.b && !is_free; i++) {
+            is_free = trm_expression_is_free(x, (trm_expression)x->pool.data[node.a + i]);
+        }
+    }
+    x->depth--;
+    if (x->status == TRM_OK) {
+        x->nodes[e].freedom = is_free ? 2 : 1;
+    }
+    return is_free && x->status == TRM_OK;
+}
+
 /* ---- smaller counters ---- */
 
 /* Within TRM_GRAMMAR_NEAR bytes a repetition takes place at most so often; more of it makes no difference. What leads

@@ -180,9 +180,8 @@ trm_expression trm_expression_bytes(trm_expressions *x, const trm_byte_set *set)
         x->sets[x->n_sets] = *set;
         x->set_slots[slot] = (uint32_t)++x->n_sets;
     }
-    return trm_expression_store(x, &(trm_expression_node){.kind = TRM_EXPRESSION_BYTES,
-                                                          .a = x->set_slots[slot] - 1,
-                                                          .has_moves = true});
+    return trm_expression_store(
+        x, &(trm_expression_node){.kind = TRM_EXPRESSION_BYTES, .a = x->set_slots[slot] - 1, .has_moves = true});
 }
 
 trm_expression trm_expression_byte_range(trm_expressions *x, uint8_t first, uint8_t last)

@@ -44,6 +44,7 @@ typedef struct trm_expression_node {
     bool has_both;    /* BOTH, NOT or MULTIPLE within: may match nothing even so */
     bool has_calls;   /* CALL within */
     uint8_t life;     /* of those with has_both: unknown, dead or alive */
+    uint8_t freedom;  /* whether it is free: unknown, no or yes */
     bool has_moves;   /* a byte may come without a call; for BOTH and NOT it may be true in vain */
     uint32_t a, b;    /* see the kinds; MULTIPLE: b is the remainder of the digits so far */
     int32_t min, max; /* REPEAT; MULTIPLE: what has been read, and digits behind the point */
@@ -83,7 +84,7 @@ typedef struct trm_expressions {
     trm_unique *uniques;
     size_t n_uniques, unique_capacity;
     trm_expression single[256]; /* of each byte, + 1 */
-    uint8_t byte_of[256]; /* a byte of each class: bytes of one class are in the same sets */
+    uint8_t byte_of[256];       /* a byte of each class: bytes of one class are in the same sets */
     uint8_t class_of[256];
     uint32_t n_classes;
     size_t max_nodes; /* more fail */
@@ -130,6 +131,8 @@ bool trm_expression_matches(trm_expressions *x, trm_expression e, const char *te
 void trm_expression_calls(trm_expressions *x, trm_expression e, trm_ids *pairs);
 /* An expression that allows the same next TRM_GRAMMAR_NEAR bytes, with counters as small as possible. */
 trm_expression trm_expression_alike(trm_expressions *x, trm_expression e);
+/* Whether any text of characters that stand for themselves in a JSON string may follow. False if that is not plain. */
+bool trm_expression_is_free(trm_expressions *x, trm_expression e);
 /* Copies an expression of another table, whose sets and multiples this one has too; memo [from->n_nodes] holds what was
  * copied before, + 1. */
 trm_expression trm_expression_copy(trm_expressions *x, const trm_expressions *from, trm_expression e, uint32_t *memo);

@@ -259,14 +259,17 @@ static void set_bits(const trm_grammar_trie *trie, uint32_t first, uint32_t end,
     }
 }
 
-/* Walks the tree of tokens along with the configurations that their bytes reach. If all bytes of a subtree lead a
- * configuration back to itself, its tokens are allowed without visiting each. */
-static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint32_t config, uint32_t *bits)
+/* Walks nodes [first, end) of a tree of tokens along with the configurations that their bytes reach; `first` continues
+ * `config`. If all bytes of a subtree lead a configuration back to itself, or all are plain and the configuration is
+ * free, its tokens are allowed without visiting each. */
+static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint32_t first, uint32_t end,
+                       uint32_t config, uint32_t *bits)
 {
     trm_grammar_pushdown *pushdown = &grammar->pushdown;
+    const bool plain = trie == &grammar->vocab->plain;
     uint32_t path[TRM_GRAMMAR_LONGEST_TOKEN + 1];
     path[0] = config;
-    for (uint32_t i = 0; i < trie->n_nodes;) {
+    for (uint32_t i = first; i < end;) {
         const trm_grammar_trie_node *node = &trie->nodes[i];
         uint32_t next;
         TRM_TRY(trm_grammar_pushdown_step(pushdown, path[node->depth - 1], node->byte, &next));
@@ -279,7 +282,8 @@ static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint3
             TRM_TRY(trm_grammar_pushdown_find_self(pushdown, next));
             c = &pushdown->configs[next];
         }
-        if (c->self_known && (node->groups & ~c->self_groups) == 0) {
+        if ((c->self_known && (node->groups & ~c->self_groups) == 0) ||
+            (plain && trm_grammar_pushdown_is_free(pushdown, next))) {
             set_bits(trie, node->token, trie->nodes[node->skip].token, bits);
             i = node->skip;
             continue;
@@ -289,6 +293,74 @@ static trm_status walk(trm_grammar *grammar, const trm_grammar_trie *trie, uint3
         i++;
     }
     return TRM_OK;
+}
+
+static void clear_bits(const trm_grammar_trie *trie, uint32_t first, uint32_t end, uint32_t *bits)
+{
+    for (uint32_t i = first; i < end; i++) {
+        uint32_t id = (uint32_t)trie->order[i];
+        bits[id / 32] &= ~((uint32_t)1 << id % 32);
+    }
+}
+
+static void set_plain(const trm_grammar_vocab *vocab, uint32_t *bits)
+{
+    for (size_t i = 0; i < ((size_t)vocab->size + 31) / 32; i++) {
+        bits[i] |= vocab->is_plain[i];
+    }
+}
+
+/* Finds the first bytes behind which all plain tokens are allowed; *count says of how many tokens. */
+static trm_status find_free_bytes(trm_grammar *grammar, uint32_t config, bool *is_free, uint32_t *count)
+{
+    trm_grammar_pushdown *pushdown = &grammar->pushdown;
+    const trm_grammar_trie *trie = &grammar->vocab->plain;
+    uint32_t found = TRM_GRAMMAR_NOWHERE, next, same;
+    *count = 0;
+    for (uint32_t i = 0; i < trie->n_nodes; i = trie->nodes[i].skip) {
+        const uint8_t byte = trie->nodes[i].byte;
+        TRM_TRY(trm_grammar_pushdown_step(pushdown, config, byte, &next));
+        is_free[byte] = next != TRM_GRAMMAR_NOWHERE && trm_grammar_pushdown_is_free(pushdown, next);
+        found = is_free[byte] ? next : found;
+    }
+    for (uint32_t i = 0; i < trie->n_nodes && found != TRM_GRAMMAR_NOWHERE; i = trie->nodes[i].skip) {
+        const trm_grammar_trie_node *node = &trie->nodes[i];
+        if (!is_free[node->byte]) { /* the first byte of a character, after which it is as behind a free one */
+            TRM_TRY(trm_grammar_pushdown_step(pushdown, config, node->byte, &next));
+            TRM_TRY(trm_grammar_pushdown_step(pushdown, found, node->byte, &same));
+            is_free[node->byte] = next == same && next != TRM_GRAMMAR_NOWHERE;
+        }
+        *count += is_free[node->byte] ? trie->nodes[node->skip].token - node->token : 0;
+    }
+    return TRM_OK;
+}
+
+/* Allows tokens by their bytes. */
+static trm_status allow_tokens(trm_grammar *grammar, uint32_t config, uint32_t *bits)
+{
+    const trm_grammar_trie *plain = &grammar->vocab->plain, *other = &grammar->vocab->other;
+    bool is_free[256] = {false};
+    uint32_t count;
+    if (trm_grammar_pushdown_is_free(&grammar->pushdown, config)) {
+        set_plain(grammar->vocab, bits);
+        return walk(grammar, other, 0, other->n_nodes, config, bits);
+    }
+    TRM_TRY(find_free_bytes(grammar, config, is_free, &count));
+    const bool most = count > plain->n_order / 2; /* then it is quicker to clear the others */
+    if (most) {
+        set_plain(grammar->vocab, bits);
+    }
+    for (uint32_t i = 0; i < plain->n_nodes; i = plain->nodes[i].skip) {
+        const trm_grammar_trie_node *node = &plain->nodes[i];
+        const uint32_t end = plain->nodes[node->skip].token;
+        if (is_free[node->byte]) {
+            set_bits(plain, node->token, most ? node->token : end, bits);
+        } else {
+            clear_bits(plain, node->token, most ? end : node->token, bits);
+            TRM_TRY(walk(grammar, plain, i, node->skip, config, bits));
+        }
+    }
+    return walk(grammar, other, 0, other->n_nodes, config, bits);
 }
 
 static void drop_masks(trm_grammar *grammar)
@@ -312,7 +384,7 @@ static trm_status derive_mask(trm_grammar *grammar, uint32_t config, uint32_t al
     for (size_t i = 0; i < words; i++) {
         mask[i] = grammar->pushdown.configs[alike].mask[i] & ~is_longer[i];
     }
-    return walk(grammar, &grammar->vocab->longer, config, mask);
+    return walk(grammar, &grammar->vocab->longer, 0, grammar->vocab->longer.n_nodes, config, mask);
 }
 
 static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
@@ -323,8 +395,8 @@ static trm_status find_mask(trm_grammar *grammar, uint32_t config, size_t words)
     }
     trm_status status = trm_grammar_pushdown_find_alike(&grammar->pushdown, config, &alike);
     if (status == TRM_OK) {
-        status = alike == config ? walk(grammar, &grammar->vocab->all, config, mask)
-                                 : derive_mask(grammar, config, alike, mask, words);
+        status =
+            alike == config ? allow_tokens(grammar, config, mask) : derive_mask(grammar, config, alike, mask, words);
     }
     if (status != TRM_OK) {
         free(mask);

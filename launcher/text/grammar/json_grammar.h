@@ -9,7 +9,7 @@
 /* Rules, made on first use. */
 typedef struct trm_grammar_json {
     trm_grammar_tree *tree;
-    const trm_grammar_node *character; /* plain one, made on first use */
+    const trm_grammar_node *character;                            /* plain one, made on first use */
     int32_t space, string, number, integer, value, object, array; /* 0: not made yet, else the rule + 1 */
 } trm_grammar_json;
 

@@ -343,6 +343,17 @@ trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32
     return TRM_OK;
 }
 
+bool trm_grammar_pushdown_is_free(trm_grammar_pushdown *pushdown, uint32_t config)
+{
+    trm_grammar_config *c = &pushdown->configs[config];
+    for (uint32_t i = 0; i < c->n_items && !c->free_known && !c->is_free; i++) {
+        c->is_free =
+            trm_expression_is_free(&pushdown->automaton->x, (trm_expression)(pushdown->items[c->first_item + i] >> 32));
+    }
+    c->free_known = pushdown->automaton->x.status == TRM_OK;
+    return c->is_free;
+}
+
 /* Where the states of an automaton are in another one. */
 typedef struct state_copier {
     trm_grammar_pushdown *to;

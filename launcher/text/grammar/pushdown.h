@@ -23,6 +23,7 @@ typedef struct trm_grammar_config {
     uint32_t next;                /* of the same hash, + 1 */
     bool ends;                    /* the text may end here */
     bool self_known;
+    bool free_known, is_free; /* any characters that stand for themselves in a JSON string may follow */
     uint8_t visits;
     uint64_t self_groups; /* groups of bytes that lead back to this configuration */
     uint32_t *mask;       /* of allowed tokens, or NULL */
@@ -71,6 +72,8 @@ static inline trm_status trm_grammar_pushdown_step(trm_grammar_pushdown *pushdow
 trm_status trm_grammar_pushdown_find_alike(trm_grammar_pushdown *pushdown, uint32_t config, uint32_t *alike);
 /* Finds the groups of bytes that lead back to the configuration. */
 trm_status trm_grammar_pushdown_find_self(trm_grammar_pushdown *pushdown, uint32_t config);
+/* Whether any text of characters that stand for themselves in a JSON string may follow, as far as is plain. */
+bool trm_grammar_pushdown_is_free(trm_grammar_pushdown *pushdown, uint32_t config);
 /* Bytes in use. */
 size_t trm_grammar_pushdown_memory(const trm_grammar_pushdown *pushdown);
 /* Drops everything except the configurations [n], whose numbers change, and the states that they need. */

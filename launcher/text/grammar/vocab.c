@@ -113,6 +113,16 @@ trm_status trm_grammar_token_bytes(const trm_tokenizer *tokenizer, int32_t id, t
     return token_bytes(tokenizer, &rules, id, bytes);
 }
 
+/* Whether a text consists of characters that stand for themselves in a JSON string. */
+static bool is_plain(const char *text, size_t size)
+{
+    bool plain = trm_utf8_valid_prefix(text, size) == size;
+    for (size_t i = 0; i < size && plain; i++) {
+        plain = (unsigned char)text[i] >= 0x20 && text[i] != '"' && text[i] != '\\' && text[i] != 0x7f;
+    }
+    return plain;
+}
+
 /* Keeps the bytes of all tokens that have text. */
 static trm_status list_tokens(trm_grammar_vocab *vocab, const trm_tokenizer *tokenizer)
 {
@@ -140,7 +150,12 @@ static trm_status list_tokens(trm_grammar_vocab *vocab, const trm_tokenizer *tok
         memcpy(copy, bytes.data, bytes.size);
         vocab->bytes[id] = copy;
         vocab->lengths[id] = (uint8_t)bytes.size;
-        vocab->all.order[vocab->all.n_order++] = id;
+        if (is_plain(bytes.data, bytes.size)) {
+            vocab->plain.order[vocab->plain.n_order++] = id;
+            vocab->is_plain[id / 32] |= (uint32_t)1 << id % 32;
+        } else {
+            vocab->other.order[vocab->other.n_order++] = id;
+        }
         if (bytes.size > TRM_GRAMMAR_NEAR) {
             vocab->longer.order[vocab->longer.n_order++] = id;
             vocab->is_longer[id / 32] |= (uint32_t)1 << id % 32;
@@ -219,12 +234,15 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
     size_t size = (size_t)vocab->size;
     vocab->bytes = trm_arena_array(&vocab->arena, size, sizeof(*vocab->bytes));
     vocab->lengths = trm_arena_array(&vocab->arena, size, sizeof(*vocab->lengths));
-    vocab->all.order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->all.order));
+    vocab->plain.order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->plain.order));
+    vocab->other.order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->other.order));
+    vocab->is_plain = trm_arena_array(&vocab->arena, size / 32 + 1, sizeof(*vocab->is_plain));
     vocab->longer.order = trm_arena_array(&vocab->arena, size, sizeof(*vocab->longer.order));
     vocab->is_longer = trm_arena_array(&vocab->arena, size / 32 + 1, sizeof(*vocab->is_longer));
     vocab->end_tokens = trm_arena_array(&vocab->arena, n + 1, sizeof(*vocab->end_tokens));
-    if (vocab->bytes == NULL || vocab->lengths == NULL || vocab->all.order == NULL || vocab->longer.order == NULL ||
-        vocab->is_longer == NULL || vocab->end_tokens == NULL) {
+    if (vocab->bytes == NULL || vocab->lengths == NULL || vocab->plain.order == NULL || vocab->other.order == NULL ||
+        vocab->longer.order == NULL || vocab->is_plain == NULL || vocab->is_longer == NULL ||
+        vocab->end_tokens == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     for (size_t i = 0; i < n; i++) {
@@ -235,7 +253,8 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
         vocab->end_tokens[vocab->n_end_tokens++] = end_tokens[i];
     }
     TRM_TRY(list_tokens(vocab, tokenizer));
-    TRM_TRY(build_trie(vocab, &vocab->all));
+    TRM_TRY(build_trie(vocab, &vocab->plain));
+    TRM_TRY(build_trie(vocab, &vocab->other));
     return build_trie(vocab, &vocab->longer);
 }
 

@@ -31,10 +31,12 @@ typedef struct trm_grammar_trie {
 
 struct trm_grammar_vocab {
     trm_arena arena;
-    trm_grammar_trie all, longer; /* of more than TRM_GRAMMAR_NEAR bytes */
-    uint32_t *is_longer;          /* [(size + 31) / 32] bits of those */
-    const uint8_t **bytes;        /* [size] bytes of a token; NULL for tokens that are never allowed */
-    uint8_t *lengths;             /* [size] */
+    trm_grammar_trie plain;         /* tokens of whole characters that stand for themselves in a JSON string */
+    trm_grammar_trie other;         /* all others */
+    trm_grammar_trie longer;        /* tokens of more than TRM_GRAMMAR_NEAR bytes */
+    uint32_t *is_plain, *is_longer; /* [(size + 31) / 32] bits of those */
+    const uint8_t **bytes;          /* [size] bytes of a token; NULL for tokens that are never allowed */
+    uint8_t *lengths;               /* [size] */
     int32_t size;
     int32_t *end_tokens;
     size_t n_end_tokens;
