@@ -197,25 +197,56 @@ static bool check_lengths(const server *s, const api_request *request, const trm
     return true;
 }
 
-/* Checks that the grammar of a request compiles. The cache keeps it. */
-static bool check_grammar(const server *s, const api_request *request, api_error *error)
+static void wake_call(void *user)
 {
-    cached_grammar *g = NULL;
+    http_exchange_wake(user);
+    http_exchange_release(user);
+}
+
+/* Has the grammar of a request compiled, and checks that it does. *waits: the connection sleeps until it is compiled,
+ * then the call is answered anew. */
+static bool check_grammar(call *c, const api_request *request, bool *waits, api_error *error)
+{
+    grammar_cache *cache = c->server->options.grammars;
+    trm_status status = TRM_OK;
+    *waits = false;
     if (request->format == API_FORMAT_TEXT) {
         return true;
     }
-    trm_status status = grammar_cache_get(s->options.grammars, request->format, request->grammar, &g);
-    grammar_cache_release(s->options.grammars, g);
-    return status == TRM_OK || api_fail_status(error, status, request->format_key);
+    if (c->grammar == NULL) {
+        status = grammar_cache_ask(cache, request->format, request->grammar, &c->grammar);
+        *waits = status == TRM_OK && !grammar_cache_is_ready(cache, c->grammar);
+    }
+    if (*waits) {
+        (void)call_wait(c); /* before it may be woken */
+        if (grammar_cache_notify(cache, c->grammar, wake_call, http_exchange_retain(c->exchange)) != TRM_OK) {
+            wake_call(c->exchange);
+        }
+        return true;
+    }
+    if (status == TRM_OK && !grammar_cache_is_ready(cache, c->grammar)) {
+        status = TRM_ERROR_OUT_OF_MEMORY; /* there was no memory to wait for it */
+    }
+    status = status == TRM_OK ? grammar_cache_outcome(c->grammar) : status;
+    if (status != TRM_OK) {
+        api_fail_status(error, status, request->format_key);
+        tools_explain(request, error);
+    }
+    return status == TRM_OK;
 }
 
 /* Tokenizes the prompts of a parsed request and submits it. Frees the request in any case. */
 static enum MHD_Result submit_request(call *c, api_request *request)
 {
     api_error error;
-    if (!check_grammar(c->server, request, &error)) {
+    bool waits;
+    if (!check_grammar(c, request, &waits, &error)) {
         api_request_fini(request);
         return call_reply_error(c, &error);
+    }
+    if (waits) {
+        api_request_fini(request);
+        return MHD_YES;
     }
     trm_tokens *prompts = trm_arena_array(&request->arena, (size_t)request->n_prompts, sizeof(trm_tokens));
     trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->server, request, prompts);

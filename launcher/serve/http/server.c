@@ -128,6 +128,15 @@ enum MHD_Result call_reply_error(call *c, const api_error *error)
     return call_reply_json(c, error->status, &json);
 }
 
+enum MHD_Result call_wait(call *c)
+{
+    pthread_mutex_lock(&c->exchange->lock);
+    c->exchange->sleeping = true;
+    MHD_suspend_connection(c->connection);
+    pthread_mutex_unlock(&c->exchange->lock);
+    return MHD_YES;
+}
+
 /* Takes bytes of a stream, or suspends the connection until there are some. */
 static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
 {
@@ -484,6 +493,7 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     if (c->watched) {
         dispatcher_unwatch(s->dispatcher, x, c->fd);
     }
+    grammar_cache_release(s->options.grammars, c->grammar);
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->gone, true);
     int64_t prompt_tokens = x->prompt_tokens, output_tokens = x->output_tokens;

@@ -43,6 +43,7 @@ typedef struct call {
     double began;
     http_exchange *exchange; /* the dispatcher's reply, or only the id of a call answered at once */
     bool watched;
+    cached_grammar *grammar; /* that the request asked for; NULL: none yet */
     int fd, status;
     size_t sent;
 } call;
@@ -51,6 +52,8 @@ typedef struct call {
 enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size);
 enum MHD_Result call_reply_json(call *c, int status, json_text *json); /* and frees it */
 enum MHD_Result call_reply_error(call *c, const api_error *error);
+/* Suspends the connection until http_exchange_wake; the call is then answered anew. */
+enum MHD_Result call_wait(call *c);
 /* Submits the parsed request to the dispatcher, whose reply is sent when it comes; prompts [n_prompts] are tokens. */
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts);
 

@@ -36,8 +36,8 @@ bool api_fail_status(api_error *error, trm_status status, const char *param)
     int http =
         status == TRM_ERROR_INVALID_ARGUMENT || status == TRM_ERROR_INVALID_MODEL || status == TRM_ERROR_UNSUPPORTED
             ? 400
-        : status == TRM_ERROR_OUT_OF_MEMORY ? 503
-                                            : 500;
+        : status == TRM_ERROR_OUT_OF_MEMORY || status == TRM_ERROR_BUSY ? 503
+                                                                        : 500;
     return api_fail(error, http, param, NULL, "%s", trm_last_error());
 }
 

@@ -1,4 +1,4 @@
-/* A small LRU cache of compiled grammars. */
+/* A small LRU cache of compiled grammars, and the threads that compile them. */
 #include "launcher/serve/requests/grammar_cache.h"
 
 #include <pthread.h>
@@ -6,22 +6,46 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/text/grammar/vocab.h"
 
-#define MAX_KEPT 64 /* unused grammars to keep */
+#define THREADS     2                   /* that compile */
+#define MAX_WAITING 256                 /* grammars to compile */
+#define MAX_KEPT    64                  /* unused grammars to keep */
+#define MAX_BYTES   ((size_t)256 << 20) /* of unused grammars */
+
+/* Somebody who waits for a grammar. */
+typedef struct grammar_waiter grammar_waiter;
+struct grammar_waiter {
+    grammar_waiter *next;
+    grammar_ready_fn *ready;
+    void *user;
+};
 
 struct cached_grammar {
-    cached_grammar *next; /* most recently used first */
+    cached_grammar *next;    /* most recently used first */
+    cached_grammar *waiting; /* the next one to compile */
+    grammar_waiter *waiters;
     api_format format;
     char *text;
     trm_grammar *grammar;
-    int32_t users;
+    bool is_ready;
+    trm_status status; /* of compiling */
+    char *error;
+    int32_t users; /* with the thread that compiles it */
 };
 
 struct grammar_cache {
     pthread_mutex_t lock;
+    pthread_cond_t changed; /* something waits, something is ready, or the cache ends */
     trm_grammar_vocab *vocab;
-    cached_grammar *first;
+    cached_grammar *first, *first_waiting;
+    int32_t n_waiting;
+    pthread_t threads[THREADS];
+    int32_t n_threads;
+    bool ends;
 };
+
+static void *compile_main(void *user);
 
 trm_status grammar_cache_create(const trm_tokenizer *tokenizer, const int32_t *end_tokens, int32_t n_end, int64_t vocab,
                                 grammar_cache **result)
@@ -31,20 +55,30 @@ trm_status grammar_cache_create(const trm_tokenizer *tokenizer, const int32_t *e
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the grammar cache");
     }
     trm_status status = trm_grammar_vocab_create(tokenizer, end_tokens, (size_t)n_end, (int32_t)vocab, &cache->vocab);
+    pthread_mutex_init(&cache->lock, NULL);
+    pthread_cond_init(&cache->changed, NULL);
+    while (status == TRM_OK && cache->n_threads < THREADS) {
+        if (pthread_create(&cache->threads[cache->n_threads], NULL, compile_main, cache) != 0) {
+            status = trm_fail(TRM_ERROR_INTERNAL, "cannot start a thread that compiles grammars");
+        }
+        cache->n_threads += status == TRM_OK;
+    }
     if (status != TRM_OK) {
-        free(cache);
+        grammar_cache_destroy(cache);
         return status;
     }
-    pthread_mutex_init(&cache->lock, NULL);
     *result = cache;
     return TRM_OK;
 }
 
 static void destroy_grammar(cached_grammar *g)
 {
-    trm_grammar_destroy(g->grammar);
-    free(g->text);
-    free(g);
+    if (g != NULL) {
+        trm_grammar_destroy(g->grammar);
+        free(g->text);
+        free(g->error);
+        free(g);
+    }
 }
 
 void grammar_cache_destroy(grammar_cache *cache)
@@ -52,12 +86,20 @@ void grammar_cache_destroy(grammar_cache *cache)
     if (cache == NULL) {
         return;
     }
+    pthread_mutex_lock(&cache->lock);
+    cache->ends = true;
+    pthread_cond_broadcast(&cache->changed);
+    pthread_mutex_unlock(&cache->lock);
+    for (int32_t i = 0; i < cache->n_threads; i++) {
+        pthread_join(cache->threads[i], NULL);
+    }
     while (cache->first != NULL) {
         cached_grammar *g = cache->first;
         cache->first = g->next;
         destroy_grammar(g);
     }
     trm_grammar_vocab_destroy(cache->vocab);
+    pthread_cond_destroy(&cache->changed);
     pthread_mutex_destroy(&cache->lock);
     free(cache);
 }
@@ -67,7 +109,7 @@ static cached_grammar *find(grammar_cache *cache, api_format format, const char 
 {
     for (cached_grammar **at = &cache->first; *at != NULL; at = &(*at)->next) {
         cached_grammar *g = *at;
-        if (g->format == format && strcmp(g->text, text) == 0) {
+        if (g->format == format && g->status != TRM_ERROR_OUT_OF_MEMORY && strcmp(g->text, text) == 0) {
             *at = g->next;
             g->next = cache->first;
             cache->first = g;
@@ -82,9 +124,11 @@ static cached_grammar *find(grammar_cache *cache, api_format format, const char 
 static void trim(grammar_cache *cache)
 {
     int32_t idle = 0;
+    size_t bytes = 0;
     for (cached_grammar **at = &cache->first; *at != NULL;) {
         cached_grammar *g = *at;
-        if (g->users == 0 && ++idle > MAX_KEPT) {
+        bytes += g->users == 0 && g->grammar != NULL ? trm_grammar_bytes(g->grammar) : 0;
+        if (g->users == 0 && (++idle > MAX_KEPT || bytes > MAX_BYTES)) {
             *at = g->next;
             destroy_grammar(g);
         } else {
@@ -111,31 +155,135 @@ static trm_grammar_kind kind_of(api_format format)
     return TRM_GRAMMAR_JSON;
 }
 
-trm_status grammar_cache_get(grammar_cache *cache, api_format format, const char *text, cached_grammar **result)
+/* Compiles a grammar, without the lock. */
+static void compile(grammar_cache *cache, cached_grammar *g)
+{
+    trm_grammar *made = NULL;
+    trm_status status = trm_grammar_compile(cache->vocab, kind_of(g->format), g->text, strlen(g->text), &made);
+    char *error = status == TRM_OK ? NULL : strdup(trm_last_error());
+    pthread_mutex_lock(&cache->lock);
+    g->grammar = made;
+    g->status = status;
+    g->error = error;
+    g->is_ready = true;
+    grammar_waiter *waiters = g->waiters;
+    g->waiters = NULL;
+    pthread_cond_broadcast(&cache->changed);
+    pthread_mutex_unlock(&cache->lock);
+    while (waiters != NULL) {
+        grammar_waiter *waiter = waiters;
+        waiters = waiter->next;
+        waiter->ready(waiter->user);
+        free(waiter);
+    }
+    grammar_cache_release(cache, g);
+}
+
+static void *compile_main(void *user)
+{
+    grammar_cache *cache = user;
+    pthread_mutex_lock(&cache->lock);
+    while (true) {
+        cached_grammar *g = cache->first_waiting;
+        if (g != NULL) {
+            cache->first_waiting = g->waiting;
+            cache->n_waiting--;
+            pthread_mutex_unlock(&cache->lock);
+            compile(cache, g);
+            pthread_mutex_lock(&cache->lock);
+        } else if (cache->ends) {
+            break;
+        } else {
+            pthread_cond_wait(&cache->changed, &cache->lock);
+        }
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return NULL;
+}
+
+/* A new grammar at the end of those that wait. Call with the lock held. */
+static trm_status add_grammar(grammar_cache *cache, api_format format, const char *text, cached_grammar **result)
+{
+    if (cache->n_waiting == MAX_WAITING) {
+        TRM_FAIL(TRM_ERROR_BUSY, "%d grammars are waiting to be compiled, try again later", MAX_WAITING);
+    }
+    cached_grammar *g = calloc(1, sizeof(*g));
+    char *copy = strdup(text);
+    if (g == NULL || copy == NULL) {
+        free(g);
+        free(copy);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a grammar");
+    }
+    *g = (cached_grammar){.next = cache->first, .format = format, .text = copy, .users = 2};
+    cached_grammar **last = &cache->first_waiting;
+    while (*last != NULL) {
+        last = &(*last)->waiting;
+    }
+    *last = g;
+    cache->n_waiting++;
+    cache->first = g;
+    pthread_cond_broadcast(&cache->changed);
+    *result = g;
+    return TRM_OK;
+}
+
+trm_status grammar_cache_ask(grammar_cache *cache, api_format format, const char *text, cached_grammar **result)
 {
     text = text == NULL ? "" : text;
     pthread_mutex_lock(&cache->lock);
     cached_grammar *g = find(cache, format, text);
+    trm_status status = g != NULL ? TRM_OK : add_grammar(cache, format, text, &g);
     pthread_mutex_unlock(&cache->lock);
-    if (g == NULL) { /* two threads may compile the same grammar: both are kept until unused */
-        trm_status status;
-        g = calloc(1, sizeof(*g));
-        char *copy = strdup(text);
-        if (g == NULL || copy == NULL) {
-            free(g);
-            free(copy);
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a grammar");
-        }
-        *g = (cached_grammar){.format = format, .text = copy, .users = 1};
-        status = trm_grammar_compile(cache->vocab, kind_of(format), text, strlen(text), &g->grammar);
-        if (status != TRM_OK) {
-            destroy_grammar(g);
-            return status;
-        }
-        pthread_mutex_lock(&cache->lock);
-        g->next = cache->first;
-        cache->first = g;
-        pthread_mutex_unlock(&cache->lock);
+    *result = status == TRM_OK ? g : NULL;
+    return status;
+}
+
+trm_status grammar_cache_notify(grammar_cache *cache, cached_grammar *g, grammar_ready_fn *ready, void *user)
+{
+    grammar_waiter *waiter = calloc(1, sizeof(*waiter));
+    if (waiter == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a grammar");
+    }
+    pthread_mutex_lock(&cache->lock);
+    const bool is_ready = g->is_ready;
+    if (!is_ready) {
+        *waiter = (grammar_waiter){.next = g->waiters, .ready = ready, .user = user};
+        g->waiters = waiter;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    if (is_ready) {
+        free(waiter);
+        ready(user);
+    }
+    return TRM_OK;
+}
+
+trm_status grammar_cache_outcome(const cached_grammar *g)
+{
+    return g->status == TRM_OK ? TRM_OK : trm_fail(g->status, "%s", g->error == NULL ? "out of memory" : g->error);
+}
+
+bool grammar_cache_is_ready(grammar_cache *cache, const cached_grammar *g)
+{
+    pthread_mutex_lock(&cache->lock);
+    const bool ready = g->is_ready;
+    pthread_mutex_unlock(&cache->lock);
+    return ready;
+}
+
+trm_status grammar_cache_get(grammar_cache *cache, api_format format, const char *text, cached_grammar **result)
+{
+    cached_grammar *g;
+    TRM_TRY(grammar_cache_ask(cache, format, text, &g));
+    pthread_mutex_lock(&cache->lock);
+    while (!g->is_ready) {
+        pthread_cond_wait(&cache->changed, &cache->lock);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    trm_status status = grammar_cache_outcome(g);
+    if (status != TRM_OK) {
+        grammar_cache_release(cache, g);
+        return status;
     }
     *result = g;
     return TRM_OK;

@@ -16,7 +16,16 @@ typedef struct cached_grammar cached_grammar; /* a compiled grammar with a refer
 trm_status grammar_cache_create(const trm_tokenizer *tokenizer, const int32_t *end_tokens, int32_t n_end, int64_t vocab,
                                 grammar_cache **result);
 void grammar_cache_destroy(grammar_cache *cache); /* NULL is ignored; release all grammars before */
-/* Finds or compiles a grammar. Any thread. Errors as for trm_grammar_compile. */
+/* Grammars are compiled by threads of the cache, few at a time, so that no caller is held up. All calls: any thread. */
+/* A grammar that is compiled, or is going to be; release it in either case. BUSY if too many are waiting. */
+trm_status grammar_cache_ask(grammar_cache *cache, api_format format, const char *text, cached_grammar **result);
+bool grammar_cache_is_ready(grammar_cache *cache, const cached_grammar *g);
+/* Calls `ready` with `user` once the grammar is compiled: from a thread of the cache, or at once. */
+typedef void grammar_ready_fn(void *user);
+trm_status grammar_cache_notify(grammar_cache *cache, cached_grammar *g, grammar_ready_fn *ready, void *user);
+/* The outcome of a grammar that is ready: errors as for trm_grammar_compile. */
+trm_status grammar_cache_outcome(const cached_grammar *g);
+/* Asks for a grammar and waits for it. */
 trm_status grammar_cache_get(grammar_cache *cache, api_format format, const char *text, cached_grammar **result);
 void grammar_cache_release(grammar_cache *cache, cached_grammar *g); /* NULL is ignored */
 

@@ -1,6 +1,7 @@
 /* Turns declared tools into grammars, and generated calls into names and arguments. */
 #include "launcher/serve/requests/tools.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +161,28 @@ bool tools_read(api_request *request, api_error *error)
     }
     return api_fail(error, 400, "tool_choice", "invalid_value",
                     "tool_choice is not none, auto, required or a function of tools");
+}
+
+void tools_explain(const api_request *request, api_error *error)
+{
+    static const char prefix[] = "JSON schema at /items/anyOf/", parameters[] = "/properties/parameters";
+    const char *name = request->tool_mode == TOOL_NAMED ? request->tool_name : NULL, *rest = error->message;
+    char message[sizeof(error->message)];
+    if (request->tool_mode == TOOL_REQUIRED && strncmp(rest, prefix, sizeof(prefix) - 1) == 0) {
+        char *end;
+        const size_t index = (size_t)strtoul(rest + sizeof(prefix) - 1, &end, 10);
+        name = trm_json_string(trm_json_get(trm_json_get(trm_json_at(request->tools, index), "function"), "name"));
+        if (name == NULL || strncmp(end, parameters, sizeof(parameters) - 1) != 0) {
+            return;
+        }
+        rest = end + sizeof(parameters) - 1;
+        snprintf(message, sizeof(message), "JSON schema%s%s", *rest == '/' ? " at " : "", rest);
+    } else {
+        snprintf(message, sizeof(message), "%s", rest);
+    }
+    if (name != NULL) {
+        snprintf(error->message, sizeof(error->message), "tool %.64s: %.300s", name, message);
+    }
 }
 
 /* The position of `word` in text, or of a prefix of it at the end of the text; otherwise size. */

@@ -22,6 +22,9 @@ tool_style tools_style(const trm_tokenizer *tokenizer);
  */
 bool tools_read(api_request *request, api_error *error);
 
+/* Puts the name of the tool into an error about the grammar of a forced call, with the path in the tool's schema. */
+void tools_explain(const api_request *request, api_error *error);
+
 /* JSON white space. */
 static inline bool tools_is_space(char c)
 {

@@ -46,6 +46,13 @@ static void wake(http_exchange *x)
     }
 }
 
+void http_exchange_wake(http_exchange *x)
+{
+    pthread_mutex_lock(&x->lock);
+    wake(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
 void http_exchange_reply(http_exchange *x, int status, const char *body, size_t size)
 {
     pthread_mutex_lock(&x->lock);

@@ -47,6 +47,8 @@ void http_exchange_reply_error(http_exchange *x, const api_error *error);
 void http_exchange_begin_stream(http_exchange *x);
 bool http_exchange_stream(http_exchange *x, const char *bytes, size_t size);
 void http_exchange_end_stream(http_exchange *x, bool broken);
+/* Wakes the connection if it sleeps. */
+void http_exchange_wake(http_exchange *x);
 /* The client has left: nothing more is written, and the connection is woken to notice. */
 void http_exchange_abandon(http_exchange *x);
 

@@ -20,6 +20,7 @@
 
 #define HEARTBEAT_MS   100
 #define IDLE_MS        200 /* rank 0 sends to its followers at least this often */
+#define GRAMMAR_MS     2   /* between looks at grammars that are being compiled */
 #define STATS_SECONDS  0.1
 #define ORPHAN_SECONDS 3    /* time for a rank to finish after its front end is gone */
 #define FRONT_SECONDS  60.0 /* time for the front end to answer a new connection */
@@ -30,6 +31,17 @@ struct request_grammar {
     request_grammar *next;
     uint64_t id;
     grammar_walk walk;
+};
+
+/* A request whose grammar is being compiled. */
+typedef struct waiting_request waiting_request;
+struct waiting_request {
+    waiting_request *next;
+    uint64_t id;
+    cached_grammar *grammar;
+    bool cancelled;  /* as soon as it is submitted, so that its end is reported as any other's */
+    ipc_frame frame; /* with a copy of the payload */
+    char *payload;
 };
 
 struct worker {
@@ -44,9 +56,11 @@ struct worker {
     bool ended;              /* the front end has said so, or is gone */
     grammar_cache *grammars; /* NULL until a request has a grammar */
     request_grammar *constrained;
+    waiting_request *waiting; /* in the order in which they came */
 };
 
 static void drop_grammar_walk(worker *w, uint64_t id);
+static void drop_waiting(waiting_request **at);
 
 static trm_status connect_to(const char *path, int *result)
 {
@@ -206,6 +220,10 @@ void worker_destroy(worker *w)
     while (w->constrained != NULL) {
         drop_grammar_walk(w, w->constrained->id);
     }
+    while (w->waiting != NULL) {
+        grammar_cache_release(w->grammars, w->waiting->grammar);
+        drop_waiting(&w->waiting);
+    }
     grammar_cache_destroy(w->grammars);
     channel_fini(&w->lead);
     heartbeats_close(&w->memory);
@@ -234,30 +252,16 @@ static trm_status mask_tokens(void *user, uint64_t id, const int32_t *tokens, in
     return grammar_walk_mask(&g->walk, tokens, n_tokens, mask);
 }
 
-/* Opens the grammar of a request, if it has one. */
-static trm_status add_grammar_walk(worker *w, const worker_engine *engine, ipc_submission *submission)
+/* Begins the grammar of a request; takes the reference to `used`. */
+static trm_status add_grammar_walk(worker *w, ipc_submission *submission, cached_grammar *used)
 {
-    cached_grammar *used;
-    api_format format = (api_format)submission->grammar_kind;
-    if (format == API_FORMAT_TEXT) {
-        return TRM_OK;
-    }
-    if (w->grammars == NULL) {
-        TRM_TRY(grammar_cache_create(engine->tokenizer, engine->info->eos_tokens, engine->info->n_eos_tokens,
-                                     engine->info->vocab, &w->grammars));
-    }
     request_grammar *g = calloc(1, sizeof(*g));
-    if (g == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the state of a grammar");
-    }
-    trm_status status = grammar_cache_get(w->grammars, format, submission->grammar, &used);
-    if (status == TRM_OK) {
-        status = grammar_walk_init(used, &g->walk);
-        if (status != TRM_OK) {
-            grammar_cache_release(w->grammars, used);
-        }
-    }
+    trm_status status =
+        g == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the state of a grammar") : TRM_OK;
+    status = status == TRM_OK ? grammar_cache_outcome(used) : status;
+    status = status == TRM_OK ? grammar_walk_init(used, &g->walk) : status;
     if (status != TRM_OK) {
+        grammar_cache_release(w->grammars, used);
         free(g);
         return status;
     }
@@ -269,21 +273,106 @@ static trm_status add_grammar_walk(worker *w, const worker_engine *engine, ipc_s
     return TRM_OK;
 }
 
-static trm_status take_submission(worker *w, const worker_engine *engine, const ipc_frame *frame)
+/* Submits a request with its grammar; NULL: it has none. */
+static trm_status submit(worker *w, const worker_engine *engine, const ipc_frame *frame, cached_grammar *used)
 {
     ipc_submission submission;
-    TRM_TRY(ipc_read_submission(frame, &submission));
-    trm_status status = add_grammar_walk(w, engine, &submission);
+    trm_status status = ipc_read_submission(frame, &submission);
+    if (status != TRM_OK) {
+        grammar_cache_release(w->grammars, used);
+        return status;
+    }
+    status = used == NULL ? TRM_OK : add_grammar_walk(w, &submission, used);
     if (status == TRM_OK) {
         status = trm_scheduler_submit(engine->scheduler, &submission.request);
         if (status != TRM_OK) {
             drop_grammar_walk(w, submission.request.id);
         }
     }
+    return status == TRM_OK ? TRM_OK : ipc_write_refusal(&w->lead.out, submission.request.id, status, trm_last_error());
+}
+
+static void drop_waiting(waiting_request **at)
+{
+    waiting_request *dropped = *at;
+    *at = dropped->next;
+    free(dropped->payload);
+    free(dropped);
+}
+
+/* Keeps a request until its grammar is compiled. */
+static trm_status wait_for_grammar(worker *w, const ipc_frame *frame, uint64_t id, cached_grammar *used)
+{
+    waiting_request *made = calloc(1, sizeof(*made)), **last = &w->waiting;
+    char *copy = malloc(frame->size + 1);
+    if (made == NULL || copy == NULL) {
+        free(made);
+        free(copy);
+        grammar_cache_release(w->grammars, used);
+        trm_status status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a request");
+        return ipc_write_refusal(&w->lead.out, id, status, trm_last_error());
+    }
+    memcpy(copy, frame->payload, frame->size);
+    *made = (waiting_request){.id = id, .grammar = used, .frame = *frame, .payload = copy};
+    made->frame.payload = copy;
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *last = made;
+    return TRM_OK;
+}
+
+/* Submits the requests whose grammars have been compiled meanwhile. */
+static trm_status submit_waiting(worker *w, const worker_engine *engine)
+{
+    for (waiting_request **at = &w->waiting; *at != NULL;) {
+        if (grammar_cache_is_ready(w->grammars, (*at)->grammar)) {
+            const bool cancelled = (*at)->cancelled;
+            const uint64_t id = (*at)->id;
+            trm_status status = submit(w, engine, &(*at)->frame, (*at)->grammar);
+            drop_waiting(at);
+            TRM_TRY(status);
+            if (cancelled) {
+                trm_scheduler_cancel(engine->scheduler, id);
+            }
+        } else {
+            at = &(*at)->next;
+        }
+    }
+    return TRM_OK;
+}
+
+static trm_status take_submission(worker *w, const worker_engine *engine, const ipc_frame *frame)
+{
+    ipc_submission submission;
+    cached_grammar *used = NULL;
+    TRM_TRY(ipc_read_submission(frame, &submission));
+    const api_format format = (api_format)submission.grammar_kind;
+    trm_status status = TRM_OK;
+    if (format == API_FORMAT_TEXT) {
+        return submit(w, engine, frame, NULL);
+    }
+    if (w->grammars == NULL) {
+        status = grammar_cache_create(engine->tokenizer, engine->info->eos_tokens, engine->info->n_eos_tokens,
+                                      engine->info->vocab, &w->grammars);
+    }
+    status = status == TRM_OK ? grammar_cache_ask(w->grammars, format, submission.grammar, &used) : status;
     if (status != TRM_OK) {
         return ipc_write_refusal(&w->lead.out, submission.request.id, status, trm_last_error());
     }
-    return TRM_OK;
+    return grammar_cache_is_ready(w->grammars, used) ? submit(w, engine, frame, used)
+                                                     : wait_for_grammar(w, frame, submission.request.id, used);
+}
+
+static void cancel(worker *w, const worker_engine *engine, uint64_t id)
+{
+    for (waiting_request *waiting = w->waiting; waiting != NULL; waiting = waiting->next) {
+        if (waiting->id == id) {
+            waiting->cancelled = true;
+            return;
+        }
+    }
+    trm_scheduler_cancel(engine->scheduler, id);
 }
 
 static trm_status take_frame(worker *w, const worker_engine *engine, const ipc_frame *frame)
@@ -294,7 +383,7 @@ static trm_status take_frame(worker *w, const worker_engine *engine, const ipc_f
         return take_submission(w, engine, frame);
     case IPC_CANCEL:
         TRM_TRY(ipc_read(frame, &id, sizeof(id)));
-        trm_scheduler_cancel(engine->scheduler, id);
+        cancel(w, engine, id);
         return TRM_OK;
     case IPC_END:
         w->ended = true;
@@ -310,7 +399,7 @@ static trm_status take_requests(worker *w, const worker_engine *engine)
     bool closed, found, work = trm_scheduler_has_work(engine->scheduler);
     struct pollfd entry = {.fd = w->lead.fd, .events = (short)(POLLIN | (channel_has_output(&w->lead) ? POLLOUT : 0))};
     ipc_frame frame;
-    if (poll(&entry, 1, work ? 0 : IDLE_MS) <= 0) {
+    if (poll(&entry, 1, work ? 0 : w->waiting != NULL ? GRAMMAR_MS : IDLE_MS) <= 0) {
         return TRM_OK;
     }
     TRM_TRY(channel_receive(&w->lead, &closed));
@@ -377,6 +466,7 @@ static trm_status lead(worker *w, const worker_engine *engine)
         int32_t n_events;
         atomic_fetch_add(&w->own->turns, 1);
         TRM_TRY(take_requests(w, engine));
+        TRM_TRY(submit_waiting(w, engine));
         atomic_store(&w->own->busy, trm_scheduler_has_work(engine->scheduler));
         TRM_TRY(trm_scheduler_step(engine->scheduler, &events, &n_events));
         for (int32_t i = 0; i < n_events; i++) {

@@ -106,6 +106,14 @@ void trm_grammar_destroy(trm_grammar *grammar)
     }
 }
 
+size_t trm_grammar_bytes(trm_grammar *grammar)
+{
+    pthread_mutex_lock(&grammar->lock);
+    size_t bytes = trm_grammar_pushdown_memory(&grammar->pushdown) + grammar->n_masks * (size_t)grammar->vocab->size / 8;
+    pthread_mutex_unlock(&grammar->lock);
+    return bytes;
+}
+
 static trm_status add_state(trm_grammar *grammar, trm_grammar_state **state)
 {
     *state = calloc(1, sizeof(**state));

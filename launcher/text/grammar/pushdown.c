@@ -11,7 +11,7 @@
 #define MAX_ITEMS   2000    /* pairs of one configuration */
 #define SEEN_SLOTS  8192    /* at least four times as many */
 #define DEEPEST     250     /* stacks; deeper nesting is not allowed */
-#define MAX_WORK    4000000 /* operations of one call: some tens of milliseconds */
+#define MAX_WORK    1000000 /* operations of one call: some tens of milliseconds */
 #define MAX_CONFIGS 400000
 
 void trm_grammar_pushdown_fini(trm_grammar_pushdown *pushdown)

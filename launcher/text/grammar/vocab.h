@@ -43,6 +43,8 @@ struct trm_grammar_vocab {
 };
 
 uint8_t trm_grammar_group_of(uint8_t byte);
+/* Memory of a grammar, states and masks included. */
+size_t trm_grammar_bytes(trm_grammar *grammar);
 /* The bytes that token `id` adds to a text, often part of a character; they replace *bytes. None for a hole. */
 trm_status trm_grammar_token_bytes(const trm_tokenizer *tokenizer, int32_t id, trm_bytes *bytes);
 
