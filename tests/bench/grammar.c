@@ -120,6 +120,11 @@ int main(int argc, char **argv)
             "{\"s\": \"there is one thing to be said about the other one and it is not that hard to say in the end\"}");
     measure(vocab, tokenizer, "regular expression", TRM_GRAMMAR_REGEX, "[A-Z][a-z]+( [a-z]+)*\\.",
             "The other one is the one to be.");
+    measure(vocab, tokenizer, "huge automaton", TRM_GRAMMAR_REGEX, "([a-z ]*a[a-z ]{40}|[a-z ]*b[a-z ]{15})",
+            "and a banana is a banana but not a cabbage and a bat is a bat as a rat is a rat");
+    measure(vocab, tokenizer, "pattern and maxLength", TRM_GRAMMAR_JSON_SCHEMA,
+            "{\"type\":\"string\",\"pattern\":\"^[a-z ]+(, [a-z ]+)*$\",\"maxLength\":200}",
+            "\"there is one, and another one, and it is not that hard to say in the end\"");
     measure(vocab, tokenizer, "EBNF", TRM_GRAMMAR_EBNF,
             "root ::= term ([-+*/] term)*\nterm ::= \" \"? ([0-9]+ | \"(\" root \")\") \" \"?",
             "1 + (22 * (333 - 4)) / ((5)) + 6");

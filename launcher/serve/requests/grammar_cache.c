@@ -4,11 +4,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "launcher/text/grammar/vocab.h"
 
 #define THREADS     2                   /* that compile */
+#define NICENESS    10                  /* serving comes first */
 #define MAX_WAITING 256                 /* grammars to compile */
 #define MAX_KEPT    64                  /* unused grammars to keep */
 #define MAX_BYTES   ((size_t)256 << 20) /* of unused grammars */
@@ -182,6 +185,7 @@ static void compile(grammar_cache *cache, cached_grammar *g)
 static void *compile_main(void *user)
 {
     grammar_cache *cache = user;
+    (void)setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS); /* of this thread */
     pthread_mutex_lock(&cache->lock);
     while (true) {
         cached_grammar *g = cache->first_waiting;

@@ -462,8 +462,72 @@ bool trm_expression_is_free(trm_expressions *x, trm_expression e)
 
 /* ---- smaller counters ---- */
 
-/* Within TRM_GRAMMAR_NEAR bytes a repetition takes place at most so often; more of it makes no difference. What leads
- * to an intersection stays, since its whole rest decides what may come. */
+#define FAR ((int64_t)1 << 40) /* a length that is as good as none */
+
+/* The length of an expression's shortest text, and of the longest among the shortest texts of what it becomes. */
+static int64_t shortest(const trm_expressions *x, trm_expression e, int64_t *later, int32_t depth)
+{
+    const trm_expression_node *node = &x->nodes[e];
+    int64_t length = FAR, one, later_one;
+    *later = FAR;
+    if (depth > 60) {
+        return FAR;
+    }
+    if (node->kind == TRM_EXPRESSION_EMPTY || node->kind == TRM_EXPRESSION_BYTES) {
+        length = *later = node->kind == TRM_EXPRESSION_BYTES;
+    } else if (node->kind == TRM_EXPRESSION_SEQUENCE) {
+        const int64_t rest = shortest(x, node->b, later, depth + 1);
+        one = shortest(x, node->a, &later_one, depth + 1);
+        length = one + rest;
+        *later = later_one + rest > *later ? later_one + rest : *later;
+    } else if (node->kind == TRM_EXPRESSION_REPEAT) {
+        one = shortest(x, node->a, &later_one, depth + 1);
+        length = node->min * one;
+        *later = later_one + (node->min > 0 ? (node->min - 1) * one : 0);
+    } else if (node->kind == TRM_EXPRESSION_EITHER) {
+        *later = 0;
+        for (uint32_t i = 0; i < node->b; i++) {
+            one = shortest(x, (trm_expression)x->pool.data[node->a + i], &later_one, depth + 1);
+            length = one < length ? one : length;
+            *later = later_one > *later ? later_one : *later;
+        }
+    }
+    *later = *later > FAR ? FAR : *later;
+    return length > FAR ? FAR : length;
+}
+
+/* Whether an expression is a character of a JSON string with its shortest escape. */
+static bool is_string_character(trm_expressions *x, trm_expression e)
+{
+    return trm_expression_matches(x, e, "\\n", 2) && trm_expression_matches(x, e, "\\\"", 2) &&
+           trm_expression_matches(x, e, "\\\\", 2) && trm_expression_matches(x, e, "\\u0001", 6) &&
+           covers_characters(x, e);
+}
+
+/* A text whose length is bounded, far from the bound: whatever comes of it in TRM_GRAMMAR_NEAR bytes can be completed
+ * within the bound, so the bound makes no difference. */
+static trm_expression unbounded(trm_expressions *x, trm_expression e)
+{
+    const trm_expression_node node = x->nodes[e];
+    int64_t later;
+    for (uint32_t i = 0; i < 2 && node.b == 2; i++) {
+        const trm_expression text = (trm_expression)x->pool.data[node.a + i];
+        const trm_expression bound = (trm_expression)x->pool.data[node.a + 1 - i];
+        const trm_expression_node repeat = x->nodes[bound];
+        if (repeat.kind == TRM_EXPRESSION_REPEAT && repeat.min == 0 && repeat.max > TRM_GRAMMAR_NEAR) {
+            (void)shortest(x, text, &later, 0);
+            if (later + TRM_GRAMMAR_NEAR < repeat.max && is_string_character(x, repeat.a)) {
+                const trm_expression parts[2] = {trm_expression_alike(x, text),
+                                                 trm_expression_repeat(x, repeat.a, 0, -1)};
+                return trm_expression_both(x, parts, 2);
+            }
+        }
+    }
+    return e;
+}
+
+/* Within TRM_GRAMMAR_NEAR bytes a repetition takes place at most so often; more of it makes no difference. Other
+ * intersections stay as they are, since their whole rest decides what may come. */
 trm_expression trm_expression_alike(trm_expressions *x, trm_expression e)
 {
     const trm_expression_node node = x->nodes[e];
@@ -490,6 +554,9 @@ trm_expression trm_expression_alike(trm_expressions *x, trm_expression e)
         }
         made = x->status == TRM_OK ? trm_expression_either(x, (const trm_expression *)list.data, list.size) : e;
         trm_ids_fini(&list);
+    }
+    if (node.kind == TRM_EXPRESSION_BOTH) {
+        made = unbounded(x, e);
     }
     x->depth--;
     if (x->status == TRM_OK) {
