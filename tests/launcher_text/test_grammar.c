@@ -9,30 +9,18 @@
 #include "base/json.h"
 #include "launcher/text/grammar/pushdown.h"
 #include "launcher/text/tokenizer/tokenizer.h"
+#include "support/byte_grammar.h"
 #include "support/grammar_walk.h"
 
 #define TOKENIZERS TRM_SOURCE_DIR "/tests/goldens/tokenizers/"
 
-/* A vocabulary of the 256 bytes and an end token: the byte's number is its token's. */
 static trm_tokenizer *byte_tokenizer;
 static trm_grammar_vocab *byte_vocab;
 
 static int set_up(void **state)
 {
     (void)state;
-    char text[20000];
-    size_t n = (size_t)snprintf(text, sizeof(text),
-                                "{\"added_tokens\":[{\"id\":256,\"content\":\"<end>\",\"special\":true,"
-                                "\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}],"
-                                "\"decoder\":{\"type\":\"ByteFallback\"},\"model\":{\"type\":\"BPE\","
-                                "\"byte_fallback\":true,\"merges\":[],\"vocab\":{");
-    for (int i = 0; i < 256; i++) {
-        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s\"<0x%02X>\":%d", i > 0 ? "," : "", i, i);
-    }
-    n += (size_t)snprintf(text + n, sizeof(text) - n, "}}}");
-    const int32_t end = 256;
-    assert_ok(trm_tokenizer_parse("bytes", text, n, &byte_tokenizer));
-    assert_ok(trm_grammar_vocab_create(byte_tokenizer, &end, 1, 300, &byte_vocab));
+    test_byte_vocab(&byte_tokenizer, &byte_vocab);
     return 0;
 }
 
@@ -52,43 +40,8 @@ static trm_status compile(trm_grammar_kind kind, const char *text)
     return status;
 }
 
-static bool accepts(trm_grammar *grammar, const char *text)
-{
-    trm_grammar_state *state = NULL;
-    bool accepted = true;
-    assert_ok(trm_grammar_state_create(grammar, &state));
-    for (; *text != '\0' && accepted; text++) {
-        uint32_t mask[10];
-        assert_ok(trm_grammar_state_mask(state, mask));
-        assert_ok(trm_grammar_state_accept(state, (unsigned char)*text, &accepted));
-        assert_int_equal(accepted, mask[(unsigned char)*text / 32] >> (unsigned char)*text % 32 & 1);
-    }
-    bool complete = accepted && trm_grammar_state_is_complete(state);
-    if (complete) {
-        assert_ok(trm_grammar_state_accept(state, 256, &accepted));
-        assert_true(accepted);
-        assert_true(trm_grammar_state_is_final(state));
-    }
-    trm_grammar_state_destroy(state);
-    return complete;
-}
-
-/* Texts that a grammar accepts, then after NULL those that it does not, then NULL. */
-static void check_texts(trm_grammar_kind kind, const char *grammar_text, const char *const *texts)
-{
-    trm_grammar *grammar = NULL;
-    assert_ok(trm_grammar_compile(byte_vocab, kind, grammar_text, strlen(grammar_text), &grammar));
-    for (int expected = 1; expected >= 0; expected--, texts++) {
-        for (; *texts != NULL; texts++) {
-            if (accepts(grammar, *texts) != (expected == 1)) {
-                fail_msg("%s: \"%s\" is %s", grammar_text, *texts, expected == 1 ? "refused" : "accepted");
-            }
-        }
-    }
-    trm_grammar_destroy(grammar);
-}
-
-#define CHECK(kind, grammar, ...) check_texts(kind, grammar, (const char *const[]){__VA_ARGS__, NULL})
+#define CHECK(kind, grammar, ...)                                                                                      \
+    test_grammar_texts(byte_vocab, kind, grammar, (const char *const[]){__VA_ARGS__, NULL})
 
 static void test_regex(void **state)
 {
@@ -293,6 +246,8 @@ static void test_masks_of_long_tokens(void **state)
         {TRM_GRAMMAR_REGEX, "(a|b){40}|a*"},
         {TRM_GRAMMAR_REGEX, "(aaaa|aab){3,30}"},
         {TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"minLength\":25,\"maxLength\":70}"},
+        {TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^a+((b|ba)aaa)*$\",\"maxLength\":60}"},
+        {TRM_GRAMMAR_JSON_SCHEMA, "{\"type\":\"string\",\"pattern\":\"a{9}b$\",\"minLength\":22,\"maxLength\":60}"},
         {TRM_GRAMMAR_JSON_SCHEMA,
          "{\"type\":\"array\",\"items\":{\"type\":\"string\",\"maxLength\":40},\"maxItems\":3}"},
         {TRM_GRAMMAR_EBNF, "root ::= \"[\" part{0,20} \"]\"\npart ::= [a]{0,3} \"b\" | \"[\" root \"]\""},
@@ -382,15 +337,17 @@ static void test_walks(void **state)
 }
 
 /* What is dropped when a machine has grown too large changes nothing. */
-static void test_collect(void **state)
+static void check_collect(const char *schema, const char *text)
 {
-    (void)state;
-    static const char text[] = "{\"a\":[[[1,{\"b\":\"x\\n\",\"c\":[2.5,true]}],\"y\"]],\"d\":{}}";
     trm_grammar_tree tree = {0};
     trm_grammar_automaton automaton = {0}, renewed = {0};
     trm_grammar_pushdown plain, collected;
     uint32_t a, b, other;
-    trm_grammar_read_json(&tree);
+    if (schema == NULL) {
+        trm_grammar_read_json(&tree);
+    } else {
+        trm_grammar_read_schema(&tree, schema, strlen(schema));
+    }
     assert_ok(tree.status);
     assert_ok(trm_grammar_build(&tree, &automaton));
     assert_ok(trm_grammar_build(&tree, &renewed));
@@ -401,7 +358,7 @@ static void test_collect(void **state)
     assert_ok(trm_grammar_pushdown_start(&plain, &a));
     assert_ok(trm_grammar_pushdown_start(&collected, &b));
     other = b;
-    for (size_t i = 0; i < sizeof(text) - 1; i++) {
+    for (size_t i = 0; text[i] != '\0'; i++) {
         uint32_t *const kept[] = {&b, &other};
         for (int byte = 0; byte < 256; byte++) {
             uint32_t x, y;
@@ -421,6 +378,17 @@ static void test_collect(void **state)
     trm_grammar_automaton_fini(&automaton);
     trm_grammar_automaton_fini(&renewed);
     trm_grammar_tree_fini(&tree);
+}
+
+static void test_collect(void **state)
+{
+    (void)state;
+    check_collect(NULL, "{\"a\":[[[1,{\"b\":\"x\\n\",\"c\":[2.5,true]}],\"y\"]],\"d\":{}}");
+    check_collect(
+        "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"type\":"
+        "\"string\"}},\"n\":{\"type\":\"number\",\"multipleOf\":0.5},\"s\":{\"type\":\"string\",\"pattern\":\"b.c\","
+        "\"maxLength\":9}},\"required\":[\"s\"]}",
+        "{\"a\": [\"x\", \"y\", \"xy\"], \"n\": 12.5, \"s\": \"abxcabxc\", \"other\": {}}");
 }
 
 int main(void)

@@ -262,28 +262,108 @@ trm_expression trm_expression_derive(trm_expressions *x, trm_expression e, uint8
 
 /* ---- whether anything matches ---- */
 
+#define FAR ((int64_t)1 << 40) /* a length that is as good as none */
+
+/* The length of an expression's shortest text, and of the longest among the shortest texts of what it becomes. */
+static int64_t shortest(const trm_expressions *x, trm_expression e, int64_t *later, int32_t depth)
+{
+    const trm_expression_node *node = &x->nodes[e];
+    int64_t length = FAR, one, later_one;
+    *later = FAR;
+    if (depth > 60) {
+        return FAR;
+    }
+    if (node->kind == TRM_EXPRESSION_EMPTY || node->kind == TRM_EXPRESSION_BYTES) {
+        length = *later = node->kind == TRM_EXPRESSION_BYTES;
+    } else if (node->kind == TRM_EXPRESSION_SEQUENCE) {
+        const int64_t rest = shortest(x, node->b, later, depth + 1);
+        one = shortest(x, node->a, &later_one, depth + 1);
+        length = one + rest;
+        *later = later_one + rest > *later ? later_one + rest : *later;
+    } else if (node->kind == TRM_EXPRESSION_REPEAT) {
+        one = shortest(x, node->a, &later_one, depth + 1);
+        length = node->min * one;
+        *later = later_one + (node->min > 0 ? (node->min - 1) * one : 0);
+    } else if (node->kind == TRM_EXPRESSION_EITHER) {
+        *later = 0;
+        for (uint32_t i = 0; i < node->b; i++) {
+            one = shortest(x, (trm_expression)x->pool.data[node->a + i], &later_one, depth + 1);
+            length = one < length ? one : length;
+            *later = later_one > *later ? later_one : *later;
+        }
+    }
+    *later = *later > FAR ? FAR : *later;
+    return length > FAR ? FAR : length;
+}
+
 typedef struct life_search {
     trm_ids found, from; /* expressions met, and the index of the one that each was derived from */
+    trm_ids heap, cost;  /* indices of those to derive, least cost first; of each expression met */
     trm_ids bits;        /* which expressions were met, by number */
 } life_search;
 
-static trm_status meet(life_search *search, trm_expression e, int32_t from)
+/* An estimate of how far the end of a text is. */
+static int32_t cost_of(const trm_expressions *x, trm_expression e)
+{
+    const trm_expression_node *node = &x->nodes[e];
+    int64_t later, sum = 0;
+    if (node->kind != TRM_EXPRESSION_BOTH) {
+        sum = shortest(x, e, &later, 0);
+    }
+    for (uint32_t i = 0; node->kind == TRM_EXPRESSION_BOTH && i < node->b; i++) {
+        const int64_t length = shortest(x, (trm_expression)x->pool.data[node->a + i], &later, 0);
+        sum += length == FAR ? 0 : length;
+    }
+    return sum > INT32_MAX ? INT32_MAX : (int32_t)sum;
+}
+
+static trm_status meet(trm_expressions *x, life_search *search, trm_expression e, int32_t from)
 {
     while (search->bits.size <= e / 32) {
         TRM_TRY(trm_ids_append(&search->bits, 0));
     }
-    if (((uint32_t)search->bits.data[e / 32] >> e % 32 & 1) == 0) {
-        search->bits.data[e / 32] = (int32_t)((uint32_t)search->bits.data[e / 32] | (uint32_t)1 << e % 32);
-        TRM_TRY(trm_ids_append(&search->found, (int32_t)e));
-        TRM_TRY(trm_ids_append(&search->from, from));
+    if (((uint32_t)search->bits.data[e / 32] >> e % 32 & 1) != 0) {
+        return TRM_OK;
+    }
+    search->bits.data[e / 32] = (int32_t)((uint32_t)search->bits.data[e / 32] | (uint32_t)1 << e % 32);
+    const int32_t cost = cost_of(x, e);
+    x->work -= 4;
+    TRM_TRY(trm_ids_append(&search->found, (int32_t)e));
+    TRM_TRY(trm_ids_append(&search->from, from));
+    TRM_TRY(trm_ids_append(&search->cost, cost));
+    TRM_TRY(trm_ids_append(&search->heap, (int32_t)search->found.size - 1));
+    int32_t *heap = search->heap.data;
+    for (size_t at = search->heap.size - 1; at > 0 && search->cost.data[heap[(at - 1) / 2]] > cost; at = (at - 1) / 2) {
+        const int32_t above = heap[(at - 1) / 2];
+        heap[(at - 1) / 2] = heap[at];
+        heap[at] = above;
     }
     return TRM_OK;
 }
 
-/* Derives breadth first until something matches the empty text or is known to be alive. */
+/* Takes the expression of least cost. */
+static size_t take_cheapest(life_search *search)
+{
+    int32_t *heap = search->heap.data;
+    const int32_t first = heap[0], last = heap[--search->heap.size];
+    size_t at = 0;
+    for (size_t child = 1; child < search->heap.size; child = 2 * at + 1) {
+        child += child + 1 < search->heap.size && search->cost.data[heap[child + 1]] < search->cost.data[heap[child]];
+        if (search->cost.data[heap[child]] >= search->cost.data[last]) {
+            break;
+        }
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = last;
+    return (size_t)first;
+}
+
+/* Derives, the nearest to an end first, until something matches the empty text or is known to be alive. */
 static bool search_life(trm_expressions *x, life_search *search)
 {
-    for (size_t i = 0; i < search->found.size && x->status == TRM_OK; i++) {
+    for (size_t count = 0; search->heap.size > 0 && x->status == TRM_OK; count++) {
+        const size_t i = take_cheapest(search);
         const trm_expression e = (trm_expression)search->found.data[i];
         const trm_expression_node *node = &x->nodes[e];
         if (node->nullable || !node->has_both || node->life == LIFE_ALIVE) {
@@ -292,13 +372,13 @@ static bool search_life(trm_expressions *x, life_search *search)
             }
             return true;
         }
-        if (i == MAX_SEARCHED) {
+        if (count == MAX_SEARCHED) {
             trm_expression_fail(x, "has an intersection of expressions that is too large");
         }
         for (uint32_t class = 0; class < x->n_classes && node->life != LIFE_DEAD && x->status == TRM_OK; class ++) {
             const trm_expression next = trm_expression_derive(x, e, x->byte_of[class]);
             if (next != TRM_NOTHING && x->status == TRM_OK) {
-                x->status = meet(search, next, (int32_t)i);
+                x->status = meet(x, search, next, (int32_t)i);
             }
             node = &x->nodes[e];
         }
@@ -317,11 +397,13 @@ bool trm_expression_is_alive(trm_expressions *x, trm_expression e)
     }
     life_search search = {0};
     x->inside++;
-    x->status = meet(&search, e, -1);
+    x->status = meet(x, &search, e, -1);
     const bool alive = x->status == TRM_OK && search_life(x, &search);
     x->inside--;
     trm_ids_fini(&search.found);
     trm_ids_fini(&search.from);
+    trm_ids_fini(&search.heap);
+    trm_ids_fini(&search.cost);
     trm_ids_fini(&search.bits);
     return alive;
 }
@@ -461,40 +543,6 @@ bool trm_expression_is_free(trm_expressions *x, trm_expression e)
 }
 
 /* ---- smaller counters ---- */
-
-#define FAR ((int64_t)1 << 40) /* a length that is as good as none */
-
-/* The length of an expression's shortest text, and of the longest among the shortest texts of what it becomes. */
-static int64_t shortest(const trm_expressions *x, trm_expression e, int64_t *later, int32_t depth)
-{
-    const trm_expression_node *node = &x->nodes[e];
-    int64_t length = FAR, one, later_one;
-    *later = FAR;
-    if (depth > 60) {
-        return FAR;
-    }
-    if (node->kind == TRM_EXPRESSION_EMPTY || node->kind == TRM_EXPRESSION_BYTES) {
-        length = *later = node->kind == TRM_EXPRESSION_BYTES;
-    } else if (node->kind == TRM_EXPRESSION_SEQUENCE) {
-        const int64_t rest = shortest(x, node->b, later, depth + 1);
-        one = shortest(x, node->a, &later_one, depth + 1);
-        length = one + rest;
-        *later = later_one + rest > *later ? later_one + rest : *later;
-    } else if (node->kind == TRM_EXPRESSION_REPEAT) {
-        one = shortest(x, node->a, &later_one, depth + 1);
-        length = node->min * one;
-        *later = later_one + (node->min > 0 ? (node->min - 1) * one : 0);
-    } else if (node->kind == TRM_EXPRESSION_EITHER) {
-        *later = 0;
-        for (uint32_t i = 0; i < node->b; i++) {
-            one = shortest(x, (trm_expression)x->pool.data[node->a + i], &later_one, depth + 1);
-            length = one < length ? one : length;
-            *later = later_one > *later ? later_one : *later;
-        }
-    }
-    *later = *later > FAR ? FAR : *later;
-    return length > FAR ? FAR : length;
-}
 
 /* Whether an expression is a character of a JSON string with its shortest escape. */
 static bool is_string_character(trm_expressions *x, trm_expression e)
