@@ -460,13 +460,17 @@ trm_status trm_grammar_automaton_move(trm_grammar_automaton *automaton, trm_expr
 {
     uint32_t row;
     TRM_TRY(find_row(automaton, state, &row));
-    uint32_t *move = &automaton->moves[(size_t)row * automaton->x.n_classes + class];
-    if (*move == UNKNOWN) {
+    uint32_t *moves = &automaton->moves[(size_t)row * automaton->x.n_classes];
+    if (moves[class] == UNKNOWN) {
+        uint8_t group_of[256];
+        (void)trm_expression_groups(&automaton->x, state, group_of);
         const trm_expression next = trm_expression_derive(&automaton->x, state, automaton->x.byte_of[class]);
         TRM_TRY(automaton->x.status);
-        *move = next;
+        for (uint32_t i = 0; i < automaton->x.n_classes; i++) {
+            moves[i] = group_of[i] == group_of[class] ? next : moves[i];
+        }
     }
-    *target = *move;
+    *target = moves[class];
     return TRM_OK;
 }
 

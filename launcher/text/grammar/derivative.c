@@ -7,7 +7,7 @@
 
 #define DEEPEST      3000  /* of nested expressions */
 #define MAX_SEARCHED 40000 /* expressions to look through for one that matches the empty text */
-#define MAX_DIGITS   18    /* of a multiple, before its point */
+#define MAX_DIGITS   15    /* of a multiple, which a double keeps */
 
 typedef enum expression_life { LIFE_UNKNOWN, LIFE_DEAD, LIFE_ALIVE } expression_life;
 
@@ -52,6 +52,86 @@ void trm_expression_find_classes(trm_expressions *x)
     }
 }
 
+/* ---- bytes that an expression does not tell apart ---- */
+
+typedef struct front {
+    uint32_t sets[64]; /* that the next byte may be in */
+    size_t count;
+    bool all; /* too many, or every byte counts */
+} front;
+
+/* Collects the sets that the next byte is compared with. */
+static void find_front(const trm_expressions *x, trm_expression e, front *f, int32_t depth)
+{
+    const trm_expression_node *node = &x->nodes[e];
+    size_t i = 0;
+    if (f->all || !node->has_moves || e == TRM_ANY) {
+        return;
+    }
+    switch ((trm_expression_kind)node->kind) {
+    case TRM_EXPRESSION_BYTES:
+        while (i < f->count && f->sets[i] != node->a) {
+            i++;
+        }
+        if (i == f->count) {
+            f->all = f->count == 64;
+            f->sets[f->all ? 0 : f->count++] = node->a;
+        }
+        break;
+    case TRM_EXPRESSION_SEQUENCE:
+        find_front(x, node->a, f, depth + 1);
+        if (x->nodes[node->a].nullable) {
+            find_front(x, node->b, f, depth + 1);
+        }
+        break;
+    case TRM_EXPRESSION_NOT:
+    case TRM_EXPRESSION_REPEAT:
+        find_front(x, node->a, f, depth + 1);
+        break;
+    case TRM_EXPRESSION_EITHER:
+    case TRM_EXPRESSION_BOTH:
+        for (uint32_t k = 0; k < node->b && !f->all; k++) {
+            find_front(x, (trm_expression)x->pool.data[node->a + k], f, depth + 1);
+        }
+        break;
+    case TRM_EXPRESSION_MULTIPLE:
+    case TRM_EXPRESSION_UNIQUE:
+    case TRM_EXPRESSION_UNIQUE_ITEM:
+        f->all = true;
+        break;
+    case TRM_EXPRESSION_NOTHING:
+    case TRM_EXPRESSION_EMPTY:
+    case TRM_EXPRESSION_CALL:
+        break;
+    }
+    f->all = f->all || depth > 500;
+}
+
+uint32_t trm_expression_groups(trm_expressions *x, trm_expression e, uint8_t group_of[256])
+{
+    uint64_t groups[256];
+    front f = {.count = 0};
+    uint32_t n = 0;
+    find_front(x, e, &f, 0);
+    x->work--;
+    for (uint32_t class = 0; class < x->n_classes; class ++) {
+        const uint8_t byte = x->byte_of[class];
+        uint64_t in = 0;
+        for (size_t i = 0; i < f.count && !f.all; i++) {
+            in |= (x->sets[f.sets[i]].words[byte / 64] >> byte % 64 & 1) << i;
+        }
+        uint32_t group = f.all ? n : 0;
+        while (group < n && groups[group] != in) {
+            group++;
+        }
+        if (group == n) {
+            groups[n++] = in;
+        }
+        group_of[class] = (uint8_t)group;
+    }
+    return n;
+}
+
 static bool enter(trm_expressions *x)
 {
     if (++x->depth > DEEPEST) {
@@ -81,7 +161,9 @@ static trm_expression derive_multiple(trm_expressions *x, const trm_expression_n
         return digit ? multiple_node(x, node.a, byte == '0' ? PART_ZERO : PART_WHOLE, remainder, 1) : TRM_NOTHING;
     case PART_WHOLE:
         if (digit) {
-            return node.max < MAX_DIGITS ? multiple_node(x, node.a, PART_WHOLE, remainder, node.max + 1) : TRM_NOTHING;
+            return node.max + (int32_t)m.scale < MAX_DIGITS
+                       ? multiple_node(x, node.a, PART_WHOLE, remainder, node.max + 1)
+                       : TRM_NOTHING;
         }
         /* fall through */
     case PART_ZERO:
@@ -375,7 +457,14 @@ static bool search_life(trm_expressions *x, life_search *search)
         if (count == MAX_SEARCHED) {
             trm_expression_fail(x, "has an intersection of expressions that is too large");
         }
-        for (uint32_t class = 0; class < x->n_classes && node->life != LIFE_DEAD && x->status == TRM_OK; class ++) {
+        uint8_t group_of[256];
+        const uint32_t n_groups = trm_expression_groups(x, e, group_of);
+        uint32_t done = 0; /* groups come in the order of their first classes */
+        for (uint32_t class = 0; done < n_groups && node->life != LIFE_DEAD && x->status == TRM_OK; class ++) {
+            if (group_of[class] != done) {
+                continue;
+            }
+            done++;
             const trm_expression next = trm_expression_derive(x, e, x->byte_of[class]);
             if (next != TRM_NOTHING && x->status == TRM_OK) {
                 x->status = meet(x, search, next, (int32_t)i);

@@ -120,6 +120,8 @@ trm_expression trm_expression_codepoints(trm_expressions *x, int32_t first, int3
 
 /* Finds the classes of bytes, when all sets are there. */
 void trm_expression_find_classes(trm_expressions *x);
+/* Divides the classes of bytes into groups that lead to the same derivative; their number. */
+uint32_t trm_expression_groups(trm_expressions *x, trm_expression e, uint8_t group_of[256]);
 /* What may follow the byte; NOTHING if no text can be completed then. */
 trm_expression trm_expression_derive(trm_expressions *x, trm_expression e, uint8_t byte);
 /* Whether any text matches, if all rules do. Searches through derivatives where there are intersections. */

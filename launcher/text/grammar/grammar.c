@@ -109,7 +109,8 @@ void trm_grammar_destroy(trm_grammar *grammar)
 size_t trm_grammar_bytes(trm_grammar *grammar)
 {
     pthread_mutex_lock(&grammar->lock);
-    size_t bytes = trm_grammar_pushdown_memory(&grammar->pushdown) + grammar->n_masks * (size_t)grammar->vocab->size / 8;
+    size_t bytes =
+        trm_grammar_pushdown_memory(&grammar->pushdown) + grammar->n_masks * (size_t)grammar->vocab->size / 8;
     pthread_mutex_unlock(&grammar->lock);
     return bytes;
 }

@@ -7,9 +7,11 @@
 
 #include "base/error.h"
 
-#define MAX_INDENT 24 /* characters of white space after a line end */
-#define MAX_DIGITS 18
-#define LARGEST    INT64_C(999999999999999999)
+#define MAX_INDENT     24 /* characters of white space after a line end */
+#define MAX_DIGITS     18
+#define EXACT_DIGITS   15 /* that a double keeps */
+#define EXACT_FRACTION 6  /* of them behind the point */
+#define LARGEST        INT64_C(999999999999999999)
 
 static trm_grammar_node *class_of(trm_grammar_json *json, int32_t first, int32_t last)
 {
@@ -110,12 +112,18 @@ trm_grammar_node *trm_grammar_json_string(trm_grammar_json *json)
     return shared(json, &json->string, "(string)", make_string);
 }
 
-static trm_grammar_node *make_integer(trm_grammar_json *json)
+/* Integers of up to `most` digits. */
+static trm_grammar_node *integer_of(trm_grammar_json *json, int32_t most)
 {
     trm_grammar_tree *tree = json->tree;
-    trm_grammar_node *more = trm_grammar_sequence(tree, 2, class_of(json, '1', '9'), digits(json, 0, MAX_DIGITS - 1));
+    trm_grammar_node *more = trm_grammar_sequence(tree, 2, class_of(json, '1', '9'), digits(json, 0, most - 1));
     return trm_grammar_sequence(tree, 2, trm_grammar_repeat(tree, trm_grammar_literal(tree, "-"), 0, 1),
                                 trm_grammar_any_of(tree, 2, trm_grammar_literal(tree, "0"), more));
+}
+
+static trm_grammar_node *make_integer(trm_grammar_json *json)
+{
+    return integer_of(json, MAX_DIGITS);
 }
 
 trm_grammar_node *trm_grammar_json_integer(trm_grammar_json *json)
@@ -143,15 +151,16 @@ trm_grammar_node *trm_grammar_json_number(trm_grammar_json *json)
 
 trm_grammar_node *trm_grammar_json_plain_integer(trm_grammar_json *json)
 {
-    return make_integer(json);
+    return integer_of(json, EXACT_DIGITS);
 }
 
 trm_grammar_node *trm_grammar_json_plain_decimal(trm_grammar_json *json)
 {
     trm_grammar_tree *tree = json->tree;
     trm_grammar_node *fraction = trm_grammar_sequence(tree, 3, trm_grammar_literal(tree, "."),
-                                                      digits(json, 0, MAX_DIGITS - 1), class_of(json, '1', '9'));
-    return trm_grammar_sequence(tree, 2, make_integer(json), trm_grammar_repeat(tree, fraction, 0, 1));
+                                                      digits(json, 0, EXACT_FRACTION - 1), class_of(json, '1', '9'));
+    return trm_grammar_sequence(tree, 2, integer_of(json, EXACT_DIGITS - EXACT_FRACTION),
+                                trm_grammar_repeat(tree, fraction, 0, 1));
 }
 
 trm_grammar_node *trm_grammar_json_brackets(trm_grammar_json *json, const char *open, trm_grammar_node *content,

@@ -17,7 +17,8 @@ trm_grammar_node *trm_grammar_json_space(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_string(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_number(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_integer(trm_grammar_json *json);
-/* Without a call of a rule. Equal decimals are equal texts, except 0 and -0. */
+/* Without a call of a rule, and with no more digits than a double keeps. Equal decimals are equal texts, except 0 and
+ * -0. */
 trm_grammar_node *trm_grammar_json_plain_integer(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_plain_decimal(trm_grammar_json *json);
 trm_grammar_node *trm_grammar_json_object(trm_grammar_json *json);

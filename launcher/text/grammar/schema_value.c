@@ -76,6 +76,28 @@ static trm_grammar_node *integers(schema_reader *reader, const trm_grammar_bound
                      : trm_grammar_json_range(&reader->json, (int64_t)min, (int64_t)max);
 }
 
+/* The least common multiple, if it is small enough. */
+static bool join_multiples(trm_multiple a, trm_multiple b, trm_multiple *joined)
+{
+    uint64_t p = a.number, q = b.number;
+    const uint32_t scale = a.scale > b.scale ? a.scale : b.scale;
+    for (uint32_t i = a.scale; i < scale; i++) {
+        p *= 10;
+    }
+    for (uint32_t i = b.scale; i < scale; i++) {
+        q *= 10;
+    }
+    uint64_t x = p, y = q;
+    while (y != 0) {
+        const uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    const uint64_t least = p / x * q;
+    *joined = (trm_multiple){(uint32_t)least, scale};
+    return least <= MAX_MULTIPLE;
+}
+
 /* The only text of a number among decimals without an exponent and without zeros at the end; false if it has none. */
 static bool write_decimal(double value, char text[40])
 {
@@ -116,14 +138,24 @@ static trm_grammar_node *number_node(schema_reader *reader, const schema_case *c
     if (distinct && bounded && !c->whole) {
         trm_grammar_append(tree, both, trm_grammar_json_plain_decimal(&reader->json));
     }
+    trm_multiple all = {0};
     for (const schema_item *item = c->multiples; item != NULL && tree->status == TRM_OK; item = item->next) {
         trm_multiple decimal = {1, 0};
         if (item->schema != NULL && !read_decimal(trm_json_number(item->schema, 0), &decimal)) {
             return trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, item->schema,
                                    "multipleOf has too many digits, which is not supported");
         }
-        trm_grammar_node *node = multiple_node(reader, decimal);
-        trm_grammar_append(tree, both, item->negated ? trm_grammar_not(tree, node) : node);
+        if (item->negated) {
+            trm_grammar_append(tree, both, trm_grammar_not(tree, multiple_node(reader, decimal)));
+        } else if (all.number == 0) {
+            all = decimal;
+        } else if (!join_multiples(all, decimal, &all)) {
+            return trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, item->schema,
+                                   "multipleOf of several such numbers is not supported");
+        }
+    }
+    if (all.number != 0) {
+        trm_grammar_append(tree, both, multiple_node(reader, all));
     }
     for (const schema_item *item = c->excluded; item != NULL && tree->status == TRM_OK; item = item->next) {
         char text[40];
@@ -176,6 +208,14 @@ trm_grammar_node *trm_schema_distinct_number(schema_reader *reader, const schema
     "\\])(:[0-9]{1,5})?(/" URI_PATH ")?"
 #define URI      "[A-Za-z][A-Za-z0-9+.-]*:(" URI_HOST "|/?" URI_CHAR URI_PATH ")" URI_TAIL
 #define RELATIVE "(" URI_HOST "|/(" URI_CHAR URI_PATH ")?|([A-Za-z0-9._~!$&'()*+,;=@-]|%" HEX HEX ")*(/" URI_PATH ")?)"
+#define VARIABLE "[A-Za-z0-9_]+(\\.[A-Za-z0-9_]+)*(\\*|:[1-9][0-9]{0,3})?"
+#define TEMPLATE "(" URI_CHAR "|[/?#]|\\{[+#./;?&]?" VARIABLE "(," VARIABLE "){0,8}\\})*"
+/* Expressions without groups in groups: a subset that all dialects know. */
+#define RX_CLASS "\\[\\^?([A-Za-z0-9_ .,:;/@%]|a-z|A-Z|0-9|\\\\[dws.])+\\]"
+#define RX_TIMES "([*+?]|\\{[0-9]{1,3}(,)?\\})?"
+#define RX_ITEM  "([A-Za-z0-9_ ,:;/@%.-]|\\\\[dwsDWSnt.*+?()|/^$\\\\-]|" RX_CLASS ")" RX_TIMES
+#define RX_GROUP "\\((\\?:)?(" RX_ITEM ")*(\\|(" RX_ITEM ")*)*\\)" RX_TIMES
+#define RX       "\\^?(" RX_ITEM "|" RX_GROUP ")*(\\|(" RX_ITEM "|" RX_GROUP ")*)*\\$?"
 #define POINTER  "(/([^~/]|~[01])*)*"
 #define PERIOD   "P([0-9]+W|([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)(T" CLOCK ")?|T" CLOCK ")"
 #define CLOCK    "([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)"
@@ -201,6 +241,8 @@ static const char *format_pattern(const char *format)
         {"iri", URI},
         {"uri-reference", "(" URI "|" RELATIVE URI_TAIL ")"},
         {"iri-reference", "(" URI "|" RELATIVE URI_TAIL ")"},
+        {"uri-template", TEMPLATE},
+        {"regex", RX},
         {"json-pointer", POINTER},
         {"relative-json-pointer", "(0|[1-9][0-9]{0,8})(#|" POINTER ")"},
     };
