@@ -3,10 +3,9 @@
  * look-ahead is an intersection with it. */
 #include <string.h>
 
-#include <utf8proc.h>
-
 #include "base/error.h"
 #include "launcher/text/grammar/tree.h"
+#include "launcher/text/strings/unicode.h"
 #include "launcher/text/strings/utf8.h"
 
 #define MAX_RANGES 2000
@@ -113,7 +112,7 @@ static void add_property(regex_reader *reader, range_list *list, bool negated)
         return;
     }
     for (int32_t c = 0; c <= 0x110000 && reader->tree->status == TRM_OK; c++) {
-        const char *found = c > 0x10ffff ? "" : utf8proc_category_string(c);
+        const char *found = c > 0x10ffff ? "" : trm_unicode_category(c);
         bool in = c <= 0x10ffff && (strncmp(found, name, n) == 0) != negated;
         if (in && first < 0) {
             first = c;

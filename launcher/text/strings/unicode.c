@@ -123,6 +123,11 @@ bool trm_unicode_is_cjk_ideograph(int32_t c)
            (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
+const char *trm_unicode_category(int32_t codepoint)
+{
+    return utf8proc_category_string(codepoint);
+}
+
 trm_status trm_unicode_append_lower(trm_bytes *out, int32_t c)
 {
     if (c == 0x130) { /* the only character whose lower case has two code points */

@@ -20,6 +20,9 @@ bool trm_unicode_is_mark_nonspacing(int32_t codepoint); /* category Mn */
 bool trm_unicode_is_control(int32_t codepoint);         /* categories Cc, Cf, Co */
 bool trm_unicode_is_cjk_ideograph(int32_t codepoint);   /* the blocks that BERT treats as CJK */
 
+/* Two letters such as "Lu", as utf8proc has them. */
+const char *trm_unicode_category(int32_t codepoint);
+
 /* Appends the lower case of a code point; only U+0130 becomes two. */
 trm_status trm_unicode_append_lower(trm_bytes *out, int32_t codepoint);
 
