@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "launcher/serve/http/server_framing.h"
 #include "launcher/serve/http/server_internal.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
@@ -82,6 +83,9 @@ static void add_headers(call *c, struct MHD_Response *response, int status, int 
     }
     if (status == 401) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
+    }
+    if (c->closes) {
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     }
     if (c->allowed != NULL) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
@@ -267,21 +271,20 @@ static void choose_id(call *c)
     }
 }
 
-static call *begin_call(server *s, struct MHD_Connection *connection, const char *method, const char *url)
+/* The request line has arrived; the headers follow. */
+static void *begin_call(void *user, const char *target, struct MHD_Connection *connection)
 {
     call *c = calloc(1, sizeof(*c));
     if (c == NULL || http_exchange_create(wake_connection, connection, &c->exchange) != TRM_OK) {
         free(c);
         return NULL;
     }
-    atomic_fetch_add(&s->calls, 1);
-    c->server = s;
+    c->server = user;
     c->connection = connection;
     c->fd = -1;
     c->began = supervisor_clock();
-    snprintf(c->method, sizeof(c->method), "%s", method);
-    snprintf(c->path, sizeof(c->path), "%s", url);
-    choose_id(c);
+    c->target = target;
+    c->clean = target != NULL && framing_target_is_clean(target);
     return c;
 }
 
@@ -313,42 +316,17 @@ static size_t find_key(const call *c)
     return found;
 }
 
-static enum MHD_Result count_header(void *count, enum MHD_ValueKind kind, const char *key, const char *value)
-{
-    (void)kind;
-    (void)value;
-    *(int *)count += strcasecmp(key, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0;
-    return MHD_YES;
-}
-
-/* Requires exactly one way to find the end of the body. With two, a proxy might use the other one, and a part of the
- * body would be a request here (RFC 9112, 6.3). */
-static bool check_framing(const call *c, api_error *error)
-{
-    int lengths = 0;
-    const char *coding = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
-    MHD_get_connection_values(c->connection, MHD_HEADER_KIND, count_header, &lengths);
-    if (lengths > 1 || (lengths > 0 && coding != NULL)) {
-        return api_fail(
-            error, 400, NULL, "invalid_framing",
-            "the request has %d Content-Length headers%s, expected one of Content-Length and Transfer-Encoding",
-            lengths, coding != NULL ? " and a Transfer-Encoding" : "");
-    }
-    if (coding != NULL && strcasecmp(coding, "chunked") != 0) {
-        return api_fail(error, 400, NULL, "invalid_framing",
-                        "the request has Transfer-Encoding %.32s, expected chunked", coding);
-    }
-    return true;
-}
-
 /* Checks a request before its body is read. Returns false after an error was replied. */
-static bool check_call(call *c, api_error *error)
+static bool check_call(call *c, const char *method, const char *version, api_error *error)
 {
     server *s = c->server;
     bool is_head = strcmp(c->method, "HEAD") == 0; /* the reply to GET, sent without its body */
-    if (!check_framing(c, error)) {
+    bool chunked;
+    if (!framing_check(c->connection, method, c->target, c->clean, version, &chunked, error)) {
+        c->closes = true;
         return false;
     }
+    c->closes = chunked; /* whoever reads the chunks in another way finds no request after them */
     c->preflight = strcmp(c->method, "OPTIONS") == 0 && allowed_origin(c) != NULL;
     const route *known = NULL;
     for (size_t i = 0; i < routes_count; i++) {
@@ -413,14 +391,17 @@ static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, 
     server *s = user;
     call *c = *state;
     api_error error;
-    (void)version;
+    (void)connection;
     if (c == NULL) {
-        c = begin_call(s, connection, method, url);
-        *state = c;
-        if (c == NULL) {
-            return MHD_NO;
-        }
-        return check_call(c, &error) ? MHD_YES : call_reply_error(c, &error);
+        return MHD_NO;
+    }
+    if (!c->heard) {
+        c->heard = true;
+        atomic_fetch_add(&s->calls, 1);
+        snprintf(c->method, sizeof(c->method), "%s", method);
+        snprintf(c->path, sizeof(c->path), "%s", url);
+        choose_id(c);
+        return check_call(c, method, version, &error) ? MHD_YES : call_reply_error(c, &error);
     }
     if (*size > 0) {
         return take_body(c, data, size);
@@ -503,9 +484,11 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     }
     if (reason != MHD_REQUEST_TERMINATED_COMPLETED_OK && c->status < 400) {
         c->status = 499; /* the client disconnected; other servers log 499 too */
+    } else if (c->status == 0) {
+        c->status = 400; /* libmicrohttpd refused the headers */
     }
     atomic_fetch_add(&s->replies[c->status / 100 % 6], 1);
-    atomic_fetch_sub(&s->calls, 1);
+    atomic_fetch_sub(&s->calls, c->heard);
     if (s->options.access_log) {
         log_call(c, prompt_tokens, output_tokens);
     }
@@ -629,9 +612,10 @@ static trm_status start_daemon(server *s)
     unsigned most = (unsigned)o->max_connections + SPARE_CONNECTIONS;
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, take_call, s, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_NOTIFY_COMPLETED, end_call, s,
-        MHD_OPTION_NOTIFY_CONNECTION, count_connection, s, MHD_OPTION_CONNECTION_LIMIT, most + threads,
-        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->body_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32 << 10,
-        MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_ARRAY, s->certificate != NULL ? tls : none, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, count_connection, s, MHD_OPTION_URI_LOG_CALLBACK, begin_call, s,
+        MHD_OPTION_CONNECTION_LIMIT, most + threads, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)o->body_seconds,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32 << 10, MHD_OPTION_THREAD_POOL_SIZE, threads, MHD_OPTION_ARRAY,
+        s->certificate != NULL ? tls : none, MHD_OPTION_END);
     if (s->daemon == NULL) {
         close(fd);
         if (s->certificate != NULL) {

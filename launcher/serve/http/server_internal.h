@@ -35,6 +35,10 @@ typedef struct call {
     const char *allowed; /* the allowed method, if the call has another; otherwise NULL */
     bool preflight;      /* a CORS preflight request */
     size_t key;          /* number of its API key, from 1; 0: none */
+    const char *target;  /* the raw request target; valid only until the headers have arrived */
+    bool clean;          /* it consists of visible characters */
+    bool heard;          /* the headers have arrived */
+    bool closes;         /* the connection must close after the reply */
     char method[8];
     char path[128]; /* truncated, for the log */
     trm_bytes body;

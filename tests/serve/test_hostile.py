@@ -1,0 +1,108 @@
+"""Clients that try to be misread, to be waited for, or to stop the server."""
+import socket
+import unittest
+
+from serving import BEGINNING, Server, of_front_end
+
+BODY = b'{"prompt": "In", "max_tokens": 1}'
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+CHUNKED = b"Transfer-Encoding: chunked\r\n"
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+NEXT = b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def send(server, data):
+    """All replies of a connection, and whether the server closed it."""
+    reply = b""
+    with socket.create_connection(("127.0.0.1", server.port), 100) as s:
+        s.sendall(data)
+        while b'"version"' not in reply: # the request behind was served
+            try:
+                more = s.recv(65536)
+            except ConnectionResetError: # closed with bytes unread
+                return reply, True
+            if not more:
+                return reply, True
+            reply += more
+    return reply, False
+
+
+@of_front_end
+class Framing(unittest.TestCase):
+    def test_one_reading(self):
+        """What a proxy could read in another way is refused, and nothing behind it is a request."""
+        get = b"GET /health HTTP/1.1\r\n"
+        host = b"Host: x\r\n"
+        refused = {
+            "a space before the colon": POST + b"Transfer-Encoding : chunked\r\n" + LENGTH + b"\r\n" + CHUNKS,
+            "a tab before the colon": POST + b"Content-Length\t: 5\r\n\r\n",
+            "a name of two words": get + host + b"X Y: z\r\n\r\n",
+            "no name": get + host + b": x\r\nContent-Length: 5\r\n\r\n",
+            "only a colon": get + host + b":\r\n\r\n",
+            "no colon": get + host + b"X\r\n\r\n",
+            "a space before the first name": get + b" " + host + b"\r\n",
+            "a continued line": get + host + b"X: a\r\n b\r\n\r\n",
+            "a continued coding": POST + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS,
+            "a bare LF at the end of the request line": b"GET /health HTTP/1.1\n" + host + b"\r\n",
+            "a bare LF in the head": get + host + b"X: a\nTransfer-Encoding: chunked\r\n\r\n",
+            "a bare LF before the empty line": get + host + b"X: a\n\r\n",
+            "an empty line of LF": get + host + b"\n",
+            "a bare CR in a value": get + host + b"X: a\rContent-Length: 5\r\n\r\n",
+            "a NUL in a value": get + host + b"X: a\0b\r\n\r\n",
+            "NULs before a bare LF": get + host + b"X: a\0\0\nY: b\r\n\r\n",
+            "two spaces in the request line": b"GET  /health HTTP/1.1\r\n" + host + b"\r\n",
+            "a space in the target": b"GET /health x HTTP/1.1\r\n" + host + b"\r\n",
+            "no host": get + b"\r\n",
+            "two hosts": get + host + host + b"\r\n",
+            "an empty host": get + b"Host: \r\n\r\n",
+            "a host with a path": get + b"Host: x/y\r\n\r\n",
+            "a host with a user": get + b"Host: a@b\r\n\r\n",
+            "two hosts in one": get + b"Host: a, b\r\n\r\n",
+            "two lengths": POST + LENGTH + LENGTH + b"\r\n" + BODY,
+            "a list of lengths": POST + b"Content-Length: 33, 33\r\n\r\n" + BODY,
+            "a length with a sign": POST + b"Content-Length: +33\r\n\r\n" + BODY,
+            "a hexadecimal length": POST + b"Content-Length: 0x21\r\n\r\n" + BODY,
+            "a length and chunks": POST + LENGTH + CHUNKED + b"\r\n" + CHUNKS,
+            "chunked and identity": POST + CHUNKED + b"Transfer-Encoding: identity\r\n\r\n" + CHUNKS,
+            "identity and chunked": POST + b"Transfer-Encoding: identity\r\n" + CHUNKED + b"\r\n" + CHUNKS,
+            "chunked twice": POST + CHUNKED + CHUNKED + b"\r\n" + CHUNKS,
+            "a list of codings": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n" + CHUNKS,
+            "chunks in HTTP/1.0": POST.replace(b"1.1", b"1.0") + CHUNKED + b"\r\n" + CHUNKS,
+            "a size of a chunk with a sign": POST + CHUNKED + b"\r\n+" + CHUNKS,
+            "a chunk longer than its size": POST + CHUNKED + b"\r\n5\r\n" + BODY,
+        }
+        with Server() as server:
+            for what, data in refused.items():
+                with self.subTest(what):
+                    reply, closed = send(server, data + NEXT)
+                    self.assertEqual(reply[:12], b"HTTP/1.1 400", reply)
+                    self.assertTrue(closed, reply)
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_valid(self):
+        """What looks alike but has one reading is served; after chunks the connection closes."""
+        many = b"".join(b"X-%d:%s%s\r\n" % (i, b" \t" * (i % 3), b"v" * (i * 7 % 300)) for i in range(60))
+        with Server() as server:
+            for head in (b"Host: x\r\n", b"hOST:x\r\nX:\r\n", b"Host: [::1]:80\r\nX: \t\r\n", b"Host: a-b.c:8000\r\n" + many):
+                with socket.create_connection(("127.0.0.1", server.port), 100) as s:
+                    for _ in range(3):
+                        data = b"GET /version HTTP/1.1\r\n" + head + b"\r\n"
+                        for i in range(0, len(data), 1000):
+                            s.sendall(data[i:i + 1000])
+                        reply = b""
+                        while b'"version"' not in reply:
+                            more = s.recv(65536)
+                            self.assertNotEqual(more, b"", reply)
+                            reply += more
+                        self.assertEqual(reply[:12], b"HTTP/1.1 200", reply)
+            reply, closed = send(server, b"GET /health HTTP/1.0\r\n\r\n")
+            self.assertEqual((reply[:12], closed), (b"HTTP/1.1 200", True))
+            reply, closed = send(server, POST + LENGTH + b"\r\n" + BODY + NEXT)
+            self.assertEqual((reply[:12], closed), (b"HTTP/1.1 200", False))
+            reply, closed = send(server, POST + CHUNKED + b"\r\n" + CHUNKS + NEXT)
+            self.assertEqual((reply[:12], closed), (b"HTTP/1.1 200", True))
+
+
+if __name__ == "__main__":
+    unittest.main()
