@@ -1,8 +1,12 @@
 """Clients that try to be misread, to be waited for, or to stop the server."""
+import concurrent.futures
+import contextlib
+import select
 import socket
+import time
 import unittest
 
-from serving import BEGINNING, Server, of_front_end
+from serving import BEGINNING, HOLDS, Server, eventually, of_front_end
 
 BODY = b'{"prompt": "In", "max_tokens": 1}'
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
@@ -102,6 +106,43 @@ class Framing(unittest.TestCase):
             self.assertEqual((reply[:12], closed), (b"HTTP/1.1 200", False))
             reply, closed = send(server, POST + CHUNKED + b"\r\n" + CHUNKS + NEXT)
             self.assertEqual((reply[:12], closed), (b"HTTP/1.1 200", True))
+
+
+@of_front_end
+class Slow(unittest.TestCase):
+    def drip(self, server, first, drop, seconds=60):
+        """Until the server closes a connection that sends a little all the time; how long that took."""
+        began = time.monotonic()
+        with socket.create_connection(("127.0.0.1", server.port), 100) as s, contextlib.suppress(ConnectionError):
+            s.sendall(first)
+            while time.monotonic() < began + seconds:
+                if select.select([s], [], [], 0.1)[0] and s.recv(65536) == b"":
+                    break
+                s.sendall(drop)
+        return time.monotonic() - began
+
+    def test_drips(self):
+        with Server("--body-timeout", "1") as server:
+            for first, drop in ((b"G", b"E"), (b"GET /", b"x"), (b"GET /health HTTP/1.1\r\nHost: x\r\n", b"X: y\r\n"),
+                                (POST + LENGTH.replace(b"33", b"9999") + b"\r\n", b" "), (POST + CHUNKED + b"\r\n", b"1\r\n \r\n")):
+                with self.subTest(first):
+                    self.assertLess(self.drip(server, first, drop), 30)
+            self.assertEqual(server.complete(), BEGINNING)
+
+    def test_idle_connections_of_one_client(self):
+        """A quarter of the connections, the last ones, may wait for its requests; one with a request is none of them."""
+        with Server("--max-connections", "80", *HOLDS) as server, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            with server.held():
+                asked = pool.submit(server.complete)
+                server.wait_metric("trireme_requests_live", 1)
+                idle = [socket.create_connection(("127.0.0.1", server.port), 100) for _ in range(60)]
+                closed = lambda: [i for i, s in enumerate(idle) if select.select([s], [], [], 0)[0]]
+                eventually(lambda: self.assertEqual(closed(), list(range(40))))
+            self.assertEqual(asked.result(), BEGINNING)
+            idle[59].sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
+            self.assertEqual(idle[59].recv(12), b"HTTP/1.1 200")
+            for s in idle:
+                s.close()
 
 
 if __name__ == "__main__":

@@ -21,13 +21,22 @@
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
 #define SEND_BUFFER          (128 << 10) /* bytes that the kernel buffers for a client that does not read */
+#define SLOWEST_READER       1024.0      /* bytes per second at which a client must read a reply */
 #define LAST_REPLIES_SECONDS 2
+#define CLIENT_SHARE         4     /* one in so many connections may wait for requests of one client */
+#define CLIENT_CONNECTIONS   16    /* which may have so many in any case */
 #define PREFLIGHT_SECONDS    "600" /* how long browsers may cache a preflight reply */
 #define SPARE_CONNECTIONS    64    /* connections beyond the limit that still get a 429; more are not accepted */
 
 static void wake_connection(void *connection)
 {
     MHD_resume_connection(connection);
+}
+
+/* Sets how long this call may wait for its client; 0: it waits for nothing. */
+static void await_client(const call *c, double seconds)
+{
+    connections_await_client(c->server->open, c->place, seconds);
 }
 
 /* Replies. */
@@ -98,6 +107,7 @@ static enum MHD_Result queue(call *c, int status, struct MHD_Response *response)
     if (response == NULL) {
         return MHD_NO;
     }
+    await_client(c, c->server->options.body_seconds + (double)c->sent / SLOWEST_READER);
     c->status = status;
     c->answered = true;
     enum MHD_Result result = MHD_queue_response(c->connection, (unsigned)status, response);
@@ -159,9 +169,12 @@ static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most)
         }
         c->sent += size;
         result = (ssize_t)size;
+        await_client(c, c->server->options.body_seconds); /* to read it */
     } else if (x->ended) {
+        await_client(c, c->server->options.body_seconds);
         result = x->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else {
+        await_client(c, 0);
         x->sleeping = true;
         MHD_suspend_connection(c->connection);
     }
@@ -210,20 +223,16 @@ static enum MHD_Result answer_exchange(call *c)
 }
 
 /* The address of the client; NULL: unknown. */
-static const struct sockaddr *address_of(const call *c)
+static const struct sockaddr *address_of(struct MHD_Connection *connection)
 {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
     return info != NULL ? info->client_addr : NULL;
 }
 
-/* Identifies the client: by its key, or without keys by its address. A host may use any address of its 64-bit IPv6
- * network, so only the network counts. */
-static uint64_t client_of(const call *c)
+/* Identifies a client by its address. A host may use any address of its 64-bit IPv6 network, so only the network
+ * counts. */
+static uint64_t client_at(const struct sockaddr *from)
 {
-    const struct sockaddr *from = c->server->n_keys == 0 ? address_of(c) : NULL;
-    if (from == NULL) {
-        return c->key;
-    }
     if (from->sa_family == AF_INET) {
         const struct in_addr *address = &((const struct sockaddr_in *)(const void *)from)->sin_addr;
         return trm_hash_bytes(TRM_HASH_START, address, sizeof(*address));
@@ -231,6 +240,13 @@ static uint64_t client_of(const call *c)
     const struct in6_addr *address = &((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
     bool mapped = IN6_IS_ADDR_V4MAPPED(address);
     return trm_hash_bytes(TRM_HASH_START, address->s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
+}
+
+/* Identifies the client by its key, or without keys by its address. */
+static uint64_t client_of(const call *c)
+{
+    const struct sockaddr *from = c->server->n_keys == 0 ? address_of(c->connection) : NULL;
+    return from != NULL ? client_at(from) : c->key;
 }
 
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
@@ -271,6 +287,12 @@ static void choose_id(call *c)
     }
 }
 
+static open_connection *place_of(struct MHD_Connection *connection)
+{
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    return info != NULL ? info->socket_context : NULL;
+}
+
 /* The request line has arrived; the headers follow. */
 static void *begin_call(void *user, const char *target, struct MHD_Connection *connection)
 {
@@ -283,6 +305,8 @@ static void *begin_call(void *user, const char *target, struct MHD_Connection *c
     c->connection = connection;
     c->fd = -1;
     c->began = supervisor_clock();
+    c->place = place_of(connection);
+    connections_await_request(c->server->open, c->place, c->server->options.body_seconds);
     c->target = target;
     c->clean = target != NULL && framing_target_is_clean(target);
     return c;
@@ -401,6 +425,7 @@ static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, 
         snprintf(c->method, sizeof(c->method), "%s", method);
         snprintf(c->path, sizeof(c->path), "%s", url);
         choose_id(c);
+        await_client(c, 2 * s->options.body_seconds); /* take_body replies before that */
         return check_call(c, method, version, &error) ? MHD_YES : call_reply_error(c, &error);
     }
     if (*size > 0) {
@@ -409,6 +434,7 @@ static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, 
     if (c->answered) {
         return MHD_YES;
     }
+    await_client(c, 0);
     if (c->too_large) {
         api_fail(&error, 413, NULL, "request_too_large", "the request has more than %zu bytes", s->options.max_body);
         return call_reply_error(c, &error);
@@ -433,7 +459,7 @@ static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens
     gmtime_r(&now.tv_sec, &parts);
     size_t at = strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S", &parts);
     snprintf(time_text + at, sizeof(time_text) - at, ".%03ldZ", now.tv_nsec / 1000000);
-    const struct sockaddr *from = address_of(c);
+    const struct sockaddr *from = address_of(c->connection);
     if (from != NULL) {
         const void *bytes = from->sa_family == AF_INET6
                                 ? (const void *)&((const struct sockaddr_in6 *)(const void *)from)->sin6_addr
@@ -492,6 +518,7 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     if (s->options.access_log) {
         log_call(c, prompt_tokens, output_tokens);
     }
+    connections_await_request(s->open, c->place, s->options.body_seconds);
     trm_bytes_fini(&c->body);
     http_exchange_release(x);
     free(c);
@@ -502,9 +529,17 @@ static void count_connection(void *user, struct MHD_Connection *connection, void
                              enum MHD_ConnectionNotificationCode code)
 {
     server *s = user;
-    (void)connection;
-    (void)state;
-    atomic_fetch_add(&s->connections, code == MHD_CONNECTION_NOTIFY_STARTED ? 1 : -1);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+        const struct sockaddr *from = address_of(connection);
+        *state = info == NULL ? NULL : connections_add(s->open, info->connect_fd, from != NULL ? client_at(from) : 0);
+        connections_await_request(s->open, *state, s->options.body_seconds);
+        atomic_fetch_add(&s->connections, 1);
+    } else {
+        connections_remove(s->open, *state);
+        *state = NULL;
+        atomic_fetch_sub(&s->connections, 1);
+    }
 }
 
 /* ---- start and end --------------------------------------------------------------------------------------- */
@@ -645,6 +680,9 @@ trm_status server_create(const server_options *options, dispatcher *h, server **
     TRM_TRY_GOTO(status, read_keys(s), destroy);
     TRM_TRY_GOTO(status, read_origins(s), destroy);
     TRM_TRY_GOTO(status, read_tls(s), destroy);
+    int32_t share = options->max_connections / CLIENT_SHARE;
+    TRM_TRY_GOTO(status, connections_create(share > CLIENT_CONNECTIONS ? share : CLIENT_CONNECTIONS, &s->open),
+                 destroy);
     TRM_TRY_GOTO(status, start_daemon(s), destroy);
     *result = s;
     return TRM_OK;
@@ -679,6 +717,7 @@ void server_destroy(server *s)
         }
         MHD_stop_daemon(s->daemon);
     }
+    connections_destroy(s->open);
     free(s->keys);
     free(s->certificate);
     free(s->key);

@@ -6,6 +6,7 @@
 
 #include <microhttpd.h>
 
+#include "launcher/serve/http/connections.h"
 #include "launcher/serve/http/server.h"
 
 #define SERVER_MAX_KEYS 4096
@@ -18,9 +19,10 @@ struct server {
     char *keys;              /* contents of the key file */
     const char *key_list[SERVER_MAX_KEYS];
     size_t n_keys;
-    bool any_origin;               /* the allowed origins include "*" */
-    const char *names[3];          /* accepted model names, NULL-terminated */
-    int64_t started;               /* seconds since 1970 */
+    bool any_origin;      /* the allowed origins include "*" */
+    const char *names[3]; /* accepted model names, NULL-terminated */
+    int64_t started;      /* seconds since 1970 */
+    struct connections *open;
     atomic_int connections, calls; /* open connections, and calls being answered */
     atomic_llong replies[6];       /* by hundreds of their status */
     atomic_ullong serial;
@@ -31,6 +33,7 @@ struct server {
 typedef struct call {
     server *server;
     struct MHD_Connection *connection;
+    open_connection *place; /* in the list of open connections */
     const struct route *route;
     const char *allowed; /* the allowed method, if the call has another; otherwise NULL */
     bool preflight;      /* a CORS preflight request */
