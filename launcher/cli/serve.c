@@ -1,6 +1,7 @@
 /* `trireme serve`: the HTTP front end, which starts the ranks as a separate job. `trireme serve-worker`: one of the
  * ranks. */
 #include <errno.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,13 +18,15 @@
 #include "launcher/cli/job/job.h"
 #include "launcher/cli/job/tokenizer_thread.h"
 #include "launcher/serve/http/server.h"
+#include "launcher/serve/log/log_writer.h"
 #include "launcher/serve/responses/embedding.h"
 #include "launcher/serve/worker/worker.h"
 
-#define MAX_RESTARTS    3
-#define SEQUENCES       256
-#define FEW_SEQUENCES   16
-#define UNKNOWN_CONTEXT 4096 /* as the generator has it */
+#define MAX_RESTARTS       3
+#define SEQUENCES          256
+#define FEW_SEQUENCES      16
+#define UNKNOWN_CONTEXT    4096 /* as the generator has it */
+#define LAST_LINES_SECONDS 1    /* for the log to be read when the server has ended */
 
 /* The command line of a job. */
 typedef struct command_line {
@@ -33,6 +36,7 @@ typedef struct command_line {
 
 typedef struct serve_command {
     const settings *all;
+    log_writer *log;
     trm_model *model;
     trm_model_info info;
     trm_tokenizer *tokenizer;
@@ -56,8 +60,12 @@ static int32_t most_requests(const settings *all)
 
 static void log_line(void *user, const char *message)
 {
-    (void)user;
-    fprintf(stderr, "trireme: %s\n", message);
+    log_print(user, "%s", message);
+}
+
+static void log_message(void *user, trm_log_level level, const char *message)
+{
+    log_print(user, "%s: %s", log_level_name(level), message);
 }
 
 static trm_status add_word(command_line *line, const char *prefix, const char *word)
@@ -175,7 +183,7 @@ static trm_status open_chat(serve_command *c)
     const char *given = settings_text(c->all, SETTING_CHAT_TEMPLATE);
     trm_status status = trm_chat_template_open(given != NULL ? given : c->info.path, NULL, &c->chat);
     if (status != TRM_OK && given == NULL) {
-        fprintf(stderr, "trireme: chat is disabled: %s\n", trm_last_error());
+        log_print(c->log, "chat is disabled: %s", trm_last_error());
         return TRM_OK;
     }
     return status;
@@ -276,10 +284,13 @@ static trm_status prepare(serve_command *c)
 static trm_status start(serve_command *c)
 {
     const settings *all = c->all;
+    /* A terminal is read, and shows how far loading is. */
+    int output = isatty(STDERR_FILENO) ? STDERR_FILENO : log_writer_pipe(c->log);
     supervisor_options jobs[ROUTER_MAX_REPLICAS];
     for (int32_t i = 0; i < c->n_replicas; i++) {
         jobs[i] = (supervisor_options){.command = c->jobs[i].words,
                                        .ranks = c->ranks,
+                                       .output = output,
                                        .heartbeat_seconds = settings_number(all, SETTING_HEARTBEAT_TIMEOUT),
                                        .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)};
     }
@@ -290,7 +301,8 @@ static trm_status start(serve_command *c)
                                               .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
                                               .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
                                               .most_restarts = MAX_RESTARTS,
-                                              .log = log_line};
+                                              .log = log_line,
+                                              .log_user = c->log};
     server_options options = {.host = settings_text(all, SETTING_HOST),
                               .port = (int32_t)settings_integer(all, SETTING_PORT),
                               .threads = (int32_t)settings_integer(all, SETTING_HTTP_THREADS),
@@ -303,6 +315,7 @@ static trm_status start(serve_command *c)
                               .n_origins = all->list_counts[SETTING_CORS_ORIGIN],
                               .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
                               .tls_key = settings_text(all, SETTING_TLS_KEY),
+                              .log = c->log,
                               .access_log = !settings_flag(all, SETTING_QUIET),
                               .model_name = c->model_name,
                               .model_folder = c->info.path,
@@ -314,8 +327,8 @@ static trm_status start(serve_command *c)
     TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
     TRM_TRY(server_create(&options, c->dispatcher, &c->server));
     bool bracket = strchr(options.host, ':') != NULL; /* an IPv6 address */
-    fprintf(stderr, "trireme: listening on http%s://%s%s%s:%d, loading %s\n", options.tls_key != NULL ? "s" : "",
-            bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
+    log_print(c->log, "listening on http%s://%s%s%s:%d, loading %s", options.tls_key != NULL ? "s" : "",
+              bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
     return TRM_OK;
 }
 
@@ -339,15 +352,25 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
             if (c->n_replicas > 1) {
                 snprintf(replicas, sizeof(replicas), "%d replicas, each with ", c->n_replicas);
             }
-            fprintf(stderr,
-                    "trireme: ready after %.2f s: %sup to %d sequences of %lld tokens, KV cache of %lld tokens\n",
-                    ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
-                    (long long)ready.cache_tokens);
+            log_print(c->log, "ready after %.2f s: %sup to %d sequences of %lld tokens, KV cache of %lld tokens",
+                      ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
+                      (long long)ready.cache_tokens);
         }
         state = now;
         if (state == DISPATCHER_ENDED) {
             return dispatcher_failure(c->dispatcher);
         }
+    }
+}
+
+/* Afterwards nothing may wait for a standard error that nobody reads. */
+static void end_log(serve_command *c)
+{
+    send_log_to_stderr(settings_flag(c->all, SETTING_VERBOSE));
+    int null = log_writer_destroy(c->log, LAST_LINES_SECONDS) ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (null >= 0) {
+        (void)dup2(null, STDERR_FILENO);
+        close(null);
     }
 }
 
@@ -364,14 +387,22 @@ int command_serve(const settings *all)
     pthread_sigmask(SIG_BLOCK, &signals, NULL); /* before any thread is started */
     raise_descriptor_limit();
     mallopt(M_ARENA_MAX, 2); /* requests are allocated on one thread and freed on another: more heaps only grow */
-    trm_status status = prepare(&c);
+    trm_status status = log_writer_create(STDERR_FILENO, &c.log);
+    if (status != TRM_OK) {
+        return print_failure(status);
+    }
+    trm_log_set(log_message, c.log, settings_flag(all, SETTING_VERBOSE) ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
+    status = prepare(&c);
     if (status == TRM_OK) {
         status = start(&c);
     }
     if (status == TRM_OK) {
         status = wait_for_end(&c, &signals);
     }
-    int code = status == TRM_OK ? 0 : print_failure(status);
+    if (status != TRM_OK) {
+        log_print(c.log, "%s: %s", trm_status_name(status), trm_last_error());
+    }
+    int code = trm_status_exit_code(status);
     dispatcher_stop(c.dispatcher);
     server_destroy(c.server);
     dispatcher_destroy(c.dispatcher);
@@ -385,6 +416,7 @@ int command_serve(const settings *all)
         }
         free(c.jobs[i].words);
     }
+    end_log(&c);
     return code;
 }
 

@@ -27,7 +27,8 @@ of_front_end = unittest.skipIf(BACKEND == "host" and RANKS > 1, "the front end a
 
 
 class Server:
-    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL, launcher=()):
+    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL, launcher=(), unread=False):
+        """unread: once the server is ready, its standard error is not read until reads is set."""
         # Sanitizers and shared machines make ranks slow to speak.
         patience = [] if "--heartbeat-timeout" in options else ["--heartbeat-timeout", "20"]
         command = [*launcher, PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0"]
@@ -37,6 +38,9 @@ class Server:
         replicas = int(options[options.index("--replicas") + 1]) if "--replicas" in options else 1
         self.lines, self.port, self.n_workers, began = [], None, ranks * replicas, time.monotonic()
         self.told = threading.Condition()
+        self.reads = threading.Event()
+        if not unread:
+            self.reads.set()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
         try:
@@ -57,6 +61,8 @@ class Server:
                 self.port = int(found.group(1)) if found else self.port
                 self.lines.append(line.rstrip("\n"))
                 self.told.notify_all()
+            if "ready after" in line:
+                self.reads.wait()
         with self.told:
             self.lines.append("(ended)")
             self.told.notify_all()
@@ -137,6 +143,7 @@ class Server:
 
     def stop(self, sign=signal.SIGTERM, seconds=600):
         """Ends the server and returns its exit code."""
+        self.reads.set()
         if self.process.poll() is None:
             self.process.send_signal(sign)
         try:

@@ -1,7 +1,9 @@
 """Clients that try to be misread, to be waited for, or to stop the server."""
 import concurrent.futures
 import contextlib
+import os
 import select
+import signal
 import socket
 import time
 import unittest
@@ -143,6 +145,43 @@ class Slow(unittest.TestCase):
             self.assertEqual(idle[59].recv(12), b"HTTP/1.1 200")
             for s in idle:
                 s.close()
+
+
+class UnreadLog(unittest.TestCase):
+    def test_unread(self):
+        """Nobody reads standard error: everything goes on, a restart too, and what was dropped is counted."""
+        with Server(unread=True) as server:
+            n = 3000
+            with socket.create_connection(("127.0.0.1", server.port), 100) as s:
+                for _ in range(n // 100):
+                    s.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\nX-Request-Id: %s\r\n\r\n" % (64 * b"x") * 100)
+                    replies = 0
+                    while replies < 100:
+                        more = s.recv(65536)
+                        self.assertNotEqual(more, b"")
+                        replies += more.count(b"HTTP/1.1 200")
+            os.kill(server.workers()[0], signal.SIGKILL)
+            eventually(lambda: self.assertEqual(server.metric("trireme_restarts_total"), 1))
+            self.assertEqual(server.complete(), BEGINNING)
+            server.reads.set()
+            server.wait_line(r"dropped \d+ lines of the log")
+            written = lambda: sum("/live" in line for line in server.lines)
+            dropped = lambda: sum(int(line.split()[2]) for line in server.lines if "lines of the log" in line)
+            self.assertGreater(written(), 0)
+            self.assertGreaterEqual(written() + dropped(), n)
+            self.assertEqual(server.complete(), BEGINNING)
+
+    @of_front_end
+    def test_end(self):
+        """A server whose log nobody reads ends when it is told to."""
+        with Server(unread=True) as server:
+            with socket.create_connection(("127.0.0.1", server.port), 100) as s:
+                s.sendall(b"GET /live HTTP/1.1\r\nHost: x\r\n\r\n" * 1000)
+                while s.recv(65536).count(b"HTTP/1.1 200") == 0:
+                    pass
+            server.process.send_signal(signal.SIGTERM)
+            self.assertEqual(server.process.wait(100), 0)
+            server.reads.set()
 
 
 if __name__ == "__main__":

@@ -57,11 +57,16 @@ int print_failure_once(trm_status status)
 
 #define DRAFT_CONTEXT 8192 /* context of a draft model, unless --context is given */
 
-static void write_log(void *user, trm_log_level level, const char *message)
+const char *log_level_name(trm_log_level level)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
+    return names[level];
+}
+
+static void write_log(void *user, trm_log_level level, const char *message)
+{
     (void)user;
-    fprintf(stderr, "trireme: %s: %s\n", names[level], message);
+    fprintf(stderr, "trireme: %s: %s\n", log_level_name(level), message);
 }
 
 void send_log_to_stderr(bool verbose)

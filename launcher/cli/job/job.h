@@ -92,6 +92,7 @@ bool is_first_rank(void);
 
 /* Sends the library's log to stderr: warnings and errors, or everything if `verbose`. */
 void send_log_to_stderr(bool verbose);
+const char *log_level_name(trm_log_level level);
 
 double wall_seconds(void);
 

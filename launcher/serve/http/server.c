@@ -482,7 +482,7 @@ static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens
     json_end_object(&json);
     json_literal(&json, "\n");
     if (json.status == TRM_OK) {
-        fwrite(json.bytes.data, 1, json.bytes.size, stderr);
+        log_write(c->server->options.log, json.bytes.data, json.bytes.size);
     }
     json_text_fini(&json);
 }

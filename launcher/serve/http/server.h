@@ -9,6 +9,7 @@
 #include <trireme/model.h>
 #include <trireme/tokenizer.h>
 
+#include "launcher/serve/log/log_writer.h"
 #include "launcher/serve/replicas/dispatcher.h"
 #include "launcher/serve/requests/grammar_cache.h"
 
@@ -26,6 +27,7 @@ typedef struct server_options {
     const char *const *origins; /* [n_origins] allowed origins of browser pages; "*": any */
     int32_t n_origins;
     const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
+    log_writer *log;
     bool access_log;
     const char *model_name; /* the model's name in the API */
     const char *model_folder;

@@ -18,6 +18,7 @@ typedef struct supervisor_options {
     char *const
         *command; /* NULL-terminated command; gets TRIREME_SERVE_SOCKET and TRIREME_SERVE_STARTING in its environment */
     int32_t ranks;
+    int output;               /* of the job; 0: standard error */
     double heartbeat_seconds; /* a rank that is silent for longer is lost; SUPERVISOR_PATIENCE times as long if it is
                                  delayed */
     double step_seconds;      /* a rank whose step, or poll for a step, takes longer is lost */
