@@ -292,7 +292,8 @@ static trm_status start(serve_command *c)
                                        .ranks = c->ranks,
                                        .output = output,
                                        .heartbeat_seconds = settings_number(all, SETTING_HEARTBEAT_TIMEOUT),
-                                       .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT)};
+                                       .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT),
+                                       .start_seconds = settings_number(all, SETTING_START_TIMEOUT)};
     }
     dispatcher_options dispatcher_settings = {.replicas = jobs,
                                               .n_replicas = c->n_replicas,
@@ -429,6 +430,12 @@ typedef struct serve_worker {
     worker *worker;
 } serve_worker;
 
+static void note_loaded(void *user, size_t done, size_t total)
+{
+    (void)total;
+    worker_note_loaded(user, done);
+}
+
 static trm_status open_worker(serve_worker *w, const settings *all)
 {
     const char *path = getenv(WORKER_SOCKET_VARIABLE);
@@ -437,6 +444,8 @@ static trm_status open_worker(serve_worker *w, const settings *all)
     }
     TRM_TRY(worker_create(path, trm_world_rank(w->job.world), trm_world_size(w->job.world), &w->worker));
     w->job.began = wall_seconds();
+    w->job.on_loaded = note_loaded;
+    w->job.on_loaded_user = w->worker;
     TRM_TRY(open_model(all, all->operands[0], &w->job.model));
     trm_model_get_info(w->job.model, &w->info);
     tokenizer_thread_start(&w->tokenizer, w->info.path); /* serve has already read and checked it */

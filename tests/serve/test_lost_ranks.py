@@ -3,7 +3,9 @@ import concurrent.futures
 import contextlib
 import ctypes
 import os
+import shutil
 import signal
+import tempfile
 import time
 import unittest
 
@@ -35,6 +37,40 @@ class Launched(unittest.TestCase):
 
     def test_launcher_killed(self):
         self.serve(signal.SIGKILL)
+
+
+@unittest.skipIf(RANKS < 2, "started without mpirun")
+class HangingLaunchers(unittest.TestCase):
+    """A start that hangs ends: the first one with an exit code, a later one in a new start."""
+    def serve(self, hanging):
+        """A server whose starts of these numbers hang."""
+        folder = tempfile.mkdtemp()
+        path = os.path.join(folder, "mpirun")
+        with open(path, "w") as file:
+            file.write(f"#!/bin/sh\necho >> {folder}/starts\n"
+                       f"case $(wc -l < {folder}/starts) in {hanging}) exec sleep 1000;; esac\n"
+                       'exec mpirun "$@"\n')
+        os.chmod(path, 0o700)
+        return Server("--mpirun", path, "--start-timeout", "5", ready=False), folder
+
+    def test_first_start(self):
+        server, folder = self.serve("1")
+        self.assertEqual(server.request("GET", "/health")[0], 503)
+        server.wait_line("hangs at its start: no progress for")
+        self.assertEqual(server.process.wait(100), 6)
+        server.stop()
+        shutil.rmtree(folder)
+
+    def test_restart(self):
+        server, folder = self.serve("2")
+        with server:
+            server.wait_line("ready after")
+            os.kill(server.workers()[0], signal.SIGKILL)
+            server.wait_line("restarting it")
+            self.assertEqual(server.complete(), BEGINNING)
+            server.wait_line("hangs at its start: no progress for")
+            self.assertEqual(server.metric("trireme_restarts_total"), 2)
+        shutil.rmtree(folder)
 
 
 class LostRanks(unittest.TestCase):

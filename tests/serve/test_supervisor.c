@@ -374,6 +374,43 @@ static void ranks_that_make_nothing_are_lost(void **state)
     }
 }
 
+/* A job that hangs before its ranks connect, or while they load; what loads has time. */
+static void starts_without_progress_are_lost(void **state)
+{
+    (void)state;
+    ipc_ready ready;
+    bool became_ready;
+    trm_bytes out = {0};
+    for (int32_t connected = 0; connected < 2; connected++) {
+        int fd = -1;
+        start(2, 60, 60);
+        s.options.start_seconds = 0.5;
+        if (connected > 0) {
+            ipc_hello hello = hello_of(1, 2, s.child);
+            assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
+            fd = connect_to(s.path);
+            assert_int_equal(send(fd, out.data, out.size, 0), out.size);
+            for (int32_t i = 0; i < 10; i++) { /* together more than the time for progress */
+                assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
+                atomic_store(&s.heartbeats.ranks[1].loaded, (unsigned long long)i);
+                s.progressed -= 0.4;
+            }
+        }
+        trm_status status = TRM_OK;
+        while (status == TRM_OK) {
+            usleep(10000);
+            status = supervisor_poll(&s, no_frame, NULL, &became_ready, &ready);
+        }
+        char cause[96];
+        snprintf(cause, sizeof(cause), "%d of 2 ranks connected", connected);
+        assert_int_equal(status, TRM_ERROR_LOST_RANK);
+        assert_non_null(strstr(trm_last_error(), cause));
+        close(fd);
+        end(NULL);
+    }
+    trm_bytes_fini(&out);
+}
+
 static void memory_of_other_ranks_is_refused(void **state)
 {
     (void)state;
@@ -481,6 +518,7 @@ int main(void)
         cmocka_unit_test_teardown(the_first_cause_is_told, end),
         cmocka_unit_test_teardown(a_cause_told_in_the_last_moment_is_heard, end),
         cmocka_unit_test_teardown(ranks_that_make_nothing_are_lost, end),
+        cmocka_unit_test_teardown(starts_without_progress_are_lost, end),
         cmocka_unit_test(memory_of_other_ranks_is_refused),
         cmocka_unit_test(signals_do_not_end_the_wait_for_memory),
     };

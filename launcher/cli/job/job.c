@@ -493,10 +493,13 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
     return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
 }
 
-/* Draws a progress bar if stderr is a terminal. */
+/* Passes progress on, and draws a bar if stderr is a terminal. */
 static void show_progress(void *user, size_t done, size_t total)
 {
     const job *j = user;
+    if (j->on_loaded != NULL) {
+        j->on_loaded(j->on_loaded_user, done, total);
+    }
     if (!j->is_leader || settings_flag(j->all, SETTING_QUIET) || !isatty(STDERR_FILENO) || total == 0) {
         return;
     }
@@ -537,6 +540,8 @@ static trm_status open_draft(job *j, const trm_generator_options *main, int64_t 
     options.mesh = main->mesh;
     options.no_tune = main->no_tune;
     options.timing_cache = main->timing_cache;
+    options.progress = main->progress;
+    options.progress_user = main->progress_user;
     return trm_generator_create(j->draft_model, j->world, &options, &j->draft);
 }
 

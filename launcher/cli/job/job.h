@@ -16,7 +16,9 @@ typedef struct job {
     trm_generator *generator;
     trm_model *draft_model; /* of --draft, or NULL */
     trm_generator *draft;
-    bool is_leader;       /* rank 0 */
+    bool is_leader;            /* rank 0 */
+    trm_progress_fn on_loaded; /* called while weights load; NULL: nobody wants to know */
+    void *on_loaded_user;
     bool embeddings;      /* the generator computes embeddings, if the model can */
     int64_t cache_tokens; /* for the generator's options */
     double began;         /* wall_seconds when the model was opened */

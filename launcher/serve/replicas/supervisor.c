@@ -166,7 +166,8 @@ trm_status supervisor_start(supervisor *s, int32_t starting)
     s->child = pid;
     s->child_pidfd = open_pidfd(pid);
     s->phase = JOB_LOADING;
-    s->started = s->checked = supervisor_clock();
+    s->started = s->checked = s->progressed = supervisor_clock();
+    s->progress = 0;
     s->failure.status = TRM_OK;
     return TRM_OK;
 }
@@ -405,7 +406,7 @@ static trm_status check_heartbeats(supervisor *s, int32_t *lost)
         if (is_readable(link->pidfd)) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d, process %d, has died", link->rank, (int)link->pid);
         }
-        bool begun = link->busy || link->done > 0; /* loading has no time limit */
+        bool begun = link->busy || link->done > 0; /* check_start limits loading */
         /* Ranks that wait for another may have waited a little longer than it has hung, so half the time makes it a
          * candidate; it is lost after the whole time. */
         if (begun && now - link->progressed > s->options.step_seconds / 2 && holds_up(link, stuck)) {
@@ -416,6 +417,31 @@ static trm_status check_heartbeats(supervisor *s, int32_t *lost)
         *lost = stuck->rank;
         TRM_FAIL(TRM_ERROR_LOST_RANK, "rank %d has not %s for %.1f s", stuck->rank,
                  stuck->busy ? "finished a step" : "polled for a step", now - stuck->progressed);
+    }
+    return TRM_OK;
+}
+
+/* Checks that a job that starts makes progress: ranks connect, weights load. */
+static trm_status check_start(supervisor *s)
+{
+    unsigned long long progress = 0;
+    int32_t connected = 0;
+    const double now = supervisor_clock();
+    if (s->phase != JOB_LOADING || s->options.start_seconds <= 0) {
+        return TRM_OK;
+    }
+    for (int32_t i = 0; i < s->n_links; i++) {
+        heartbeat *own = s->links[i].leads ? NULL : heartbeat_of(s, &s->links[i]);
+        connected += own != NULL;
+        progress += own != NULL ? atomic_load(&own->loaded) + 1 : 0;
+    }
+    if (progress != s->progress) {
+        s->progress = progress;
+        s->progressed = now;
+    }
+    if (now - s->progressed > s->options.start_seconds) {
+        TRM_FAIL(TRM_ERROR_LOST_RANK, "the job hangs at its start: no progress for %.1f s, %d of %d ranks connected",
+                 now - s->progressed, connected, s->options.ranks);
     }
     return TRM_OK;
 }
@@ -477,6 +503,10 @@ trm_status supervisor_poll(supervisor *s, supervisor_frame_fn fn, void *user, bo
     }
     if (status == TRM_OK && s->phase != JOB_ENDING) {
         status = check_heartbeats(s, &lost);
+    }
+    if (status == TRM_OK) {
+        lost = -1;
+        status = check_start(s);
     }
     if (status != TRM_OK) {
         status = better_cause(s, status, lost, fn, user, became_ready, ready);

@@ -22,6 +22,7 @@ typedef struct supervisor_options {
     double heartbeat_seconds; /* a rank that is silent for longer is lost; SUPERVISOR_PATIENCE times as long if it is
                                  delayed */
     double step_seconds;      /* a rank whose step, or poll for a step, takes longer is lost */
+    double start_seconds;     /* a job that is not ready, and makes no progress for longer, is lost; 0: no limit */
 } supervisor_options;
 
 typedef enum job_phase {
@@ -52,8 +53,10 @@ typedef struct supervisor {
     pid_t child;
     int child_pidfd;
     job_phase phase;
-    double started, ended; /* when the phase began */
-    rank_link *links;      /* [n_links] */
+    double started, ended;       /* when the phase began */
+    unsigned long long progress; /* of a job that starts: grows or changes while ranks connect and load */
+    double progressed;           /* when it did last */
+    rank_link *links;            /* [n_links] */
     int32_t n_links, capacity;
     channel *leader;       /* rank 0's; NULL: none */
     heartbeats heartbeats; /* the job's */

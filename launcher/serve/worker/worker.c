@@ -119,6 +119,11 @@ void worker_note_step(void *user, const trm_step_times *times)
     atomic_fetch_add(&own->turns, 1);
 }
 
+void worker_note_loaded(worker *w, size_t bytes)
+{
+    atomic_store(&w->own->loaded, bytes);
+}
+
 void worker_note_heard(void *user, bool has_step)
 {
     heartbeat *own = ((worker *)user)->own;

@@ -23,6 +23,8 @@ void worker_destroy(worker *w);
 
 /* Counts a step of this rank: a trm_step_fn with the worker as `user`. */
 void worker_note_step(void *user, const trm_step_times *times);
+/* Says how many bytes of weights this rank has loaded. */
+void worker_note_loaded(worker *w, size_t bytes);
 /* Counts that this follower polls for a step, gets one, or has finished it: a trm_heard_fn. */
 void worker_note_heard(void *user, bool has_step);
 
