@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "launcher/serve/http/server_access.h"
 #include "launcher/serve/http/server_framing.h"
 #include "launcher/serve/http/server_internal.h"
 
@@ -41,26 +42,13 @@ static void await_client(const call *c, double seconds)
 
 /* Replies. */
 
-/* The Origin of the request if it is allowed; otherwise NULL. */
-static const char *allowed_origin(const call *c)
-{
-    const server *s = c->server;
-    const char *origin = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ORIGIN);
-    for (int32_t i = 0; origin != NULL && i < s->options.n_origins; i++) {
-        if (s->any_origin || strcasecmp(origin, s->options.origins[i]) == 0) {
-            return origin;
-        }
-    }
-    return NULL;
-}
-
 /* Headers that let a browser pass a reply to a page of another origin
  * (https://fetch.spec.whatwg.org/#http-cors-protocol). Replies set no cookies, so credentials are not allowed; keys are
  * headers, which a page must send itself. */
 static void add_origin(const call *c, struct MHD_Response *response)
 {
     const server *s = c->server;
-    const char *origin = allowed_origin(c);
+    const char *origin = access_origin(c);
     if (s->options.n_origins > 0 && !s->any_origin) {
         MHD_add_response_header(response, MHD_HTTP_HEADER_VARY, MHD_HTTP_HEADER_ORIGIN);
     }
@@ -312,34 +300,6 @@ static void *begin_call(void *user, const char *target, struct MHD_Connection *c
     return c;
 }
 
-/* Compares in constant time. */
-static bool same_key(const char *a, const char *b)
-{
-    size_t n = strlen(a), m = strlen(b);
-    unsigned char differs = n != m;
-    for (size_t i = 0; i < n; i++) {
-        differs |= (unsigned char)(a[i] ^ b[m == 0 ? 0 : i % m]);
-    }
-    return differs == 0;
-}
-
-/* The number of the request's API key, from 1; 0: none. */
-static size_t find_key(const call *c)
-{
-    const server *s = c->server;
-    const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
-    size_t found = 0;
-    if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
-        header += 7;
-    } else { /* Anthropic's clients send it here */
-        header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key");
-    }
-    for (size_t i = 0; header != NULL && i < s->n_keys; i++) {
-        found = same_key(header, s->key_list[i]) ? i + 1 : found;
-    }
-    return found;
-}
-
 /* Checks a request before its body is read. Returns false after an error was replied. */
 static bool check_call(call *c, const char *method, const char *version, api_error *error)
 {
@@ -351,7 +311,7 @@ static bool check_call(call *c, const char *method, const char *version, api_err
         return false;
     }
     c->closes = chunked; /* whoever reads the chunks in another way finds no request after them */
-    c->preflight = strcmp(c->method, "OPTIONS") == 0 && allowed_origin(c) != NULL;
+    c->preflight = strcmp(c->method, "OPTIONS") == 0 && access_origin(c) != NULL;
     const route *known = NULL;
     for (size_t i = 0; i < routes_count; i++) {
         size_t length = strlen(routes_table[i].path);
@@ -372,7 +332,7 @@ static bool check_call(call *c, const char *method, const char *version, api_err
     if (c->preflight) { /* no key needed: browsers send preflights without one */
         return true;
     }
-    c->key = s->n_keys > 0 ? find_key(c) : 0;
+    c->key = s->n_keys > 0 ? access_key(c) : 0;
     if (s->n_keys > 0 && !c->route->open && c->key == 0) {
         return api_fail(error, 401, NULL, "invalid_api_key",
                         "the request has no valid API key (Authorization: Bearer KEY)");
@@ -544,48 +504,6 @@ static void count_connection(void *user, struct MHD_Connection *connection, void
 
 /* ---- start and end --------------------------------------------------------------------------------------- */
 
-static trm_status read_keys(server *s)
-{
-    size_t size;
-    if (s->options.key_file == NULL) {
-        return TRM_OK;
-    }
-    TRM_TRY(trm_file_read(s->options.key_file, (size_t)1 << 20, &s->keys, &size));
-    char *rest = s->keys;
-    for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
-        line += strspn(line, " \t");
-        for (size_t length = strlen(line); length > 0 && strchr(" \t\r", line[length - 1]) != NULL; length--) {
-            line[length - 1] = '\0';
-        }
-        if (*line == '\0' || *line == '#') {
-            continue;
-        }
-        if (s->n_keys == SERVER_MAX_KEYS) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has more than %d keys", s->options.key_file,
-                     SERVER_MAX_KEYS);
-        }
-        s->key_list[s->n_keys++] = line;
-    }
-    if (s->n_keys == 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "key file %s has no keys, expected one per line", s->options.key_file);
-    }
-    return TRM_OK;
-}
-
-static trm_status read_origins(server *s)
-{
-    for (int32_t i = 0; i < s->options.n_origins; i++) {
-        const char *origin = s->options.origins[i], *host = strstr(origin, "://");
-        bool any = strcmp(origin, "*") == 0;
-        if (!any && (host == NULL || host == origin || host[3] == '\0' || strpbrk(host + 3, "/?#,* ") != NULL)) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "cors-origin is \"%s\", expected SCHEME://HOST, SCHEME://HOST:PORT or *", origin);
-        }
-        s->any_origin |= any;
-    }
-    return TRM_OK;
-}
-
 static trm_status read_tls(server *s)
 {
     size_t size;
@@ -677,8 +595,7 @@ trm_status server_create(const server_options *options, dispatcher *h, server **
         s->instance = (uint64_t)s->started;
     }
     trm_status status;
-    TRM_TRY_GOTO(status, read_keys(s), destroy);
-    TRM_TRY_GOTO(status, read_origins(s), destroy);
+    TRM_TRY_GOTO(status, access_init(s), destroy);
     TRM_TRY_GOTO(status, read_tls(s), destroy);
     int32_t share = options->max_connections / CLIENT_SHARE;
     TRM_TRY_GOTO(status, connections_create(share > CLIENT_CONNECTIONS ? share : CLIENT_CONNECTIONS, &s->open),
