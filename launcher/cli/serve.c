@@ -314,6 +314,8 @@ static trm_status start(serve_command *c)
                               .sleeps = settings_flag(all, SETTING_SLEEP_MODE),
                               .origins = (const char *const *)all->lists[SETTING_CORS_ORIGIN],
                               .n_origins = all->list_counts[SETTING_CORS_ORIGIN],
+                              .hosts = (const char *const *)all->lists[SETTING_ALLOW_HOST],
+                              .n_hosts = all->list_counts[SETTING_ALLOW_HOST],
                               .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
                               .tls_key = settings_text(all, SETTING_TLS_KEY),
                               .log = c->log,
@@ -330,6 +332,10 @@ static trm_status start(serve_command *c)
     bool bracket = strchr(options.host, ':') != NULL; /* an IPv6 address */
     log_print(c->log, "listening on http%s://%s%s%s:%d, loading %s", options.tls_key != NULL ? "s" : "",
               bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
+    if (server_is_public(c->server)) {
+        log_print(c->log, "warning: no API keys: whoever reaches %s can use the server (--api-keys FILE)",
+                  options.host);
+    }
     return TRM_OK;
 }
 

@@ -8,7 +8,7 @@ import socket
 import time
 import unittest
 
-from serving import BEGINNING, HOLDS, Server, eventually, of_front_end
+from serving import BEGINNING, HOLDS, Server, eventually, of_front_end, temporary_file
 
 BODY = b'{"prompt": "In", "max_tokens": 1}'
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
@@ -145,6 +145,51 @@ class Slow(unittest.TestCase):
             self.assertEqual(idle[59].recv(12), b"HTTP/1.1 200")
             for s in idle:
                 s.close()
+
+
+@of_front_end
+class Pages(unittest.TestCase):
+    """What a page of another site can make a browser send."""
+    def statuses(self, server, cases, path="/v1/models"):
+        self.assertEqual({repr(case): server.request("GET", path, None, case)[0] for case, _ in cases},
+                         {repr(case): status for case, status in cases})
+
+    def test_without_keys(self):
+        of_this_host = lambda **more: dict({"Host": "127.0.0.1:8000"}, **more)
+        with Server("--allow-host", "ai.example.org", "--cors-origin", "https://pages.example.org") as server:
+            here = f"127.0.0.1:{server.port}"
+            cases = [({"Host": host}, 200) for host in (here, "localhost", "LOCALHOST:1", "[::1]:80", "10.1.2.3", "x", "gpu.local",
+                                                        "a.b.internal:8000", socket.gethostname(), "ai.example.org:8000", "AI.example.org.",
+                                                        "pages.example.org")]
+            cases += [({"Host": host}, 403) for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example",
+                                                         "evil.localhost.example", "x.ai.example.org", "example.org", "1.2.3", "local.com")]
+            cases += [(of_this_host(Origin=origin), 200) for origin in ("http://127.0.0.1:8000", "https://127.0.0.1:8000", "https://pages.example.org")]
+            cases += [(of_this_host(Origin=origin), 403) for origin in ("http://evil.example", "null", "", "http://127.0.0.1", "http://127.0.0.1:80",
+                                                                        "http://127.0.0.1:8000.evil.example", "x://y://127.0.0.1:8000")]
+            cases += [(dict(of_this_host(Origin="https://name.of.proxy"), **{"Sec-Fetch-Site": site}), status)
+                      for site, status in (("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403))]
+            self.statuses(server, cases)
+            for path in "/", "/health", "/ready", "/live", "/version", "/metrics": # for probes, under any name
+                self.statuses(server, [({"Host": "evil.example", "Origin": "http://evil.example"}, 200)], path)
+            reply = server.request("POST", "/v1/completions", BODY, {"Host": here, "Origin": "http://evil.example", "Content-Type": "text/plain"})
+            self.assertEqual((reply[0], reply[1]["error"]["code"]), (403, "origin_not_allowed"))
+            reply = server.request("POST", "/v1/completions", BODY, {"Host": "evil.example"})
+            self.assertEqual((reply[0], reply[1]["error"]["code"]), (403, "host_not_allowed"))
+            self.assertEqual([line for line in server.lines if "no API keys" in line], [])
+
+    def test_open(self):
+        """Keys are better than names; who allows any page, or any name, gets that."""
+        evil = {"Host": "evil.example", "Origin": "http://evil.example"}
+        with temporary_file("secret") as keys, Server("--api-keys", keys, "--host", "0.0.0.0") as server:
+            self.statuses(server, [(evil, 401), (dict(evil, Authorization="Bearer secret"), 200)])
+            self.assertEqual([line for line in server.lines if "no API keys" in line], [])
+        with Server("--cors-origin", "*") as server:
+            self.statuses(server, [(evil, 200)])
+        with Server("--allow-host", "*", "--host", "0.0.0.0") as server:
+            self.statuses(server, [({"Host": "evil.example"}, 200), (evil, 200), (dict(evil, Origin="http://other.example"), 403)])
+            server.wait_line("warning: no API keys: whoever reaches 0.0.0.0")
+        with Server("--host", "::") as server:
+            server.wait_line("warning: no API keys: whoever reaches ::")
 
 
 class UnreadLog(unittest.TestCase):

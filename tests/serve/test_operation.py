@@ -255,7 +255,7 @@ class Limits(unittest.TestCase):
             status, _, headers = server.request("OPTIONS", "/v1/completions", None, preflight)
             self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (405, None))
             status, _, headers = server.request("POST", "/v1/completions", body, ours)
-            self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (200, None))
+            self.assertEqual((status, headers["Access-Control-Allow-Origin"]), (403, None))
 
     @of_front_end
     def test_tls(self):

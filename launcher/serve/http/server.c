@@ -332,6 +332,9 @@ static bool check_call(call *c, const char *method, const char *version, api_err
     if (c->preflight) { /* no key needed: browsers send preflights without one */
         return true;
     }
+    if (!c->route->open && !access_check_page(c, error)) {
+        return false;
+    }
     c->key = s->n_keys > 0 ? access_key(c) : 0;
     if (s->n_keys > 0 && !c->route->open && c->key == 0) {
         return api_fail(error, 401, NULL, "invalid_api_key",
@@ -608,14 +611,33 @@ destroy:
     return status;
 }
 
-int32_t server_port(const server *s)
+/* All zero if unknown. */
+static struct sockaddr_storage own_address(const server *s)
 {
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(s->daemon, MHD_DAEMON_INFO_LISTEN_FD);
-    struct sockaddr_storage address;
+    struct sockaddr_storage address = {0};
     socklen_t size = sizeof(address);
-    if (info == NULL || getsockname(info->listen_fd, (struct sockaddr *)&address, &size) != 0) {
-        return 0;
+    if (info != NULL) {
+        (void)getsockname(info->listen_fd, (struct sockaddr *)&address, &size);
     }
+    return address;
+}
+
+bool server_is_public(const server *s)
+{
+    struct sockaddr_storage address = own_address(s);
+    const struct in6_addr *six = &((struct sockaddr_in6 *)(void *)&address)->sin6_addr;
+    const bool mapped = address.ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(six);
+    const unsigned char first = address.ss_family == AF_INET
+                                    ? ((unsigned char *)&((struct sockaddr_in *)(void *)&address)->sin_addr)[0]
+                                    : six->s6_addr[12];
+    const bool loopback = address.ss_family == AF_INET || mapped ? first == 127 : IN6_IS_ADDR_LOOPBACK(six);
+    return s->n_keys == 0 && !loopback;
+}
+
+int32_t server_port(const server *s)
+{
+    struct sockaddr_storage address = own_address(s);
     return ntohs(address.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)(void *)&address)->sin6_port
                                                : ((struct sockaddr_in *)(void *)&address)->sin_port);
 }

@@ -26,6 +26,8 @@ typedef struct server_options {
     bool sleeps;                /* clients may use /sleep and /wake_up */
     const char *const *origins; /* [n_origins] allowed origins of browser pages; "*": any */
     int32_t n_origins;
+    const char *const *hosts; /* [n_hosts] names of the server for browsers, if there are no keys; "*": any */
+    int32_t n_hosts;
     const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
     log_writer *log;
     bool access_log;
@@ -43,6 +45,8 @@ typedef struct server server;
 /* Starts to listen. The dispatcher and everything that the options point to must outlive the server. */
 trm_status server_create(const server_options *options, dispatcher *h, server **result);
 int32_t server_port(const server *s);
+/* Whether it needs no keys and listens at more than the loopback address. */
+bool server_is_public(const server *s);
 /* Closes every connection. The dispatcher must have answered everything submitted. */
 void server_destroy(server *s);
 

@@ -1,7 +1,12 @@
-/* API keys and origins. */
+/* API keys, origins, hosts. */
 #include "launcher/serve/http/server_access.h"
 
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -87,8 +92,113 @@ static trm_status read_origins(server *s)
     return TRM_OK;
 }
 
+/* The name of this machine as others know it, which may be longer than its own. */
+static void find_name(server *s)
+{
+    struct addrinfo hints = {.ai_flags = AI_CANONNAME}, *found = NULL;
+    if (gethostname(s->machine[0], SERVER_LONGEST_HOST) == 0 && getaddrinfo(s->machine[0], NULL, &hints, &found) == 0) {
+        snprintf(s->machine[1], SERVER_LONGEST_HOST, "%s", found->ai_canonname != NULL ? found->ai_canonname : "");
+        freeaddrinfo(found);
+    }
+}
+
 trm_status access_init(server *s)
 {
     TRM_TRY(read_keys(s));
-    return read_origins(s);
+    TRM_TRY(read_origins(s));
+    if (s->n_keys == 0) {
+        find_name(s);
+    }
+    return TRM_OK;
+}
+
+/* A host without its port and brackets, and with a final dot removed. */
+static void host_name(const char *from, char name[SERVER_LONGEST_HOST])
+{
+    const bool bracket = from[0] == '[';
+    size_t size = strcspn(from + bracket, bracket ? "]" : ":");
+    size -= size > 0 && from[bracket + size - 1] == '.';
+    snprintf(name, SERVER_LONGEST_HOST, "%.*s", (int)size, from + bracket);
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && strcasecmp(name + n - m, end) == 0;
+}
+
+/* Whether nobody can make a name server answer our address for this name: an address, or a name outside the public DNS
+ * (RFC 6761, RFC 6762, RFC 8375). */
+static bool is_private(const char *name)
+{
+    static const char *const domains[] = {".localhost", ".local", ".internal", ".home.arpa"};
+    unsigned char address[sizeof(struct in6_addr)];
+    if (strchr(name, '.') == NULL || inet_pton(AF_INET, name, address) == 1 ||
+        inet_pton(AF_INET6, name, address) == 1) {
+        return true;
+    }
+    for (size_t i = 0; i < sizeof(domains) / sizeof(domains[0]); i++) {
+        if (ends_in(name, domains[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_ours(const server *s, const char *name)
+{
+    const server_options *o = &s->options;
+    char other[SERVER_LONGEST_HOST];
+    bool ours =
+        strcasecmp(name, o->host) == 0 || strcasecmp(name, s->machine[0]) == 0 || strcasecmp(name, s->machine[1]) == 0;
+    for (int32_t i = 0; !ours && i < o->n_hosts; i++) {
+        ours = strcmp(o->hosts[i], "*") == 0 || strcasecmp(name, o->hosts[i]) == 0;
+    }
+    for (int32_t i = 0; !ours && i < o->n_origins; i++) {
+        const char *host = strstr(o->origins[i], "://");
+        host_name(host != NULL ? host + 3 : "", other);
+        ours = strcasecmp(name, other) == 0;
+    }
+    return ours;
+}
+
+static const char *header(const call *c, const char *name)
+{
+    return MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, name);
+}
+
+/* Whether a browser sent the request for a page of ours, or for no page. */
+static bool is_of_own_page(const call *c, const char *host)
+{
+    const char *origin = header(c, MHD_HTTP_HEADER_ORIGIN), *site = header(c, "Sec-Fetch-Site");
+    const char *from = origin != NULL ? strstr(origin, "://") : NULL;
+    return origin == NULL || access_origin(c) != NULL ||
+           (site != NULL && (strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0)) ||
+           (from != NULL && host != NULL && strcasecmp(from + 3, host) == 0);
+}
+
+bool access_check_page(const call *c, api_error *error)
+{
+    const server *s = c->server;
+    const char *host = header(c, MHD_HTTP_HEADER_HOST);
+    char name[SERVER_LONGEST_HOST] = "";
+    if (s->n_keys > 0 || s->any_origin) {
+        return true;
+    }
+    if (host != NULL) {
+        host_name(host, name);
+    }
+    if (!is_private(name) && !is_ours(s, name)) {
+        return api_fail(error, 403, NULL, "host_not_allowed",
+                        "the request is for host %.64s, which may be a name that a page has for this server: allow it "
+                        "with --allow-host, or require keys with --api-keys",
+                        name);
+    }
+    if (!is_of_own_page(c, host)) {
+        return api_fail(error, 403, NULL, "origin_not_allowed",
+                        "the request is of a page of %.64s: allow it with --cors-origin, or require keys with "
+                        "--api-keys",
+                        header(c, MHD_HTTP_HEADER_ORIGIN));
+    }
+    return true;
 }

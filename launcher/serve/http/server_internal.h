@@ -9,7 +9,8 @@
 #include "launcher/serve/http/connections.h"
 #include "launcher/serve/http/server.h"
 
-#define SERVER_MAX_KEYS 4096
+#define SERVER_MAX_KEYS     4096
+#define SERVER_LONGEST_HOST 256 /* with its NUL */
 
 struct server {
     server_options options;
@@ -19,9 +20,10 @@ struct server {
     char *keys;              /* contents of the key file */
     const char *key_list[SERVER_MAX_KEYS];
     size_t n_keys;
-    bool any_origin;      /* the allowed origins include "*" */
-    const char *names[3]; /* accepted model names, NULL-terminated */
-    int64_t started;      /* seconds since 1970 */
+    char machine[2][SERVER_LONGEST_HOST]; /* names of this machine, maybe empty; only without keys */
+    bool any_origin;                      /* the allowed origins include "*" */
+    const char *names[3];                 /* accepted model names, NULL-terminated */
+    int64_t started;                      /* seconds since 1970 */
     struct connections *open;
     atomic_int connections, calls; /* open connections, and calls being answered */
     atomic_llong replies[6];       /* by hundreds of their status */
