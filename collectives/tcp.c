@@ -258,8 +258,8 @@ static void tcp_destroy(trm_transport *transport)
 
 static const trm_transport_ops tcp_ops = {"tcp", tcp_transfer, tcp_notify, tcp_poll, tcp_destroy};
 
-trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const char *host, uint16_t port,
-                                    double deadline_seconds, trm_transport **transport)
+trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const trm_tcp_options *options,
+                                    trm_transport **transport)
 {
     if (size < 1 || size > TRM_MAX_RANKS || rank < 0 || rank >= size) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %d of %d, expected at most %d ranks", (int)rank, (int)size,
@@ -270,7 +270,7 @@ trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const char *host
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the TCP transport");
     }
     t->base = (trm_transport){.ops = &tcp_ops, .rank = rank, .size = size, .users = 1};
-    trm_status status = trm_tcp_connect_all(rank, size, host, port, deadline_seconds, t->streams);
+    trm_status status = trm_tcp_connect_all(rank, size, options, t->streams);
     if (status != TRM_OK) {
         free(t);
         return status;

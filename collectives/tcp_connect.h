@@ -12,9 +12,19 @@
 
 enum { TRM_TCP_DATA = 0, TRM_TCP_CONTROL, TRM_TCP_STREAMS };
 
-/* Rank 0 listens at host:port. streams [size][TRM_TCP_STREAMS] get nonblocking sockets, -1 for the rank itself; on
+/* The same on every rank. */
+typedef struct trm_tcp_options {
+    const char *host; /* of rank 0, which listens there */
+    uint16_t port;
+    const char *secret; /* who does not know it cannot join; NULL: none, rank 0 warns unless the host is a loopback */
+    bool several_hosts; /* ranks run on other hosts than rank 0 */
+    double deadline_seconds;
+} trm_tcp_options;
+
+/* Ranks meet at rank 0's host and port. A connection that is no rank, or of another job, is refused, and the wait goes
+ * on. streams [size][TRM_TCP_STREAMS] get nonblocking sockets, -1 for the rank itself; on
  * failure all are closed and -1. Collective. */
-trm_status trm_tcp_connect_all(int32_t rank, int32_t size, const char *host, uint16_t port, double deadline_seconds,
+trm_status trm_tcp_connect_all(int32_t rank, int32_t size, const trm_tcp_options *options,
                                int (*streams)[TRM_TCP_STREAMS]);
 
 /* Whether a socket is connected to itself. If nobody listens at an ephemeral port, the system may give that very port

@@ -8,6 +8,7 @@
 #define TRM_COLLECTIVES_TRANSPORT_H
 
 #include "collectives/communicator.h"
+#include "collectives/tcp_connect.h"
 
 /* Why a rank failed. */
 typedef struct trm_notice {
@@ -49,9 +50,9 @@ struct trm_transport {
 trm_status trm_transport_local_create(int32_t size, trm_transport **transports);
 /* Over MPI_COMM_WORLD, which must be initialized. Collective. */
 trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **transport);
-/* Rank 0 listens at host:port, the others connect; then every pair is connected. Collective. */
-trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const char *host, uint16_t port,
-                                    double deadline_seconds, trm_transport **transport);
+/* Rank 0 listens, the others connect; then every pair is connected. Collective. */
+trm_status trm_transport_tcp_create(int32_t rank, int32_t size, const trm_tcp_options *options,
+                                    trm_transport **transport);
 
 /* OK, or LOST_RANK with the notice that arrived. Never blocks. */
 trm_status trm_transport_check(trm_transport *transport);

@@ -59,8 +59,13 @@ static trm_status open_tcp(trm_bootstrap *b, const trm_launcher *launch, double 
                  host == NULL ? "MASTER_ADDR" : name, host == NULL || text == NULL ? "not set" : text,
                  host == NULL ? "the host of rank 0" : "a port", (int)launch->size);
     }
-    return trm_transport_tcp_create(launch->rank, launch->size, host, (uint16_t)(port + offset), deadline_seconds,
-                                    &b->transport);
+    const char *secret = getenv("TRIREME_SECRET");
+    const trm_tcp_options options = {.host = host,
+                                     .port = (uint16_t)(port + offset),
+                                     .secret = secret != NULL && *secret != '\0' ? secret : NULL,
+                                     .several_hosts = launch->local_size > 0 && launch->local_size < launch->size,
+                                     .deadline_seconds = deadline_seconds};
+    return trm_transport_tcp_create(launch->rank, launch->size, &options, &b->transport);
 }
 
 trm_status trm_bootstrap_open(trm_launcher *launch, double deadline_seconds, trm_bootstrap **bootstrap)

@@ -9,6 +9,7 @@
 
 #include "cases.h"
 #include "collectives/tcp_connect.h"
+#include "collectives/tcp_greeting.h"
 #include "collectives/transport.h"
 
 typedef struct tcp_rank {
@@ -16,6 +17,7 @@ typedef struct tcp_rank {
     int32_t rank, size, claims; /* the size this rank believes in */
     uint16_t port;
     double deadline;
+    const char *secret;
     void (*fn)(struct tcp_rank *rank, trm_communicator *communicator);
     trm_status status;
     char cause[512];
@@ -40,13 +42,18 @@ static uint16_t free_port(void)
     }
 }
 
+static trm_tcp_options options_at(uint16_t port, const char *secret, double deadline)
+{
+    return (trm_tcp_options){.host = "127.0.0.1", .port = port, .secret = secret, .deadline_seconds = deadline};
+}
+
 static void *run_tcp_rank(void *argument)
 {
     tcp_rank *rank = argument;
     trm_transport *transport = NULL;
     trm_communicator *communicator = NULL;
-    rank->status =
-        trm_transport_tcp_create(rank->rank, rank->claims, "127.0.0.1", rank->port, rank->deadline, &transport);
+    const trm_tcp_options options = options_at(rank->port, rank->secret, rank->deadline);
+    rank->status = trm_transport_tcp_create(rank->rank, rank->claims, &options, &transport);
     if (rank->status == TRM_OK) {
         rank->status = trm_communicator_pairwise_create(transport, rank->deadline, &communicator);
         trm_transport_release(transport);
@@ -66,7 +73,13 @@ static void run_tcp(tcp_rank *ranks, int32_t started, int32_t size, double deadl
     uint16_t port = free_port();
     for (int32_t r = 0; r < started; r++) {
         int32_t claims = ranks[r].claims != 0 ? ranks[r].claims : size;
-        ranks[r] = (tcp_rank){.rank = r, .size = size, .claims = claims, .port = port, .deadline = deadline, .fn = fn};
+        ranks[r] = (tcp_rank){.rank = r,
+                              .size = size,
+                              .claims = claims,
+                              .port = port,
+                              .deadline = deadline,
+                              .secret = ranks[r].secret,
+                              .fn = fn};
         assert_int_equal(pthread_create(&ranks[r].thread, NULL, run_tcp_rank, &ranks[r]), 0);
     }
     for (int32_t r = 0; r < started; r++) {
@@ -119,9 +132,33 @@ static void test_sizes_that_differ(void **state)
 {
     (void)state;
     tcp_rank ranks[2] = {{.claims = 2}, {.claims = 3}};
-    run_tcp(ranks, 2, 2, 20.0, never);
-    assert_int_equal(ranks[0].status, TRM_ERROR_INVALID_ARGUMENT);
-    assert_non_null(strstr(ranks[0].cause, "rank 1 has a job of 3 ranks, expected 2"));
+    run_tcp(ranks, 2, 2, 1.0, never);
+    assert_int_equal(ranks[0].status, TRM_ERROR_LOST_RANK); /* its own rank 1 might have come */
+    assert_non_null(strstr(ranks[0].cause, "not all ranks joined within 1 s"));
+    assert_int_equal(ranks[1].status, TRM_ERROR_INVALID_ARGUMENT);
+    assert_non_null(strstr(ranks[1].cause, "rank 1 has a job of 3 ranks, but rank 0 one of 2"));
+}
+
+/* Only who has the job's secret, or none where it has none, can join. */
+static void test_secrets(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"secret", "secret"}, {NULL, NULL},     {"secret", "Secret"},
+                                          {"secret", NULL},     {NULL, "secret"}, {"a", "ab"}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        const bool same = i < 2;
+        tcp_rank ranks[3] = {{.secret = rows[i][0]}, {.secret = rows[i][1]}, {.secret = rows[i][1]}};
+        run_tcp(ranks, same ? 3 : 2, same ? 3 : 2, same ? 30.0 : 0.5, same ? all_cases : never);
+        if (!same) {
+            assert_int_equal(ranks[0].status, TRM_ERROR_LOST_RANK);
+            assert_int_equal(ranks[1].status, TRM_ERROR_INVALID_ARGUMENT);
+            assert_non_null(strstr(ranks[1].cause, "rank 1 and rank 0 have different secrets"));
+            continue;
+        }
+        for (int32_t r = 0; r < 3; r++) {
+            assert_int_equal(ranks[r].status, TRM_OK);
+        }
+    }
 }
 
 /* Rank 1 leaves before the exchange: at once a failure, with no deadline to wait for. */
@@ -165,10 +202,11 @@ static void test_host_that_is_not(void **state)
 {
     (void)state;
     trm_transport *transport;
-    assert_fails(trm_transport_tcp_create(1, 2, "no-such-host.invalid", 29500, 1.0, &transport),
-                 TRM_ERROR_INVALID_ARGUMENT, "cannot find the host of rank 0, no-such-host.invalid");
-    assert_fails(trm_transport_tcp_create(2, 2, "127.0.0.1", 29500, 1.0, &transport), TRM_ERROR_INVALID_ARGUMENT,
-                 "rank 2 of 2");
+    trm_tcp_options options = options_at(29500, NULL, 1.0);
+    assert_fails(trm_transport_tcp_create(2, 2, &options, &transport), TRM_ERROR_INVALID_ARGUMENT, "rank 2 of 2");
+    options.host = "no-such-host.invalid";
+    assert_fails(trm_transport_tcp_create(1, 2, &options, &transport), TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot find the host of rank 0, no-such-host.invalid");
 }
 
 typedef struct only_rank {
@@ -180,7 +218,8 @@ static void *join_alone(void *argument)
 {
     only_rank *rank = argument;
     int streams[1][TRM_TCP_STREAMS];
-    rank->status = trm_tcp_connect_all(0, 1, "127.0.0.1", rank->port, 600.0, streams);
+    const trm_tcp_options options = options_at(rank->port, NULL, 600.0);
+    rank->status = trm_tcp_connect_all(0, 1, &options, streams);
     return NULL;
 }
 
@@ -206,7 +245,7 @@ static void connect_strangers(strangers *all)
             usleep(1000);
         } while (true);
         if (i % 2 == 0) {
-            (void)!send(all->fds[i], "1MRT", 4, MSG_NOSIGNAL);
+            (void)!send(all->fds[i], "2MRT", 4, MSG_NOSIGNAL);
         }
     }
 }
@@ -247,15 +286,40 @@ static void test_silent_strangers(void **state)
     }
 }
 
-/* A rank that stalls before its greeting, for longer than strangers used to be waited for. */
+/* Connects to rank 0 and sends a hello. */
+static int say_hello(uint16_t port, const trm_tcp_hello *hello)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    for (;;) {
+        int fd = socket(AF_INET, SOCK_STREAM, 0);
+        if (connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0) {
+            assert_int_equal(send(fd, hello, sizeof(*hello), MSG_NOSIGNAL), sizeof(*hello));
+            return fd;
+        }
+        close(fd); /* rank 0 does not listen yet */
+        usleep(1000);
+    }
+}
+
+/* Answers the challenge; the verdict. */
+static trm_tcp_verdict answer(int fd, const trm_tcp_hello *hello, const char *secret)
+{
+    trm_tcp_challenge challenge;
+    trm_tcp_welcome reply;
+    assert_int_equal(recv(fd, &challenge, sizeof(challenge), MSG_WAITALL), sizeof(challenge));
+    trm_tcp_proof proof = trm_tcp_prove(secret, TRM_TCP_CONNECTS, hello, &challenge);
+    assert_int_equal(send(fd, &proof, sizeof(proof), MSG_NOSIGNAL), sizeof(proof));
+    assert_int_equal(recv(fd, &reply, sizeof(reply), MSG_WAITALL), sizeof(reply));
+    proof = trm_tcp_prove(secret, TRM_TCP_ACCEPTS, hello, &challenge);
+    assert_int_equal(trm_tcp_same_proof(&reply.proof, &proof), reply.verdict == TRM_TCP_WELCOME);
+    return (trm_tcp_verdict)reply.verdict;
+}
+
+/* A rank that stalls before its greeting, for longer than strangers used to be waited for, and sends it in pieces. */
 static void test_slow_greeting(void **state)
 {
     (void)state;
-    const struct {
-        uint32_t magic;
-        int32_t rank, size, stream;
-        uint32_t port;
-    } greetings[2] = {{0x54524d31u, 1, 2, 0, 1}, {0x54524d31u, 1, 2, 1, 1}};
     tcp_rank first = {.rank = 0, .size = 2, .claims = 2, .port = free_port(), .deadline = 60.0, .fn = nothing_more};
     strangers all = {.port = first.port};
     assert_int_equal(pthread_create(&first.thread, NULL, run_tcp_rank, &first), 0);
@@ -263,16 +327,91 @@ static void test_slow_greeting(void **state)
     usleep(2500000);
     for (int i = 0; i < 2; i++) {
         int fd = all.fds[77 + 2 * i]; /* of the last, which are there still, those that have said nothing */
-        const char *bytes = (const char *)&greetings[i];
-        assert_int_equal(send(fd, bytes, 5, MSG_NOSIGNAL), 5);
+        const trm_tcp_hello hello = {TRM_TCP_MAGIC, 1, 2, i, 1, {{0}}};
+        assert_int_equal(send(fd, &hello, 5, MSG_NOSIGNAL), 5);
         usleep(50000);
-        assert_int_equal(send(fd, bytes + 5, sizeof(greetings[i]) - 5, MSG_NOSIGNAL), sizeof(greetings[i]) - 5);
+        assert_int_equal(send(fd, (const char *)&hello + 5, sizeof(hello) - 5, MSG_NOSIGNAL), sizeof(hello) - 5);
+        assert_int_equal(answer(fd, &hello, NULL), TRM_TCP_WELCOME);
     }
     pthread_join(first.thread, NULL);
     assert_int_equal(first.status, TRM_OK);
     for (size_t i = 0; i < sizeof(all.fds) / sizeof(all.fds[0]); i++) {
         close(all.fds[i]);
     }
+}
+
+/* Others than the ranks are refused while rank 0 waits: without the secret, of another job, of a rank that is there, or
+ * with what another has said before. */
+static void test_refusals(void **state)
+{
+    (void)state;
+    tcp_rank ranks[2];
+    const uint16_t port = free_port();
+    for (int32_t r = 0; r < 2; r++) {
+        ranks[r] = (tcp_rank){
+            .rank = r, .size = 2, .claims = 2, .port = port, .deadline = 60.0, .secret = "secret", .fn = nothing_more};
+    }
+    assert_int_equal(pthread_create(&ranks[0].thread, NULL, run_tcp_rank, &ranks[0]), 0);
+    const struct {
+        trm_tcp_hello hello;
+        const char *secret;
+        trm_tcp_verdict verdict;
+    } rows[] = {{{TRM_TCP_MAGIC, 1, 2, 0, 4242, {{0}}}, NULL, TRM_TCP_WRONG_SECRET},
+                {{TRM_TCP_MAGIC, 1, 2, 1, 4242, {{1}}}, "secre", TRM_TCP_WRONG_SECRET},
+                {{TRM_TCP_MAGIC, 9, 9, 0, 1, {{0}}}, NULL, TRM_TCP_WRONG_SECRET},
+                {{TRM_TCP_MAGIC, 9, 9, 0, 1, {{0}}}, "secret", TRM_TCP_WRONG_SIZE},
+                {{TRM_TCP_MAGIC, 1, 3, 0, 1, {{0}}}, "secret", TRM_TCP_WRONG_SIZE},
+                {{TRM_TCP_MAGIC, 0, 2, 0, 1, {{0}}}, "secret", TRM_TCP_RANK_TAKEN}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int fd = say_hello(port, &rows[i].hello);
+        assert_int_equal(answer(fd, &rows[i].hello, rows[i].secret), rows[i].verdict);
+        char byte;
+        assert_int_equal(recv(fd, &byte, 1, MSG_WAITALL), 0); /* and sent away */
+        close(fd);
+    }
+    /* A proof made for another challenge. */
+    const trm_tcp_hello hello = {TRM_TCP_MAGIC, 1, 2, 0, 1, {{0}}};
+    trm_tcp_challenge challenge[2];
+    trm_tcp_welcome reply;
+    int fds[2];
+    for (int i = 0; i < 2; i++) {
+        fds[i] = say_hello(port, &hello);
+        assert_int_equal(recv(fds[i], &challenge[i], sizeof(challenge[i]), MSG_WAITALL), sizeof(challenge[i]));
+    }
+    trm_tcp_proof proof = trm_tcp_prove("secret", TRM_TCP_CONNECTS, &hello, &challenge[0]);
+    assert_int_equal(send(fds[1], &proof, sizeof(proof), MSG_NOSIGNAL), sizeof(proof));
+    assert_int_equal(recv(fds[1], &reply, sizeof(reply), MSG_WAITALL), sizeof(reply));
+    assert_int_equal(reply.verdict, TRM_TCP_WRONG_SECRET);
+    close(fds[0]);
+    close(fds[1]);
+    assert_int_equal(pthread_create(&ranks[1].thread, NULL, run_tcp_rank, &ranks[1]), 0);
+    for (int32_t r = 0; r < 2; r++) {
+        pthread_join(ranks[r].thread, NULL);
+        assert_int_equal(ranks[r].status, TRM_OK);
+    }
+}
+
+/* Rank 0 listens at the address it was given and at no other. */
+static void test_listens_at_its_address(void **state)
+{
+    (void)state;
+    tcp_rank first = {.rank = 0, .size = 2, .claims = 2, .port = free_port(), .deadline = 60.0, .fn = nothing_more};
+    assert_int_equal(pthread_create(&first.thread, NULL, run_tcp_rank, &first), 0);
+    const trm_tcp_hello hello = {TRM_TCP_MAGIC, 1, 2, 0, 1, {{0}}};
+    int fds[2] = {say_hello(first.port, &hello), -1};
+    struct sockaddr_in other = {.sin_family = AF_INET, .sin_port = htons(first.port)};
+    inet_pton(AF_INET, "127.0.0.2", &other.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&other, sizeof(other)), -1);
+    close(fd);
+    assert_int_equal(answer(fds[0], &hello, NULL), TRM_TCP_WELCOME);
+    const trm_tcp_hello second = {TRM_TCP_MAGIC, 1, 2, 1, 1, {{0}}};
+    fds[1] = say_hello(first.port, &second);
+    assert_int_equal(answer(fds[1], &second, NULL), TRM_TCP_WELCOME);
+    pthread_join(first.thread, NULL);
+    assert_int_equal(first.status, TRM_OK);
+    close(fds[0]);
+    close(fds[1]);
 }
 
 static void test_port_in_use(void **state)
@@ -284,8 +423,8 @@ static void test_port_in_use(void **state)
     assert_int_equal(setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
     assert_int_equal(bind(holder, (const struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(listen(holder, 1), 0);
-    assert_fails(trm_tcp_connect_all(0, 1, "127.0.0.1", rank.port, 0.1, streams), TRM_ERROR_IO,
-                 "Address already in use");
+    const trm_tcp_options options = options_at(rank.port, NULL, 0.1);
+    assert_fails(trm_tcp_connect_all(0, 1, &options, streams), TRM_ERROR_IO, "Address already in use");
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, join_alone, &rank), 0);
     usleep(100000);
@@ -324,11 +463,14 @@ int main(void)
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_rank_that_does_not_join),
         cmocka_unit_test(test_sizes_that_differ),
+        cmocka_unit_test(test_secrets),
         cmocka_unit_test(test_rank_that_leaves),
         cmocka_unit_test(test_rank_that_gives_up),
         cmocka_unit_test(test_host_that_is_not),
         cmocka_unit_test(test_silent_strangers),
         cmocka_unit_test(test_slow_greeting),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_listens_at_its_address),
         cmocka_unit_test(test_port_in_use),
         cmocka_unit_test(test_connection_to_itself),
     };
