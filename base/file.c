@@ -19,20 +19,26 @@ static trm_status fail_errno(const char *verb, const char *path)
     return trm_fail(TRM_ERROR_IO, "cannot %s %s: %s", verb, path, strerror(errno));
 }
 
-static trm_status open_file(const char *path, int flags, int *fd, struct stat *info)
+/* Opens a file to `verb` it. Unless it may be a stream, only a regular file: a FIFO would block, a device might be
+ * endless. */
+static trm_status open_file(const char *verb, const char *path, bool stream, int *fd, struct stat *info)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    *fd = open(path, O_RDONLY | O_CLOEXEC | (stream ? 0 : O_NONBLOCK));
     if (*fd < 0) {
         return fail_errno("open", path);
     }
-    if (fstat(*fd, info) == 0 && !S_ISDIR(info->st_mode)) {
-        return TRM_OK;
-    }
-    if (S_ISDIR(info->st_mode)) {
+    trm_status status = TRM_OK;
+    if (fstat(*fd, info) != 0) {
+        status = fail_errno("open", path);
+    } else if (S_ISDIR(info->st_mode)) {
         errno = EISDIR;
+        status = fail_errno("open", path);
+    } else if (!stream && !S_ISREG(info->st_mode)) {
+        status = trm_fail(TRM_ERROR_IO, "cannot %s %s: not a regular file", verb, path);
     }
-    trm_status status = fail_errno("open", path);
-    close(*fd);
+    if (status != TRM_OK) {
+        close(*fd);
+    }
     return status;
 }
 
@@ -40,11 +46,7 @@ trm_status trm_file_map(const char *path, trm_mapping *mapping)
 {
     int fd;
     struct stat info = {0};
-    TRM_TRY(open_file(path, O_NONBLOCK, &fd, &info)); /* opening a FIFO must not block: it is refused below */
-    if (!S_ISREG(info.st_mode)) {
-        close(fd);
-        TRM_FAIL(TRM_ERROR_IO, "cannot map %s: not a regular file", path);
-    }
+    TRM_TRY(open_file("map", path, false, &fd, &info));
     if ((uintmax_t)info.st_size > SIZE_MAX) {
         close(fd);
         TRM_FAIL(TRM_ERROR_IO, "cannot map %s: %jd bytes exceed the address space", path, (intmax_t)info.st_size);
@@ -72,13 +74,13 @@ void trm_file_unmap(trm_mapping *mapping)
     *mapping = (trm_mapping){0};
 }
 
-trm_status trm_file_read(const char *path, size_t limit, char **text, size_t *size)
+static trm_status read_file(const char *path, bool stream, size_t limit, char **text, size_t *size)
 {
     int fd;
     struct stat info = {0};
     char *buffer = NULL;
     size_t used = 0;
-    TRM_TRY(open_file(path, 0, &fd, &info));
+    TRM_TRY(open_file("read", path, stream, &fd, &info));
     trm_status status = TRM_OK;
     size_t capacity = FIRST_READ;
     if (S_ISREG(info.st_mode)) {
@@ -125,6 +127,16 @@ out:
     free(buffer);
     close(fd);
     return status;
+}
+
+trm_status trm_file_read(const char *path, size_t limit, char **text, size_t *size)
+{
+    return read_file(path, false, limit, text, size);
+}
+
+trm_status trm_file_read_stream(const char *path, size_t limit, char **text, size_t *size)
+{
+    return read_file(path, true, limit, text, size);
 }
 
 bool trm_file_exists(const char *path)

@@ -109,7 +109,7 @@ static trm_status add_file(run_command *c, const char *path)
 {
     char *text;
     size_t size;
-    TRM_TRY(trm_file_read(path, PROMPT_LIMIT, &text, &size));
+    TRM_TRY(trm_file_read_stream(path, PROMPT_LIMIT, &text, &size));
     trm_status status = add_prompt(c, text, size);
     free(text);
     return status;

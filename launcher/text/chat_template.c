@@ -78,12 +78,12 @@ void trm_chat_template_close(trm_chat_template *chat)
     }
 }
 
-static trm_status add_file(trm_chat_template *chat, const char *path, const char *name)
+static trm_status add_file(trm_chat_template *chat, const char *path, bool stream)
 {
     char *text;
     size_t size;
-    TRM_TRY(trm_file_read(path, FILE_LIMIT, &text, &size));
-    trm_status status = add_template(chat, name, text, size);
+    TRM_TRY((stream ? trm_file_read_stream : trm_file_read)(path, FILE_LIMIT, &text, &size));
+    trm_status status = add_template(chat, "default", text, size);
     free(text);
     return status;
 }
@@ -177,7 +177,7 @@ static trm_status open_folder(trm_chat_template *chat, const char *folder)
     }
     if (trm_file_exists(path)) {
         chat->name = path;
-        TRM_TRY(add_file(chat, path, "default"));
+        TRM_TRY(add_file(chat, path, false));
     }
     TRM_TRY(add_config(chat, folder, "tokenizer_config.json", true));
     TRM_TRY(add_config(chat, folder, "special_tokens_map.json", false));
@@ -214,7 +214,7 @@ TRM_CALL(NULL, trm_chat_template_open, (const char *path, const char *name, trm_
     struct stat info;
     TRM_TRY(create(path, &made));
     bool folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    trm_status status = folder ? open_folder(made, path) : add_file(made, path, "default");
+    trm_status status = folder ? open_folder(made, path) : add_file(made, path, true);
     if (status == TRM_OK && name != NULL) {
         status = choose(made, name);
     }

@@ -101,8 +101,22 @@ static void files_without_a_size_are_read(void **state)
     assert_true(size > 100);
     assert_int_equal(text[size], 0);
     free(text);
-    assert_fails(trm_file_read("/dev/zero", 1 << 20, &text, &size), TRM_ERROR_IO,
+    assert_fails(trm_file_read_stream("/dev/zero", 1 << 20, &text, &size), TRM_ERROR_IO,
                  "/dev/zero has more than the limit of 1048576 bytes");
+    assert_ok(trm_file_read_stream("/dev/null", 0, &text, &size));
+    assert_int_equal(size, 0);
+    free(text);
+}
+
+static void streams_are_refused_where_none_is_meant(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t size = 0;
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_fails(trm_file_read(path, 10, &text, &size), TRM_ERROR_IO, "pipe: not a regular file"); /* no wait */
+    assert_fails(trm_file_read("/dev/zero", 10, &text, &size), TRM_ERROR_IO,
+                 "cannot read /dev/zero: not a regular file");
 }
 
 int main(void)
@@ -114,6 +128,7 @@ int main(void)
         cmocka_unit_test(files_alone_are_replaced),
         cmocka_unit_test(a_file_is_read_up_to_the_limit),
         cmocka_unit_test(files_without_a_size_are_read),
+        cmocka_unit_test(streams_are_refused_where_none_is_meant),
     };
     return cmocka_run_group_tests(tests, make_folder, NULL);
 }

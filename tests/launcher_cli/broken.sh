@@ -52,6 +52,21 @@ case_broken_models() {
     refused 3 "is it truncated?" run "$work/truncated" "${prompt[@]}"
     copy cut_off && truncate -s 5 "$work/cut_off/model.safetensors"
     refused 3 "model.safetensors" run "$work/cut_off" "${prompt[@]}"
+    local file
+    for file in config.json generation_config.json tokenizer.json model.safetensors; do
+        copy pipe && rm -f "$work/pipe/$file" && mkfifo "$work/pipe/$file"
+        refused 3 "$file: not a regular file" run "$work/pipe" "${prompt[@]}"
+        copy device && rm -f "$work/device/$file" && ln -s /dev/zero "$work/device/$file"
+        refused 3 "$file: not a regular file" run "$work/device" "${prompt[@]}"
+    done
+    copy pipe && rm "$work/pipe/model.safetensors" && mkfifo "$work/pipe/model.safetensors.index.json"
+    refused 3 "model.safetensors.index.json: not a regular file" run "$work/pipe" "${prompt[@]}"
+    copy pipe && rm -f "$work/pipe/tokenizer_config.json" && mkfifo "$work/pipe/tokenizer_config.json"
+    refused 1 "tokenizer_config.json: not a regular file" run "$work/pipe" "${prompt[@]}" --chat
+    mkfifo "$work/pipe.onnx" "$work/pipe.plan"
+    refused 3 "pipe.onnx: not a regular file" inspect "$work/pipe.onnx"
+    refused 3 "pipe.plan: not a regular file" inspect "$work/pipe.plan"
+    start 0 run "$tiny" "${prompt[@]}" --prompt-file <(printf a)
     edit_header overlapping 's/\[12288,24576\]/[12284,24572]/'
     refused 3 "tensors lm_head.weight and model.embed_tokens.weight overlap" run "$work/overlapping" "${prompt[@]}"
     copy long-header && { le64 200000000 && cat "$tiny/model.safetensors"; } >"$work/long-header/model.safetensors"

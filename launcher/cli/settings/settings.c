@@ -355,7 +355,7 @@ static trm_status read_config(settings *all)
     }
     char *text;
     size_t size;
-    TRM_TRY(trm_file_read(path, CONFIG_LIMIT, &text, &size));
+    TRM_TRY(trm_file_read_stream(path, CONFIG_LIMIT, &text, &size));
     trm_status status = TRM_OK;
     int32_t number = 0;
     for (char *line = text; status == TRM_OK && line != NULL;) {

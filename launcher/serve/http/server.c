@@ -519,8 +519,8 @@ static trm_status read_tls(server *s)
     if (MHD_is_feature_supported(MHD_FEATURE_TLS) != MHD_YES) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "TLS is not available: libmicrohttpd was built without it");
     }
-    TRM_TRY(trm_file_read(s->options.tls_certificate, (size_t)1 << 20, &s->certificate, &size));
-    return trm_file_read(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
+    TRM_TRY(trm_file_read_stream(s->options.tls_certificate, (size_t)1 << 20, &s->certificate, &size));
+    return trm_file_read_stream(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
 }
 
 static trm_status open_socket(const server_options *options, int *result)

@@ -56,7 +56,7 @@ static trm_status read_keys(server *s)
     if (s->options.key_file == NULL) {
         return TRM_OK;
     }
-    TRM_TRY(trm_file_read(s->options.key_file, (size_t)1 << 20, &s->keys, &size));
+    TRM_TRY(trm_file_read_stream(s->options.key_file, (size_t)1 << 20, &s->keys, &size));
     char *rest = s->keys;
     for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
         line += strspn(line, " \t");
