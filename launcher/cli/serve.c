@@ -444,11 +444,11 @@ static void note_loaded(void *user, size_t done, size_t total)
 
 static trm_status open_worker(serve_worker *w, const settings *all)
 {
-    const char *path = getenv(WORKER_SOCKET_VARIABLE);
-    if (path == NULL) {
+    const char *name = getenv(WORKER_SOCKET_VARIABLE);
+    if (name == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "serve-worker is started by serve, which sets " WORKER_SOCKET_VARIABLE);
     }
-    TRM_TRY(worker_create(path, trm_world_rank(w->job.world), trm_world_size(w->job.world), &w->worker));
+    TRM_TRY(worker_create(name, trm_world_rank(w->job.world), trm_world_size(w->job.world), &w->worker));
     w->job.began = wall_seconds();
     w->job.on_loaded = note_loaded;
     w->job.on_loaded_user = w->worker;

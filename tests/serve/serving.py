@@ -27,14 +27,14 @@ of_front_end = unittest.skipIf(BACKEND == "host" and RANKS > 1, "the front end a
 
 
 class Server:
-    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL, launcher=(), unread=False):
+    def __init__(self, *options, ranks=RANKS, ready=True, model=MODEL, launcher=(), unread=False, environment={}):
         """unread: once the server is ready, its standard error is not read until reads is set."""
         # Sanitizers and shared machines make ranks slow to speak.
         patience = [] if "--heartbeat-timeout" in options else ["--heartbeat-timeout", "20"]
         command = [*launcher, PROGRAM, "serve", model, "--backend", BACKEND, "--threads", "1", "--port", "0"]
         command += [] if launcher else ["--ranks", str(ranks)]
         self.process = subprocess.Popen(command + patience + list(options), stderr=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600"))
+                                        env=dict(os.environ, OPENBLAS_NUM_THREADS="1", TRIREME_DEADLINE="600", **environment))
         replicas = int(options[options.index("--replicas") + 1]) if "--replicas" in options else 1
         self.lines, self.port, self.n_workers, began = [], None, ranks * replicas, time.monotonic()
         self.told = threading.Condition()

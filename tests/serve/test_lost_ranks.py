@@ -40,6 +40,52 @@ class Launched(unittest.TestCase):
 
 
 @unittest.skipIf(RANKS < 2, "started without mpirun")
+class Leftovers(unittest.TestCase):
+    """Files of processes that were killed do not stay."""
+    def folder(self, server):
+        """Where Open MPI has the files of the server's job."""
+        folders = [os.readlink(f"/proc/{server.process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{server.process.pid}/fd")]
+        folders = [folder for folder in folders if folder.startswith("/dev/shm/trireme-serve-")]
+        self.assertEqual(len(folders), 1)
+        return folders[0]
+
+    def launcher(self, server):
+        with open(f"/proc/{server.workers()[0]}/stat") as stat:
+            return int(stat.read().rsplit(")", 1)[1].split()[1])
+
+    def files(self, folder):
+        return {os.path.join(where, name) for where, folders, names in os.walk(folder) for name in folders + names}
+
+    def test_launcher_killed(self):
+        with Server() as server:
+            folder = self.folder(server)
+            before = self.files(folder)
+            self.assertNotEqual(before, set())
+            with open(f"/proc/{server.workers()[0]}/maps") as maps:
+                self.assertNotIn("/dev/shm/vader", maps.read())
+            os.kill(self.launcher(server), signal.SIGKILL)
+            server.wait_line("serving again")
+            after = self.files(folder)
+            self.assertNotEqual(after, set())
+            self.assertEqual({path for path in before & after if not os.path.isdir(path)}, set())
+        self.assertFalse(os.path.exists(folder))
+
+    def test_all_killed(self):
+        with tempfile.TemporaryDirectory() as temporary:
+            server = Server(environment={"TMPDIR": temporary})
+            folder, workers, launcher = self.folder(server), server.workers(), self.launcher(server)
+            for pid in server.process.pid, launcher, *workers:
+                os.kill(pid, signal.SIGKILL)
+            eventually(lambda: self.assertTrue(all(map(is_gone, workers))))
+            server.stop()
+            self.assertTrue(os.path.exists(folder))
+            self.assertEqual(os.listdir(temporary), [])
+            with Server() as server:
+                self.assertFalse(os.path.exists(folder))
+                self.assertEqual(server.complete(), BEGINNING)
+
+
+@unittest.skipIf(RANKS < 2, "started without mpirun")
 class HangingLaunchers(unittest.TestCase):
     """A start that hangs ends: the first one with an exit code, a later one in a new start."""
     def serve(self, hanging):

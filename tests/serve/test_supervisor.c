@@ -59,12 +59,13 @@ static bool is_in_state(pid_t pid, char state)
 
 typedef enum message { NOTHING, GREETING, BEATS } message;
 
-static int connect_to(const char *path)
+static int connect_to(const char *name)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    struct sockaddr_un address;
+    socklen_t size;
+    assert_ok(channel_address(name, &address, &size));
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-    return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0 ? fd : -1;
+    return connect(fd, (struct sockaddr *)&address, size) == 0 ? fd : -1;
 }
 
 static ipc_hello hello_of(int32_t rank, int32_t ranks, pid_t pid)
@@ -126,7 +127,7 @@ static void start_rank(message last, const silence *silent)
             atomic_store(&s.heartbeats.ranks[0].thread, gettid());
             atomic_store(&s.heartbeats.ranks[0].heartbeats, 1);
         }
-        int fd = connect_to(s.path);
+        int fd = connect_to(s.name);
         bool done = fd >= 0 && (last < GREETING || ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)) == TRM_OK) &&
                     send(fd, out.data, out.size, 0) == (ssize_t)out.size && write(said[1], &byte, 1) == 1;
         if (done) {
@@ -218,7 +219,7 @@ static void lose(const loss *row)
     leader.leads = 1;
     assert_ok(ipc_write(&greets, IPC_HELLO, &hello, sizeof(hello)));
     assert_ok(ipc_write(&leads, IPC_HELLO, &leader, sizeof(leader)));
-    int heartbeat_fd = connect_to(s.path), lead_fd = connect_to(s.path);
+    int heartbeat_fd = connect_to(s.name), lead_fd = connect_to(s.name);
     assert_int_equal(send(heartbeat_fd, greets.data, greets.size, 0), greets.size);
     assert_int_equal(send(lead_fd, leads.data, leads.size, 0), leads.size);
     assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));
@@ -264,7 +265,7 @@ static void end_in_between(void *user, const ipc_frame *frame)
     assert_int_equal(frame->kind, IPC_END);
     assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
     assert_ok(ipc_write_failure(&out, TRM_ERROR_INVALID_MODEL, "no such model"));
-    *lead_fd = connect_to(s.path);
+    *lead_fd = connect_to(s.name);
     assert_int_equal(send(*lead_fd, out.data, out.size, 0), out.size);
     trm_bytes_fini(&out);
     kill(rank_started, SIGKILL);
@@ -283,7 +284,7 @@ static void a_cause_told_in_the_last_moment_is_heard(void **state)
     ipc_hello hello = hello_of(0, 1, rank_started);
     assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
     assert_ok(ipc_write(&out, IPC_END, NULL, 0)); /* the supervisor hands it on */
-    int heartbeat_fd = connect_to(s.path);
+    int heartbeat_fd = connect_to(s.name);
     assert_int_equal(send(heartbeat_fd, out.data, out.size, 0), out.size);
     trm_status status = supervisor_poll(&s, end_in_between, &lead_fd, &became_ready, &ready);
     assert_int_equal(status, TRM_ERROR_INVALID_MODEL);
@@ -315,7 +316,7 @@ static void idle(const idling *row)
         ipc_hello hello = hello_of(i, 2, s.child);
         trm_bytes out = {0};
         assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
-        fds[i] = connect_to(s.path);
+        fds[i] = connect_to(s.name);
         assert_int_equal(send(fds[i], out.data, out.size, 0), out.size);
         trm_bytes_fini(&out);
     }
@@ -388,7 +389,7 @@ static void starts_without_progress_are_lost(void **state)
         if (connected > 0) {
             ipc_hello hello = hello_of(1, 2, s.child);
             assert_ok(ipc_write(&out, IPC_HELLO, &hello, sizeof(hello)));
-            fd = connect_to(s.path);
+            fd = connect_to(s.name);
             assert_int_equal(send(fd, out.data, out.size, 0), out.size);
             for (int32_t i = 0; i < 10; i++) { /* together more than the time for progress */
                 assert_ok(supervisor_poll(&s, no_frame, NULL, &became_ready, &ready));

@@ -1,22 +1,19 @@
 /* One run of a network for `trireme compare`, which saves the output of every layer in a folder. */
 #include "launcher/cli/compare/compare.h"
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
+#include "base/temporary.h"
 #include "launcher/cli/onnx/job.h"
 
 trm_status compare_temporary_folder(char folder[COMPARE_PATH_SIZE])
 {
-    const char *temporary = getenv("TMPDIR");
-    temporary = temporary == NULL || temporary[0] == '\0' ? "/tmp" : temporary;
-    int used = snprintf(folder, COMPARE_PATH_SIZE, "%s/trireme-compare-XXXXXX", temporary);
-    if (used < 0 || used >= COMPARE_PATH_SIZE || mkdtemp(folder) == NULL) {
-        folder[0] = '\0';
-        TRM_FAIL(TRM_ERROR_IO, "cannot make a folder in %s: %s", temporary, strerror(errno));
-    }
+    const char *parent = getenv("TMPDIR");
+    trm_temporary made; /* locked until this process ends */
+    folder[0] = '\0';
+    TRM_TRY(trm_temporary_create(parent == NULL || parent[0] == '\0' ? "/tmp" : parent, "trireme-compare", &made));
+    snprintf(folder, COMPARE_PATH_SIZE, "%s", made.path);
     return TRM_OK;
 }
 

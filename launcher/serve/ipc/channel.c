@@ -2,6 +2,7 @@
 #include "launcher/serve/ipc/channel.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -10,6 +11,19 @@
 
 #define RECEIVE_SIZE ((size_t)64 << 10)
 #define MAX_UNSENT   ((size_t)512 << 20) /* a peer that stops reading has failed long before */
+
+trm_status channel_address(const char *name, struct sockaddr_un *address, socklen_t *size)
+{
+    const size_t length = strlen(name);
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (length >= sizeof(address->sun_path)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "socket name %s is longer than %zu bytes", name,
+                 sizeof(address->sun_path) - 1);
+    }
+    memcpy(address->sun_path + 1, name, length); /* behind a NUL, which makes it abstract */
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    return TRM_OK;
+}
 
 void channel_init(channel *c, int fd)
 {

@@ -4,6 +4,9 @@
 #ifndef TRM_LAUNCHER_SERVE_IPC_CHANNEL_H
 #define TRM_LAUNCHER_SERVE_IPC_CHANNEL_H
 
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "launcher/serve/ipc/ipc_frames.h"
 
 typedef struct channel {
@@ -23,5 +26,9 @@ trm_status channel_next(channel *c, bool *found, ipc_frame *frame);
 /* Sends as much of `out` as the socket takes. */
 trm_status channel_send(channel *c);
 bool channel_has_output(const channel *c);
+
+/* The address of a Unix socket by its name in Linux's abstract space: no file that somebody would have to remove.
+ * INVALID_ARGUMENT: the name is too long. */
+trm_status channel_address(const char *name, struct sockaddr_un *address, socklen_t *size);
 
 #endif

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -20,7 +20,6 @@
 #include "base/error.h"
 
 #define LAUNCHER_GRACE 1.5 /* seconds from SIGTERM to SIGKILL for the launcher of killed ranks */
-#define KILL_WAIT      "OMPI_MCA_odls_base_sigkill_timeout"
 
 extern char **environ;
 
@@ -36,30 +35,41 @@ static int open_pidfd(pid_t pid)
     return (int)syscall(SYS_pidfd_open, pid, 0);
 }
 
-static trm_status listen_at(supervisor *s)
+static trm_status listen_for_ranks(supervisor *s)
 {
-    const char *parent = getenv("TMPDIR");
-    parent = parent != NULL && strlen(parent) < 40 ? parent : "/tmp";
-    snprintf(s->folder, sizeof(s->folder), "%s/trireme-XXXXXX", parent);
-    if (mkdtemp(s->folder) == NULL) {
-        s->folder[0] = '\0';
-        TRM_FAIL(TRM_ERROR_IO, "cannot make a folder in %s: %s", parent, strerror(errno));
+    uint64_t random;
+    struct sockaddr_un address;
+    socklen_t size;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random)) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot get random numbers: %s", strerror(errno));
     }
-    snprintf(s->path, sizeof(s->path), "%s/ranks", s->folder);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memcpy(address.sun_path, s->path, strlen(s->path) + 1);
+    snprintf(s->name, sizeof(s->name), "trireme-%d-%016llx", (int)getpid(), (unsigned long long)random);
+    TRM_TRY(channel_address(s->name, &address, &size));
     s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->listener < 0 || bind(s->listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-        listen(s->listener, 64) != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot listen on %s: %s", s->path, strerror(errno));
+    if (s->listener < 0 || bind(s->listener, (struct sockaddr *)&address, size) != 0 || listen(s->listener, 64) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen on socket %s: %s", s->name, strerror(errno));
     }
     return TRM_OK;
 }
 
+/* Open MPI puts shared memory and other files here. A launcher that is killed leaves them, and we remove them. Without
+ * this folder they are where Open MPI has them by itself. */
+static void make_folder(supervisor *s)
+{
+    if (s->options.ranks > 1) {
+        (void)trm_temporary_create("/dev/shm", "trireme-serve", &s->folder);
+    }
+}
+
 trm_status supervisor_init(supervisor *s, const supervisor_options *options)
 {
-    *s = (supervisor){.options = *options, .listener = -1, .child_pidfd = -1, .heartbeats = HEARTBEATS_NONE};
-    trm_status status = listen_at(s);
+    *s = (supervisor){.options = *options,
+                      .listener = -1,
+                      .folder = TRM_TEMPORARY_NONE,
+                      .child_pidfd = -1,
+                      .heartbeats = HEARTBEATS_NONE};
+    make_folder(s);
+    trm_status status = listen_for_ranks(s);
     if (status != TRM_OK) {
         supervisor_fini(s);
     }
@@ -98,45 +108,66 @@ void supervisor_fini(supervisor *s)
     if (s->listener >= 0) {
         close(s->listener);
     }
-    if (s->folder[0] != '\0') {
-        unlink(s->path);
-        rmdir(s->folder);
-    }
+    trm_temporary_remove(&s->folder);
     heartbeats_close(&s->heartbeats);
-    *s = (supervisor){.listener = -1, .child_pidfd = -1, .heartbeats = HEARTBEATS_NONE};
+    *s = (supervisor){.listener = -1, .folder = TRM_TEMPORARY_NONE, .child_pidfd = -1, .heartbeats = HEARTBEATS_NONE};
+}
+
+/* Variables that a job has beside those of this process. */
+typedef struct job_variables {
+    char text[8][640];
+    size_t n;
+} job_variables;
+
+static void add_variable(job_variables *all, const char *name, const char *value)
+{
+    snprintf(all->text[all->n++], sizeof(all->text[0]), "%s=%s", name, value);
+}
+
+/* Unless the user has set it. */
+static void add_default(job_variables *all, const char *name, const char *value)
+{
+    if (getenv(name) == NULL) {
+        add_variable(all, name, value);
+    }
 }
 
 /* The environment of the job: this process's, the socket, and the number of jobs that start. Running mpirun as root,
  * usual in containers, was the user's choice already. Open MPI's launcher waits a second before it kills what it told
  * to end, even if that has ended; here ranks are killed by the supervisor, or have said all they had to. */
-static char **job_environment(const supervisor *s, int32_t starting, char socket_variable[128], char count_variable[64])
+static char **job_environment(const supervisor *s, int32_t starting, job_variables *added)
 {
-    static char allow[] = "OMPI_ALLOW_RUN_AS_ROOT=1", confirm[] = "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                at_once[] = KILL_WAIT "=0";
+    char number[16];
     size_t n = 0;
+    snprintf(number, sizeof(number), "%d", starting);
+    add_variable(added, "TRIREME_SERVE_SOCKET", s->name);
+    add_variable(added, "TRIREME_SERVE_STARTING", number);
+    add_variable(added, "OMPI_ALLOW_RUN_AS_ROOT", "1");
+    add_variable(added, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    add_default(added, "OMPI_MCA_odls_base_sigkill_timeout", "0");
+    if (s->folder.path[0] != '\0') {
+        add_default(added, "OMPI_MCA_orte_tmpdir_base", s->folder.path);
+        add_default(added, "OMPI_MCA_btl_vader_backing_directory", s->folder.path);
+    }
     while (environ[n] != NULL) {
         n++;
     }
-    char **environment = calloc(n + 6, sizeof(char *));
+    char **environment = calloc(n + added->n + 1, sizeof(char *));
     if (environment != NULL) {
         memcpy(environment, environ, n * sizeof(char *));
-        snprintf(socket_variable, 128, "TRIREME_SERVE_SOCKET=%s", s->path);
-        snprintf(count_variable, 64, "TRIREME_SERVE_STARTING=%d", starting);
-        environment[n] = socket_variable;
-        environment[n + 1] = allow;
-        environment[n + 2] = confirm;
-        environment[n + 3] = count_variable;
-        environment[n + 4] = getenv(KILL_WAIT) == NULL ? at_once : NULL;
+        for (size_t i = 0; i < added->n; i++) {
+            environment[n + i] = added->text[i];
+        }
     }
     return environment;
 }
 
 trm_status supervisor_start(supervisor *s, int32_t starting)
 {
-    char socket_variable[128], count_variable[64];
+    job_variables added = {.n = 0};
     heartbeats_close(&s->heartbeats); /* processes of the last job may still write to the old memory */
     TRM_TRY(heartbeats_create(&s->heartbeats, s->options.ranks));
-    char **environment = job_environment(s, starting, socket_variable, count_variable);
+    char **environment = job_environment(s, starting, &added);
     if (environment == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the environment of the job");
     }
@@ -221,6 +252,11 @@ static void accept_links(supervisor *s)
             close(fd); /* a rank of a job that is being killed */
             continue;
         }
+        struct ucred peer = {0};
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)}) != 0 || peer.uid != geteuid()) {
+            close(fd); /* anybody on this host can find the socket */
+            continue;
+        }
         size_t capacity = (size_t)s->capacity;
         ptrdiff_t leader = s->leader == NULL ? -1 : (rank_link *)(void *)s->leader - s->links;
         if (trm_array_grow((void **)&s->links, &capacity, (size_t)s->n_links + 1, sizeof(rank_link)) != TRM_OK) {
@@ -230,8 +266,6 @@ static void accept_links(supervisor *s)
         s->capacity = (int32_t)capacity;
         s->leader = leader < 0 ? NULL : &s->links[leader].channel;
         rank_link *link = &s->links[s->n_links++];
-        struct ucred peer = {0};
-        (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &(socklen_t){sizeof(peer)});
         *link = (rank_link){.rank = -1, .pid = peer.pid, .pidfd = -1, .heard = supervisor_clock()};
         channel_init(&link->channel, fd);
     }
@@ -481,6 +515,7 @@ static bool reap(supervisor *s)
 {
     if (s->child > 0 && waitpid(s->child, &s->exit_status, WNOHANG) == s->child) {
         kill(-s->child, SIGKILL); /* remaining processes of its group */
+        trm_temporary_empty(&s->folder);
         s->child = 0;
         if (s->child_pidfd >= 0) {
             close(s->child_pidfd);

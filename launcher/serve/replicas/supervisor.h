@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include "base/error.h"
+#include "base/temporary.h"
 #include "launcher/serve/ipc/channel.h"
 #include "launcher/serve/ipc/heartbeat.h"
 
@@ -48,8 +49,9 @@ typedef struct rank_link {
 
 typedef struct supervisor {
     supervisor_options options;
-    char folder[64], path[96]; /* of the socket */
+    char name[64]; /* of the socket, which is no file */
     int listener;
+    trm_temporary folder; /* for Open MPI's files of the job; none with one rank */
     pid_t child;
     int child_pidfd;
     job_phase phase;

@@ -62,21 +62,18 @@ struct worker {
 static void drop_grammar_walk(worker *w, uint64_t id);
 static void drop_waiting(waiting_request **at);
 
-static trm_status connect_to(const char *path, int *result)
+static trm_status connect_to(const char *name, int *result)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof(address.sun_path)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "socket path %s is longer than %zu bytes", path,
-                 sizeof(address.sun_path) - 1);
-    }
-    memcpy(address.sun_path, path, strlen(path) + 1);
+    struct sockaddr_un address;
+    socklen_t size;
+    TRM_TRY(channel_address(name, &address, &size));
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+    if (fd < 0 || connect(fd, (struct sockaddr *)&address, size) != 0) {
         int cause = errno;
         if (fd >= 0) {
             close(fd);
         }
-        TRM_FAIL(TRM_ERROR_IO, "cannot connect to the front end at %s: %s", path, strerror(cause));
+        TRM_FAIL(TRM_ERROR_IO, "cannot connect to the front end at socket %s: %s", name, strerror(cause));
     }
     *result = fd;
     return TRM_OK;
@@ -167,7 +164,7 @@ static trm_status greet(const worker *w, int fd, bool leads)
     return sent ? TRM_OK : trm_fail(TRM_ERROR_IO, "cannot send a hello to the front end");
 }
 
-trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result)
+trm_status worker_create(const char *name, int32_t rank, int32_t ranks, worker **result)
 {
     worker *w = calloc(1, sizeof(*w));
     trm_status status;
@@ -179,13 +176,13 @@ trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker *
     w->heartbeat_fd = -1;
     w->lead.fd = -1;
     w->memory = HEARTBEATS_NONE;
-    TRM_TRY_GOTO(status, connect_to(path, &w->heartbeat_fd), destroy);
+    TRM_TRY_GOTO(status, connect_to(name, &w->heartbeat_fd), destroy);
     TRM_TRY_GOTO(status, greet(w, w->heartbeat_fd, false), destroy);
     TRM_TRY_GOTO(status, heartbeats_receive(&w->memory, w->heartbeat_fd, ranks, FRONT_SECONDS), destroy);
     w->own = &w->memory.ranks[rank];
     if (rank == 0) {
         int fd;
-        TRM_TRY_GOTO(status, connect_to(path, &fd), destroy);
+        TRM_TRY_GOTO(status, connect_to(name, &fd), destroy);
         channel_init(&w->lead, fd);
         TRM_TRY_GOTO(status, greet(w, fd, true), destroy);
     }

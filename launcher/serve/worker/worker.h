@@ -15,7 +15,7 @@
 typedef struct worker worker;
 
 /* Connects to the socket of the front end and starts the heartbeat. */
-trm_status worker_create(const char *path, int32_t rank, int32_t ranks, worker **result);
+trm_status worker_create(const char *name, int32_t rank, int32_t ranks, worker **result);
 /* Reports a failure, with trm_last_error as its cause, to the front end. Returns whether it was reported: only rank 0
  * does. */
 bool worker_tell_failure(worker *w, trm_status failure);
