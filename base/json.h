@@ -14,8 +14,8 @@
 typedef struct trm_json_document trm_json_document; /* owns the tree and the name for errors */
 typedef struct cJSON trm_json;                      /* a value inside a document */
 
-/* Parses `text` [size], at most 64 levels deep; errors mention `name`. Rejects invalid UTF-8, bytes after the value,
- * and duplicate keys of one object. TRM_ERROR_INVALID_MODEL with line and column. */
+/* Parses `text` [size], at most 64 levels deep and 4194304 values; errors mention `name`. Rejects invalid UTF-8, bytes
+ * after the value, and duplicate keys of one object. TRM_ERROR_INVALID_MODEL with line and column. */
 trm_status trm_json_parse(const char *name, const char *text, size_t size, trm_json_document **document);
 /* Reads and parses a file of at most `limit` bytes. */
 trm_status trm_json_read(const char *path, size_t limit, trm_json_document **document);

@@ -16,6 +16,7 @@ typedef struct scanner {
     size_t size, at;
     size_t marks;     /* keys and numbers seen */
     size_t stop_mark; /* stop before this mark */
+    size_t values;    /* seen */
     uint64_t objects; /* bit d: level d is an object, else an array */
     int depth;
 } scanner;
@@ -217,6 +218,9 @@ static trm_status scan_value(scanner *scan, expected *next)
 {
     *next = EXPECT_END;
     int c = peek(scan);
+    if (++scan->values > TRM_JSON_MAX_VALUES) {
+        return fail_at(scan, scan->at, "more than 4194304 values");
+    }
     switch (c) {
     case '{':
     case '[':

@@ -10,6 +10,8 @@
 #include <trireme/status.h>
 
 #define TRM_JSON_MAX_DEPTH 64
+#define TRM_JSON_MAX_VALUES                                                                                            \
+    ((size_t)1 << 22) /* a tree takes about 130 bytes a value; a large tokenizer has 2 million */
 
 /* Checks that `text` [size] is one JSON value. TRM_ERROR_INVALID_MODEL: "<name>: line 3 column 7: ...". */
 trm_status trm_json_scan(const char *name, const char *text, size_t size);

@@ -278,6 +278,7 @@ static trm_status prepare(serve_command *c)
     TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
     TRM_TRY(choose_name(c));
     TRM_TRY(open_chat(c));
+    malloc_trim(0); /* the tokenizer's JSON tree was many times as large as what is kept of it */
     return make_commands(c);
 }
 
@@ -499,6 +500,7 @@ static trm_status run_worker(serve_worker *w, const settings *all, bool *alike)
     TRM_TRY(trm_world_all_ok(w->job.world, open_worker(w, all)));
     TRM_TRY(open_generator(w, all));
     TRM_TRY(trm_world_all_ok(w->job.world, tokenizer_thread_wait(&w->tokenizer)));
+    malloc_trim(0);
     trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
     options.no_prefix_cache = settings_flag(all, SETTING_NO_PREFIX_CACHE);
     options.step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);

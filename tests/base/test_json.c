@@ -137,6 +137,31 @@ static void nesting_ends_at_64_levels(void **state)
     free(deep);
 }
 
+/* A tree takes many times the memory of its text, so its values are counted before it is built. */
+static void values_are_limited(void **state)
+{
+    (void)state;
+    const size_t most = ((size_t)1 << 22) - 1; /* elements; the array is a value, too */
+    for (size_t n = most; n <= most + 1; n++) {
+        const size_t size = 2 * n + 1; /* [1,1,1] */
+        char *text = malloc(size);
+        assert_non_null(text);
+        for (size_t i = 0; i < size; i++) {
+            text[i] = i == 0 ? '[' : i + 1 == size ? ']' : i % 2 == 1 ? '1' : ',';
+        }
+        trm_json_document *document = NULL;
+        if (n == most) {
+            assert_ok(trm_json_parse("many", text, size, &document));
+            assert_int_equal(trm_json_count(trm_json_root(document)), most);
+            trm_json_close(document);
+        } else {
+            assert_fails(trm_json_parse("many", text, size, &document), TRM_ERROR_INVALID_MODEL,
+                         "many: line 1 column 8388608: more than 4194304 values");
+        }
+        free(text);
+    }
+}
+
 static void duplicate_keys_are_refused(void **state)
 {
     (void)state;
@@ -332,6 +357,7 @@ int main(void)
         cmocka_unit_test(malformed_strings_are_refused),
         cmocka_unit_test(well_formed_strings_are_decoded),
         cmocka_unit_test(nesting_ends_at_64_levels),
+        cmocka_unit_test(values_are_limited),
         cmocka_unit_test(duplicate_keys_are_refused),
         cmocka_unit_test(look_ups),
         cmocka_unit_test(integers_must_be_exact),
