@@ -1,6 +1,7 @@
 """Clients that try to be misread, to be waited for, or to stop the server."""
 import concurrent.futures
 import contextlib
+import json
 import os
 import select
 import signal
@@ -85,6 +86,8 @@ class Framing(unittest.TestCase):
                     self.assertEqual(reply[:12], b"HTTP/1.1 400", reply)
                     self.assertTrue(closed, reply)
             self.assertEqual(server.complete(), BEGINNING)
+            logged = [json.loads(line) for line in server.lines if line.startswith("{")]
+            self.assertEqual({line["status"] for line in logged if line["path"] in ("/health", "/v1/completions")}, {200, 400})
 
     def test_valid(self):
         """What looks alike but has one reading is served; after chunks the connection closes."""

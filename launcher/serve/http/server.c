@@ -296,6 +296,7 @@ static void *begin_call(void *user, const char *target, struct MHD_Connection *c
     c->place = place_of(connection);
     connections_await_request(c->server->open, c->place, c->server->options.body_seconds);
     c->target = target;
+    snprintf(c->path, sizeof(c->path), "%s", target != NULL ? target : ""); /* until it is decoded */
     c->clean = target != NULL && framing_target_is_clean(target);
     return c;
 }
@@ -455,7 +456,6 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
 {
     server *s = user;
     call *c = *state;
-    (void)connection;
     if (c == NULL) {
         return;
     }
@@ -471,10 +471,12 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     if (c->watched) {
         dispatcher_connection_ended(s->dispatcher);
     }
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_HTTP_STATUS);
+    if (c->status == 0 && info != NULL) {
+        c->status = (int)info->http_status; /* libmicrohttpd refused the request */
+    }
     if (reason != MHD_REQUEST_TERMINATED_COMPLETED_OK && c->status < 400) {
         c->status = 499; /* the client disconnected; other servers log 499 too */
-    } else if (c->status == 0) {
-        c->status = 400; /* libmicrohttpd refused the headers */
     }
     atomic_fetch_add(&s->replies[c->status / 100 % 6], 1);
     atomic_fetch_sub(&s->calls, c->heard);
