@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "launcher/serve/requests/reasoning.h"
+#include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/requests/tools.h"
-#include "launcher/serve/responses/tool_stream.h"
+#include "launcher/serve/formats/tool_stream.h"
 #include "launcher/text/harmony.h"
 
 static api_request request;
@@ -28,15 +28,15 @@ static uint64_t stream(const char *text, size_t size, size_t step, int32_t *coun
     for (size_t at = step < size ? step : size;; at = at + step < size ? at + step : size) {
         tool_piece piece;
         bool required = request.tool_mode == TOOL_REQUIRED;
-        size_t start = required ? 0 : tools_content_size(request.tool_style, text, at, false);
+        size_t start = required ? 0 : tools_content_size(request.tool_style, text, 0, at, false);
         FUZZ_REQUIRE(start <= at);
-        while (tool_stream_next(&calls, &request, text, start, at, &piece)) {
-            FUZZ_REQUIRE(piece.begin <= piece.end && piece.end <= at && piece.index == calls.count - 1);
+        while (tool_stream_next(&calls, &request, text, start, at, false, &piece)) {
+            FUZZ_REQUIRE(piece.index == calls.count - 1);
             for (size_t i = 0; i < piece.name_size; i++) {
                 sum = sum * 31 + (uint64_t)(unsigned char)piece.name[i] + 1000;
             }
-            for (size_t i = piece.begin; i < piece.end; i++) {
-                sum = sum * 31 + (uint64_t)(unsigned char)text[i];
+            for (size_t i = 0; i < piece.size; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)piece.arguments[i];
             }
         }
         if (at == size) {
@@ -44,6 +44,7 @@ static uint64_t stream(const char *text, size_t size, size_t step, int32_t *coun
         }
     }
     *count = calls.count;
+    tool_stream_fini(&calls);
     return sum;
 }
 
@@ -103,14 +104,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t step = 1 + data[0] % 13;
     memcpy(text, data + 1, size - 1);
     size--;
-    for (int style = TOOLS_HERMES; style <= TOOLS_LLAMA; style++) {
+    for (int style = 0; style < TOOL_STYLES; style++) {
         tool_calls calls;
         int32_t count, whole_count;
         request.tool_style = (tool_style)style;
         request.tool_mode = data[0] % 3 == 0 ? TOOL_REQUIRED : TOOL_AUTO;
         uint64_t whole = stream(text, size, size + 1, &whole_count), pieces = stream(text, size, step, &count);
         FUZZ_REQUIRE(whole == pieces && whole_count == count && count <= TOOLS_MAX_CALLS);
-        size_t content = tools_content_size(request.tool_style, text, size, true);
+        size_t content = tools_content_size(request.tool_style, text, 0, size, true);
         FUZZ_REQUIRE(content <= size);
         if (tools_parse(request.tool_style, text + content, size - content, &calls)) {
             FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MAX_CALLS);

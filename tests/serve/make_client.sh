@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs OpenAI's Python client into the environment FOLDER unless it is there.
+# Installs OpenAI's and Anthropic's Python clients into the environment FOLDER unless they are there.
 set -euo pipefail
 [ $# -eq 1 ] || { echo "usage: $0 FOLDER" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)

@@ -517,8 +517,8 @@ class Messages(unittest.TestCase):
     def test_refused(self):
         image = [{"role": "user", "content": [{"type": "image", "source": {}}]}]
         for more in ({"max_tokens": None}, {"max_tokens": 0}, {"messages": []}, {"messages": image}, {"system": 5},
-                     {"system": [{"type": "image"}]}, {"tools": [{"name": "f", "input_schema": {}}]}, {"n": 2},
-                     {"thinking": {"type": "enabled", "budget_tokens": 5}}, {"stop_sequences": [""]}):
+                     {"system": [{"type": "image"}]}, {"tools": [{"type": "bash_20250124", "name": "bash"}]}, {"n": 2},
+                     {"thinking": {"type": "often"}}, {"stop_sequences": [""]}):
             body = {key: value for key, value in dict(self.body, **more).items() if value is not None}
             status, reply, _ = server.request("POST", "/v1/messages", body)
             self.assertEqual((status, reply["type"], reply["error"]["type"]), (400, "error", "invalid_request_error"), more)

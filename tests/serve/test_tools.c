@@ -1,7 +1,7 @@
 /* Tool calls in what models write, and what a forced call must look like. */
-#include "launcher/serve/requests/reasoning.h"
+#include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/requests/tools.h"
-#include "launcher/serve/responses/tool_stream.h"
+#include "launcher/serve/formats/tool_stream.h"
 #include "support/support.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static void calls_are(tool_style style, const char *text, size_t content, const 
     tool_calls calls;
     char found[256] = "", given[512] = "";
     size_t size = strlen(text);
-    assert_int_equal(tools_content_size(style, text, size, true), content);
+    assert_int_equal(tools_content_size(style, text, 0, size, true), content);
     bool parsed = tools_parse(style, text + content, size - content, &calls);
     for (int32_t i = 0; i < calls.count; i++) {
         strcat(strcat(found, i == 0 ? "" : ","), calls.calls[i].name);
@@ -63,14 +63,14 @@ static void beginnings_are_held_back(void **state)
     (void)state;
     size_t last = 0;
     for (size_t size = 0; size <= strlen(text); size++) {
-        size_t content = tools_content_size(TOOLS_HERMES, text, size, false);
+        size_t content = tools_content_size(TOOLS_HERMES, text, 0, size, false);
         assert_true(content >= last && content <= 5);
         last = content;
     }
-    assert_int_equal(tools_content_size(TOOLS_HERMES, text, 7, false), 5);
-    assert_int_equal(tools_content_size(TOOLS_HERMES, text, 7, true), 7);
-    assert_int_equal(tools_content_size(TOOLS_LLAMA, "  ", 2, false), 0);
-    assert_int_equal(tools_content_size(TOOLS_LLAMA, "  x", 3, false), 3);
+    assert_int_equal(tools_content_size(TOOLS_HERMES, text, 0, 7, false), 5);
+    assert_int_equal(tools_content_size(TOOLS_HERMES, text, 0, 7, true), 7);
+    assert_int_equal(tools_content_size(TOOLS_LLAMA, "  ", 0, 2, false), 0);
+    assert_int_equal(tools_content_size(TOOLS_LLAMA, "  x", 0, 3, false), 3);
 }
 
 static const char chat[] =
@@ -126,18 +126,19 @@ static void stream(const api_request *request, const char *text, size_t step, ch
     for (size_t size = step < all ? step : all;; size = size + step < all ? size + step : all) {
         tool_piece piece;
         bool required = request->tool_mode == TOOL_REQUIRED;
-        size_t start = required ? 0 : tools_content_size(request->tool_style, text, size, false);
-        while (tool_stream_next(&calls, request, text, start, size, &piece)) {
+        size_t start = required ? 0 : tools_content_size(request->tool_style, text, 0, size, false);
+        while (tool_stream_next(&calls, request, text, start, size, false, &piece)) {
             if (piece.name != NULL) {
                 written += (size_t)sprintf(found + written, "%.*s:", (int)piece.name_size, piece.name);
             }
-            written += (size_t)sprintf(found + written, "%.*s", (int)(piece.end - piece.begin), text + piece.begin);
+            written += (size_t)sprintf(found + written, "%.*s", (int)piece.size, piece.arguments);
         }
         if (size == all) {
             break;
         }
     }
     found[written] = '\0';
+    tool_stream_fini(&calls);
 }
 
 static void calls_stream(void **state)
@@ -177,6 +178,7 @@ static void calls_stream(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         request.tool_style = cases[i].style;
         request.tool_mode = cases[i].mode;
+        request.parallel_tools = true;
         for (size_t step = 1; step < 120; step += step < 9 ? 1 : 37) {
             stream(&request, cases[i].text, step, found);
             assert_string_equal(found, cases[i].expected);

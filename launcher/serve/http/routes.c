@@ -9,8 +9,8 @@
 #include "launcher/serve/http/server_internal.h"
 #include "launcher/serve/json/json_value.h"
 #include "launcher/serve/requests/chat.h"
-#include "launcher/serve/requests/reasoning.h"
-#include "launcher/serve/requests/tools.h"
+#include "launcher/serve/formats/reasoning.h"
+#include "launcher/serve/formats/tool_format.h"
 
 #define SLEEP_SECONDS 10 /* for the ranks to end; a connection thread waits for it */
 
@@ -180,7 +180,7 @@ static const char *prompt_key(api_kind kind)
 }
 
 /* A prompt must leave room for max_tokens, or for one token. */
-static bool check_lengths(const server *s, const api_request *request, const trm_tokens *prompts, api_error *error)
+static bool check_lengths(const server *s, api_request *request, const trm_tokens *prompts, api_error *error)
 {
     ipc_ready ready;
     if (!dispatcher_get_ready(s->dispatcher, &ready)) {
@@ -188,6 +188,10 @@ static bool check_lengths(const server *s, const api_request *request, const trm
     }
     for (int32_t i = 0; i < request->n_prompts; i++) {
         int64_t count = (int64_t)prompts[i].count, more = request->max_tokens < 0 ? 1 : request->max_tokens;
+        if (request->kind == API_MESSAGES && count < ready.max_context && count + more > ready.max_context) {
+            request->max_tokens = more = ready.max_context - count; /* its clients ask for as much as they can get */
+            request->is_clipped = true;
+        }
         if (count + more > ready.max_context) {
             return api_fail(error, 400, prompt_key(request->kind), "context_length_exceeded",
                             "the prompt has %lld tokens and max_tokens is %lld, but the context is %lld tokens",
@@ -288,8 +292,8 @@ static enum MHD_Result answer_completions(call *c)
 static void find_reasoning(const server *s, api_request *request)
 {
     bool free_text = request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA;
-    request->has_reasoning = request->kind == API_CHAT && free_text && !request->harmony &&
-                             trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
+    request->has_reasoning =
+        free_text && !request->harmony && trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
     request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
 }
 
@@ -319,7 +323,7 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
-    request.tool_style = tools_style(c->server->options.tokenizer);
+    request.tool_style = tools_style(c->server->options.chat, c->server->options.tokenizer);
     if (request.tool_mode == TOOL_AUTO) {
         request.skip_special = false; /* tool calls begin with special tokens */
     }

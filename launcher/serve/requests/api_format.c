@@ -117,7 +117,15 @@ bool api_read_format(api_request *r, api_error *error)
     if (is_response && text != NULL && !trm_json_is_object(text)) {
         return api_fail(error, 400, "text", "invalid_type", "text is not an object");
     }
-    const trm_json *format = is_response ? trm_json_get(text, "format") : trm_json_get(root, "response_format");
-    return (format == NULL || read_openai(r, is_response ? "text.format" : "response_format", format, error)) &&
-           read_all_guided(r, error);
+    const char *key = is_response               ? "text.format"
+                      : r->kind == API_MESSAGES ? "output_config.format"
+                                                : "response_format";
+    const trm_json *format = is_response               ? trm_json_get(text, "format")
+                             : r->kind == API_MESSAGES ? trm_json_get(trm_json_get(root, "output_config"), "format")
+                                                       : trm_json_get(root, "response_format");
+    if (format == NULL && r->kind == API_MESSAGES) { /* its name in betas */
+        key = "output_format";
+        format = trm_json_get(root, key);
+    }
+    return (format == NULL || read_openai(r, key, format, error)) && read_all_guided(r, error);
 }

@@ -7,7 +7,8 @@
 
 #include "launcher/serve/requests/api_request.h"
 
-/* Reads response_format of completions and chats, text.format of responses, and the guided_... fields of all. */
+/* Reads response_format of completions and chats, text.format of responses, output_config.format of messages, and the
+ * guided_... fields of all. */
 bool api_read_format(api_request *request, api_error *error);
 
 #endif

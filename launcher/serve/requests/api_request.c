@@ -9,7 +9,8 @@
 #include "base/error.h"
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/requests/api_format.h"
-#include "launcher/serve/requests/chat.h"
+#include "launcher/serve/requests/from_anthropic.h"
+#include "launcher/serve/requests/from_responses.h"
 #include "launcher/serve/requests/tools.h"
 
 static const char *error_type(int status)
@@ -397,9 +398,6 @@ static bool check_parts(const trm_json *parts, const char *key, int32_t index, a
     }
     for (const trm_json *part = trm_json_first(parts); part != NULL; part = trm_json_next(part)) {
         const char *type = trm_json_string(trm_json_get(part, "type"));
-        if (chat_passes_over(part)) {
-            continue;
-        }
         if (type == NULL || strstr(type, "text") == NULL) {
             return api_fail(error, 400, key, "unsupported_content",
                             "%s[%d].content has a part of type %.40s, expected text", key, index,
@@ -423,9 +421,6 @@ static bool check_messages(const trm_json *messages, const char *key, api_error 
     for (const trm_json *message = trm_json_first(messages); message != NULL;
          message = trm_json_next(message), index++) {
         const trm_json *content = trm_json_get(message, "content");
-        if (chat_passes_over(message)) {
-            continue;
-        }
         if (!trm_json_is_object(message) || !trm_json_is_string(trm_json_get(message, "role"))) {
             return api_fail(error, 400, key, "invalid_type", "%s[%d] is not a message with a role", key, index);
         }
@@ -438,6 +433,13 @@ static bool check_messages(const trm_json *messages, const char *key, api_error 
         }
     }
     return true;
+}
+
+static bool read_template_arguments(api_request *r, api_error *error)
+{
+    r->template_arguments = trm_json_get(trm_json_root(r->document), "chat_template_kwargs");
+    return r->template_arguments == NULL || trm_json_is_object(r->template_arguments) ||
+           api_fail(error, 400, "chat_template_kwargs", "invalid_type", "chat_template_kwargs is not an object");
 }
 
 static bool read_chat(api_request *r, int32_t vocab, api_error *error)
@@ -462,7 +464,6 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     r->messages = trm_json_get(root, "messages");
     r->tools = trm_json_get(root, "tools");
     r->tool_choice = trm_json_get(root, "tool_choice");
-    r->template_arguments = trm_json_get(root, "chat_template_kwargs");
     if (!check_messages(r->messages, "messages", error) || !read_common(r, vocab, error) ||
         !read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error) ||
         !read_integer(r, "max_completion_tokens", 1, INT32_MAX, &r->max_tokens, error) ||
@@ -479,17 +480,11 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     if (r->tools != NULL && !trm_json_is_array(r->tools)) {
         return api_fail(error, 400, "tools", "invalid_type", "tools is not an array");
     }
-    if (!tools_read(r, error)) {
-        return false;
-    }
-    if (r->template_arguments != NULL && !trm_json_is_object(r->template_arguments)) {
-        return api_fail(error, 400, "chat_template_kwargs", "invalid_type", "chat_template_kwargs is not an object");
-    }
-    return true;
+    return tools_read(r, error) && read_template_arguments(r, error);
 }
 
-/* Logprobs of a response: requested by `include`; their number per token is a separate field. */
-static bool read_response_logprobs(api_request *r, api_error *error)
+/* What a response shall include: logprobs, whose number per token is a separate field, and reasoning to be kept. */
+static bool read_include(api_request *r, api_error *error)
 {
     const trm_json *include = trm_json_get(trm_json_root(r->document), "include");
     int64_t top = 0;
@@ -504,6 +499,7 @@ static bool read_response_logprobs(api_request *r, api_error *error)
         if (word != NULL && strcmp(word, "message.output_text.logprobs") == 0) {
             r->logprobs = (int32_t)top;
         }
+        r->keeps_reasoning = r->keeps_reasoning || (word != NULL && strcmp(word, "reasoning.encrypted_content") == 0);
     }
     return true;
 }
@@ -516,18 +512,28 @@ static bool refuse_prompt_logprobs(const api_request *r, const char *replies, ap
                                      "%s have no prompt_logprobs; use completions or chat completions", replies);
 }
 
+/* Takes messages and tools that were written as those of a chat. */
+static bool take_chat(api_request *r, json_text *json, bool written, api_error *error)
+{
+    json_end_object(json);
+    trm_status status = json->status;
+    if (status == TRM_OK && written) {
+        status = trm_json_parse("chat", json->bytes.data, json->bytes.size, &r->chat);
+    }
+    json_text_fini(json);
+    if (!written || status != TRM_OK) {
+        return written && api_fail_status(error, status, NULL);
+    }
+    const trm_json *root = trm_json_root(r->chat);
+    r->messages = trm_json_get(root, "messages");
+    r->tools = trm_json_get(root, "tools");
+    r->tool_choice = trm_json_get(root, "tool_choice");
+    return true;
+}
+
 static bool read_response(api_request *r, int32_t vocab, api_error *error)
 {
     const trm_json *root = trm_json_root(r->document);
-    const trm_json *input = trm_json_get(root, "input");
-    if (trm_json_is_array(input)) {
-        r->messages = input;
-        if (!check_messages(input, "input", error)) {
-            return false;
-        }
-    } else if (!trm_json_is_string(input)) {
-        return api_fail(error, 400, "input", "invalid_type", "input is neither a string nor an array of messages");
-    }
     static const char *const stored[] = {"previous_response_id", "conversation", "background"};
     for (size_t i = 0; i < sizeof(stored) / sizeof(stored[0]); i++) {
         const trm_json *value = trm_json_get(root, stored[i]);
@@ -536,62 +542,63 @@ static bool read_response(api_request *r, int32_t vocab, api_error *error)
                             "%s is not supported: responses are not stored", stored[i]);
         }
     }
-    const char *choice = trm_json_string(trm_json_get(root, "tool_choice"));
     if (trm_json_get(root, "prompt") != NULL) {
         return api_fail(error, 400, "prompt", "unsupported_parameter",
                         "prompt is not supported: no prompts are stored; put the text into input");
     }
-    if (trm_json_get(root, "tool_choice") != NULL &&
-        (choice == NULL || (strcmp(choice, "auto") != 0 && strcmp(choice, "none") != 0))) {
-        return api_fail(error, 400, "tool_choice", "unsupported_parameter",
-                        "tool_choice needs tools, which responses do not support; use chat completions");
+    if (trm_json_get(root, "n") != NULL) {
+        return api_fail(error, 400, "n", "unsupported_parameter",
+                        "responses do not support several choices; use chat completions");
     }
     const char *instructions = NULL;
     trm_status status = trm_json_member_string(r->document, root, "instructions", false, &instructions);
     if (status != TRM_OK) {
         return api_fail_status(error, status, "instructions");
     }
-    const trm_json *tools = trm_json_get(root, "tools");
-    if (trm_json_get(root, "n") != NULL || (tools != NULL && trm_json_count(tools) > 0)) {
-        return api_fail(error, 400, tools != NULL ? "tools" : "n", "unsupported_parameter",
-                        "responses support neither tools nor several choices; use chat completions");
-    }
-    return refuse_prompt_logprobs(r, "responses", error) && read_common(r, vocab, error) &&
-           read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
-           read_response_logprobs(r, error) && api_read_format(r, error);
+    json_text json = {0};
+    json_object(&json, NULL);
+    return read_bool(r, "parallel_tool_calls", &r->parallel_tools, error) &&
+           take_chat(r, &json, from_responses_write(root, &json, error), error) &&
+           refuse_prompt_logprobs(r, "responses", error) && read_common(r, vocab, error) &&
+           read_integer(r, "max_output_tokens", 1, INT32_MAX, &r->max_tokens, error) && read_include(r, error) &&
+           read_template_arguments(r, error) && api_read_format(r, error) && tools_read(r, error);
 }
 
 /* Of messages: {"type": "enabled"}, "adaptive" or "disabled". */
-static void read_thinking(api_request *r)
+static bool read_thinking(api_request *r, api_error *error)
 {
     const trm_json *value = trm_json_get(trm_json_root(r->document), "thinking");
     const char *type = trm_json_string(trm_json_get(value, "type"));
-    r->include_reasoning = type == NULL || strcmp(type, "disabled") != 0;
-    r->thinking = value != NULL && r->include_reasoning;
+    const char *display = trm_json_string(trm_json_get(value, "display"));
+    const bool disabled = type != NULL && strcmp(type, "disabled") == 0;
+    r->has_thinking = value != NULL;
+    r->thinks = !disabled;
+    r->include_reasoning = !disabled && (display == NULL || strcmp(display, "omitted") != 0);
+    return value == NULL || disabled ||
+           (type != NULL && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0)) ||
+           api_fail(error, 400, "thinking", "invalid_value", "thinking is not of type enabled, adaptive or disabled");
 }
 
 static bool read_messages(api_request *r, int32_t vocab, api_error *error)
 {
-    static const char *const unsupported[] = {"tools", "tool_choice", "mcp_servers", "n"};
-    const trm_json *root = trm_json_root(r->document), *system = trm_json_get(root, "system");
+    static const char *const unsupported[] = {"mcp_servers", "container", "n"};
+    const trm_json *root = trm_json_root(r->document);
     for (size_t i = 0; i < sizeof(unsupported) / sizeof(unsupported[0]); i++) {
         const trm_json *value = trm_json_get(root, unsupported[i]);
-        const char *type = trm_json_string(trm_json_get(value, "type"));
-        bool none = value == NULL || (trm_json_is_array(value) && trm_json_count(value) == 0) ||
-                    (type != NULL && (strcmp(type, "disabled") == 0 || strcmp(type, "none") == 0));
-        if (!none) {
-            return api_fail(error, 400, unsupported[i], "unsupported_parameter",
-                            "messages do not support %s; use chat completions", unsupported[i]);
+        if (value != NULL && !(trm_json_is_array(value) && trm_json_count(value) == 0)) {
+            return api_fail(error, 400, unsupported[i], "unsupported_parameter", "messages do not support %s",
+                            unsupported[i]);
         }
     }
-    read_thinking(r);
-    r->messages = trm_json_get(root, "messages");
-    if (system != NULL && !trm_json_is_string(system) && !check_parts(system, "system", 0, error)) {
+    json_text json = {0};
+    json_object(&json, NULL);
+    if (!take_chat(r, &json, from_anthropic_write(root, &json, error), error)) {
         return false;
     }
-    return check_messages(r->messages, "messages", error) && refuse_prompt_logprobs(r, "messages", error) &&
-           read_common(r, vocab, error) && read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error) &&
-           api_read_format(r, error);
+    r->parallel_tools = trm_json_truth(trm_json_get(trm_json_root(r->chat), "parallel_tool_calls"), true);
+    return read_thinking(r, error) && refuse_prompt_logprobs(r, "messages", error) && read_common(r, vocab, error) &&
+           read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error) && read_template_arguments(r, error) &&
+           api_read_format(r, error) && tools_read(r, error);
 }
 
 static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, const char *const *names,
@@ -652,6 +659,8 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
 void api_request_fini(api_request *request)
 {
     trm_json_close(request->document);
+    trm_json_close(request->chat);
+    trm_json_close(request->allowed);
     trm_arena_fini(&request->arena);
     *request = (api_request){0};
 }

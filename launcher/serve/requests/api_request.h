@@ -42,8 +42,23 @@ typedef enum api_format {
 
 /* Whether tools are called: as the model decides, at least one, or the named one. */
 typedef enum tool_mode { TOOL_NONE, TOOL_AUTO, TOOL_REQUIRED, TOOL_NAMED } tool_mode;
-/* The syntax in which a model writes tool calls (tools.h). */
-typedef enum tool_style { TOOLS_HERMES, TOOLS_MISTRAL, TOOLS_LLAMA } tool_style;
+/* The format in which a model writes tool calls (formats/tool_format.h). */
+typedef enum tool_style {
+    TOOLS_KIMI,
+    TOOLS_DEEPSEEK,
+    TOOLS_MINIMAX,
+    TOOLS_GLM,
+    TOOLS_SEED,
+    TOOLS_QWEN_XML,
+    TOOLS_GEMMA,
+    TOOLS_GEMMA_FUNCTION,
+    TOOLS_GRANITE,
+    TOOLS_HERMES,
+    TOOLS_MISTRAL,
+    TOOLS_LLAMA4,
+    TOOLS_LLAMA,
+    TOOL_STYLES
+} tool_style;
 
 /* API_MESSAGES: Anthropic's API. */
 typedef enum api_kind { API_COMPLETION, API_CHAT, API_RESPONSE, API_EMBEDDING, API_MESSAGES } api_kind;
@@ -60,6 +75,8 @@ typedef struct api_request {
     api_kind kind;
     trm_arena arena;
     trm_json_document *document;
+    trm_json_document *chat;    /* of RESPONSE and MESSAGES: messages and tools as those of a CHAT */
+    trm_json_document *allowed; /* the tools of an allowed_tools choice */
     bool stream, include_usage, echo, ignore_eos, skip_special, include_stop, add_special;
     int32_t n, priority, min_tokens;
     double timeout;     /* time limit in seconds; 0: the server's */
@@ -79,15 +96,18 @@ typedef struct api_request {
     int32_t n_stop_ids;
     api_prompt *prompts; /* [n_prompts]; for chats none before the template is rendered */
     int32_t n_prompts;
-    const trm_json *messages, *tools, *tool_choice, *template_arguments; /* of CHAT; NULL if absent */
-    bool base64;                                                         /* of EMBEDDING: numbers as base64 */
-    int64_t dimensions;                                                  /* 0: all */
-    trm_embedding embedding;                                             /* how embeddings are pooled */
+    const trm_json *messages, *tools, *tool_choice; /* as of CHAT; NULL if absent */
+    const trm_json *template_arguments;             /* of chats of all kinds; NULL if absent */
+    bool base64;                                    /* of EMBEDDING: numbers as base64 */
+    int64_t dimensions;                             /* 0: all */
+    trm_embedding embedding;                        /* how embeddings are pooled */
     bool parallel_tools;
     bool has_reasoning, reasoning_open,
-        include_reasoning; /* the model thinks; the prompt ends inside reasoning; the reply includes it */
-    bool harmony;          /* the reply is in the harmony format (launcher/text/harmony.h) */
-    bool thinking;         /* of MESSAGES: thinking is asked for */
+        include_reasoning;     /* the model thinks; the prompt ends inside reasoning; the reply includes it */
+    bool harmony;              /* the reply is in the harmony format (launcher/text/harmony.h) */
+    bool has_thinking, thinks; /* of MESSAGES: it says whether the model shall think; what it says */
+    bool keeps_reasoning;      /* of RESPONSE: the client keeps the reasoning and sends it back */
+    bool is_clipped;           /* of MESSAGES: max_tokens is what the context has left */
     tool_mode tool_mode;
     tool_style tool_style;
     const char *tool_name; /* of NAMED */

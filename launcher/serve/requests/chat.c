@@ -8,17 +8,6 @@
 #include "launcher/serve/json/json_value.h"
 #include "launcher/text/harmony.h"
 
-bool chat_passes_over(const trm_json *value)
-{
-    static const char *const kinds[] = {"thinking", "redacted_thinking", "reasoning"};
-    const char *type = trm_json_string(trm_json_get(value, "type"));
-    bool found = false;
-    for (size_t i = 0; type != NULL && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-        found |= strcmp(type, kinds[i]) == 0;
-    }
-    return found;
-}
-
 /* Writes the text parts, one per line, as "content". */
 static void write_parts(json_text *json, const trm_json *parts)
 {
@@ -26,9 +15,6 @@ static void write_parts(json_text *json, const trm_json *parts)
     trm_status status = trm_bytes_reserve(&text, 1);
     for (const trm_json *part = trm_json_first(parts); part != NULL && status == TRM_OK; part = trm_json_next(part)) {
         const char *piece = trm_json_string(trm_json_get(part, "text"));
-        if (chat_passes_over(part)) {
-            continue;
-        }
         if (text.size > 0) {
             status = trm_bytes_append(&text, "\n", 1);
         }
@@ -44,12 +30,18 @@ static void write_parts(json_text *json, const trm_json *parts)
     trm_bytes_fini(&text);
 }
 
-/* Clients send the arguments of a call as a JSON string; templates print an object. */
-static void write_arguments(json_text *json, const trm_json *arguments)
+/* Clients send the arguments of a call as a JSON string; most templates print an object, some a text. */
+static void write_arguments(json_text *json, const trm_json *arguments, bool as_text)
 {
     trm_json_document *document = NULL;
     const char *text = trm_json_string(arguments);
-    if (text != NULL && trm_json_parse("arguments", text, strlen(text), &document) == TRM_OK) {
+    if (as_text && text == NULL) {
+        json_text written = {0};
+        json_value(&written, NULL, arguments);
+        json->status = json->status == TRM_OK ? written.status : json->status;
+        json_bytes(json, "arguments", written.bytes.size > 0 ? written.bytes.data : "", written.bytes.size);
+        json_text_fini(&written);
+    } else if (!as_text && text != NULL && trm_json_parse("arguments", text, strlen(text), &document) == TRM_OK) {
         json_value(json, "arguments", trm_json_root(document));
         trm_json_close(document);
     } else {
@@ -58,7 +50,7 @@ static void write_arguments(json_text *json, const trm_json *arguments)
 }
 
 /* Writes all calls, or the one called `only`. */
-static void write_tool_calls(json_text *json, const trm_json *calls, const trm_json *only)
+static void write_tool_calls(json_text *json, const trm_json *calls, const trm_json *only, bool as_text)
 {
     json_array(json, "tool_calls");
     for (const trm_json *call = trm_json_first(calls); call != NULL; call = trm_json_next(call)) {
@@ -74,7 +66,7 @@ static void write_tool_calls(json_text *json, const trm_json *calls, const trm_j
             json_object(json, "function");
             for (const trm_json *part = trm_json_first(member); part != NULL; part = trm_json_next(part)) {
                 if (strcmp(trm_json_key(part), "arguments") == 0) {
-                    write_arguments(json, part);
+                    write_arguments(json, part, as_text);
                 } else {
                     json_value(json, trm_json_key(part), part);
                 }
@@ -86,7 +78,7 @@ static void write_tool_calls(json_text *json, const trm_json *calls, const trm_j
     json_end_array(json);
 }
 
-static void write_message(json_text *json, const trm_json *message)
+static void write_message(json_text *json, const trm_json *message, bool as_text)
 {
     json_object(json, NULL);
     for (const trm_json *member = trm_json_first(message); member != NULL; member = trm_json_next(member)) {
@@ -94,7 +86,7 @@ static void write_message(json_text *json, const trm_json *message)
         if (strcmp(key, "content") == 0 && trm_json_is_array(member)) {
             write_parts(json, member);
         } else if (strcmp(key, "tool_calls") == 0 && trm_json_is_array(member)) {
-            write_tool_calls(json, member, NULL);
+            write_tool_calls(json, member, NULL, as_text);
         } else {
             json_value(json, key, member);
         }
@@ -173,61 +165,32 @@ static const trm_json *write_called(json_text *json, const trm_json *message)
         if (index == 0) {
             write_thinking(json, message);
         }
-        write_tool_calls(json, calls, call);
+        write_tool_calls(json, calls, call, false);
         json_end_object(json);
         if (answer != NULL) {
-            write_message(json, answer);
+            write_message(json, answer, false);
         }
     }
     while (trm_json_next(last) != NULL && has_role(trm_json_next(last), "tool")) {
         last = trm_json_next(last);
         if (!answers(message, last)) {
-            write_message(json, last);
+            write_message(json, last, false);
         }
     }
     return last;
 }
 
-static void write_simple_message(json_text *json, const char *role, const char *content)
-{
-    json_object(json, NULL);
-    json_string(json, "role", role);
-    json_string(json, "content", content);
-    json_end_object(json);
-}
-
-/* Writes the messages of a request as a JSON array. */
-static void write_messages(json_text *json, const api_request *request)
+/* Writes the messages of a request as a JSON array; the arguments of calls as text, or as objects. */
+static void write_messages(json_text *json, const api_request *request, bool as_text)
 {
     json_array(json, NULL);
-    if (request->kind == API_RESPONSE) {
-        const trm_json *root = trm_json_root(request->document);
-        const char *instructions = trm_json_string(trm_json_get(root, "instructions"));
-        const char *input = trm_json_string(trm_json_get(root, "input"));
-        if (instructions != NULL) {
-            write_simple_message(json, "system", instructions);
-        }
-        if (input != NULL) {
-            write_simple_message(json, "user", input);
-        }
-    }
-    const trm_json *system =
-        request->kind == API_MESSAGES ? trm_json_get(trm_json_root(request->document), "system") : NULL;
-    if (trm_json_is_string(system)) {
-        write_simple_message(json, "system", trm_json_string(system));
-    } else if (system != NULL) {
-        json_object(json, NULL);
-        json_string(json, "role", "system");
-        write_parts(json, system);
-        json_end_object(json);
-    }
     for (const trm_json *message = trm_json_first(request->messages); message != NULL;
          message = trm_json_next(message)) {
         if (request->harmony && has_role(message, "assistant") &&
             trm_json_count(trm_json_get(message, "tool_calls")) > 0) {
             message = write_called(json, message);
-        } else if (!chat_passes_over(message)) {
-            write_message(json, message);
+        } else {
+            write_message(json, message, as_text);
         }
     }
     json_end_array(json);
@@ -256,12 +219,23 @@ static const trm_json *find_effort(const api_request *request)
     }
 }
 
-/* Harmony's models know three efforts; other templates decide about theirs. */
+/* The effort as a word. Harmony's models know three; those of other APIs become the nearest. */
+static const char *effort_word(const api_request *request)
+{
+    static const char *const near[][2] = {{"minimal", "low"}, {"xhigh", "high"}, {"max", "high"}};
+    const char *word = trm_json_string(find_effort(request));
+    for (size_t i = 0;
+         word != NULL && request->harmony && request->kind != API_CHAT && i < sizeof(near) / sizeof(near[0]); i++) {
+        word = strcmp(word, near[i][0]) == 0 ? near[i][1] : word;
+    }
+    return word;
+}
+
+/* Templates that are not harmony's decide about their efforts. */
 static bool check_effort(const api_request *request, api_error *error)
 {
-    const trm_json *effort = find_effort(request);
-    const char *word = trm_json_string(effort);
-    if (effort == NULL || (word != NULL && !request->harmony)) {
+    const char *word = effort_word(request);
+    if (find_effort(request) == NULL || (word != NULL && !request->harmony)) {
         return true;
     }
     return (word != NULL && (strcmp(word, "low") == 0 || strcmp(word, "medium") == 0 || strcmp(word, "high") == 0)) ||
@@ -269,14 +243,22 @@ static bool check_effort(const api_request *request, api_error *error)
                     "reasoning_effort is %.40s, expected low, medium or high", word != NULL ? word : "not a string");
 }
 
-/* Writes the variables of a request: its template arguments, and the effort unless they have it. */
+/* Writes the variables of a request: its template arguments, and unless they have them, the effort and whether to
+ * think, which templates know under two names. */
 static void write_extra(json_text *json, const api_request *request)
 {
     static const char name[] = "reasoning_effort";
-    const char *effort = trm_json_string(find_effort(request));
+    static const char *const switches[] = {"enable_thinking", "thinking"};
+    const char *effort = effort_word(request);
+    const bool none = effort != NULL && strcmp(effort, "none") == 0;
     json_object(json, NULL);
     if (effort != NULL && trm_json_get(request->template_arguments, name) == NULL) {
         json_string(json, name, effort);
+    }
+    for (size_t i = 0; (request->has_thinking || none) && i < sizeof(switches) / sizeof(switches[0]); i++) {
+        if (trm_json_get(request->template_arguments, switches[i]) == NULL) {
+            json_bool(json, switches[i], request->thinks && !none);
+        }
     }
     for (const trm_json *at = trm_json_first(request->template_arguments); at != NULL; at = trm_json_next(at)) {
         json_value(json, trm_json_key(at), at);
@@ -300,24 +282,51 @@ static const char *forced_header(api_request *request, const char *prompt, size_
                : "<|channel|>final<|message|>";
 }
 
-static trm_status render(const trm_chat_template *chat, api_request *request, json_text *messages, json_text *tools,
-                         json_text *extra)
+static trm_status render(const trm_chat_template *chat, const api_request *request, bool as_text, char **text,
+                         size_t *size)
 {
     trm_chat_input input = TRM_CHAT_INPUT_INIT;
-    char *text = NULL;
-    size_t size;
-    write_messages(messages, request);
-    input.messages = terminated(messages);
+    json_text messages = {0}, tools = {0}, extra = {0};
+    write_messages(&messages, request, as_text);
+    input.messages = terminated(&messages);
     if (request->tools != NULL && trm_json_count(request->tools) > 0) {
-        json_value(tools, NULL, request->tools);
-        input.tools = terminated(tools);
+        json_value(&tools, NULL, request->tools);
+        input.tools = terminated(&tools);
     }
-    write_extra(extra, request);
-    input.extra = terminated(extra);
-    if (messages->status != TRM_OK || tools->status != TRM_OK || extra->status != TRM_OK) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the messages");
+    write_extra(&extra, request);
+    input.extra = terminated(&extra);
+    trm_status status = TRM_OK;
+    if (messages.status != TRM_OK || tools.status != TRM_OK || extra.status != TRM_OK) {
+        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the messages");
     }
-    TRM_TRY(trm_chat_template_render(chat, &input, &text, &size));
+    if (status == TRM_OK) {
+        status = trm_chat_template_render(chat, &input, text, size);
+    }
+    json_text_fini(&messages);
+    json_text_fini(&tools);
+    json_text_fini(&extra);
+    return status;
+}
+
+static bool has_calls(const api_request *request)
+{
+    for (const trm_json *at = trm_json_first(request->messages); at != NULL; at = trm_json_next(at)) {
+        if (trm_json_count(trm_json_get(at, "tool_calls")) > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static trm_status make_prompt(const trm_chat_template *chat, api_request *request)
+{
+    char *text = NULL;
+    size_t size = 0;
+    trm_status status = render(chat, request, false, &text, &size);
+    if (status == TRM_ERROR_INVALID_ARGUMENT && has_calls(request)) { /* the template adds arguments to a text */
+        status = render(chat, request, true, &text, &size);
+    }
+    TRM_TRY(status);
     const char *header = forced_header(request, text, size);
     const char *kept = trm_arena_printf(&request->arena, "%s%s", text, header != NULL ? header : "");
     trm_free(text);
@@ -333,22 +342,14 @@ static trm_status render(const trm_chat_template *chat, api_request *request, js
 
 bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error *error)
 {
-    json_text messages = {0}, tools = {0}, extra = {0};
     if (chat == NULL) {
         return api_fail(error, 400, "messages", "no_chat_template",
                         "the model has no chat template; start the server with --chat-template");
     }
     request->harmony = harmony_is_written(chat);
-    if (request->thinking && !request->harmony) {
-        return api_fail(error, 400, "thinking", "unsupported_parameter",
-                        "messages of this model do not support thinking; use chat completions for reasoning");
-    }
     if (!check_effort(request, error)) {
         return false;
     }
-    trm_status status = render(chat, request, &messages, &tools, &extra);
-    json_text_fini(&messages);
-    json_text_fini(&tools);
-    json_text_fini(&extra);
-    return status == TRM_OK || api_fail_status(error, status, "messages");
+    const trm_status status = make_prompt(chat, request);
+    return status == TRM_OK || api_fail_status(error, status, request->kind == API_RESPONSE ? "input" : "messages");
 }

@@ -8,8 +8,6 @@
 
 #include "launcher/serve/requests/api_request.h"
 
-/* Whether messages, or parts of one, are of a kind that is not rendered: reasoning that clients send back. */
-bool chat_passes_over(const trm_json *value);
 /* Renders the messages of a CHAT, RESPONSE or MESSAGES request into its only prompt, special tokens written as text.
  * Finds whether the reply is in the harmony format. `chat` is NULL if the model has no template. */
 bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error *error);

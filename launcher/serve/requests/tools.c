@@ -1,4 +1,4 @@
-/* Turns declared tools into grammars, and generated calls into names and arguments. */
+/* Turns declared tools into grammars. */
 #include "launcher/serve/requests/tools.h"
 
 #include <stdio.h>
@@ -9,17 +9,6 @@
 #include "launcher/serve/json/json_value.h"
 
 #define MAX_TOOLS 128
-
-static const char hermes_open[] = "<tool_call>", hermes_close[] = "</tool_call>";
-static const char mistral_open[] = "[TOOL_CALLS]", llama_open[] = "<|python_tag|>";
-
-tool_style tools_style(const trm_tokenizer *tokenizer)
-{
-    return trm_tokenizer_find(tokenizer, hermes_open) >= 0    ? TOOLS_HERMES
-           : trm_tokenizer_find(tokenizer, mistral_open) >= 0 ? TOOLS_MISTRAL
-           : trm_tokenizer_find(tokenizer, llama_open) >= 0   ? TOOLS_LLAMA
-                                                              : TOOLS_HERMES;
-}
 
 /* The function of a tool; NULL if it has none. */
 static const trm_json *function_of(const trm_json *tool)
@@ -185,146 +174,14 @@ void tools_explain(const api_request *request, api_error *error)
     }
 }
 
-/* The position of `word` in text, or of a prefix of it at the end of the text; otherwise size. */
-static size_t find_word(const char *text, size_t size, const char *word, bool at_end)
+const trm_json *tools_find(const api_request *request, const char *name, size_t size)
 {
-    size_t length = strlen(word);
-    for (size_t at = 0; at < size; at++) {
-        size_t rest = size - at;
-        if (memcmp(text + at, word, rest < length ? rest : length) == 0 && (rest >= length || !at_end)) {
-            return at;
+    for (const trm_json *tool = trm_json_first(request->tools); tool != NULL; tool = trm_json_next(tool)) {
+        const trm_json *function = trm_json_get(tool, "function");
+        const char *declared = trm_json_string(trm_json_get(function, "name"));
+        if (declared != NULL && strlen(declared) == size && memcmp(declared, name, size) == 0) {
+            return function;
         }
     }
-    return size;
-}
-
-size_t tools_content_size(tool_style style, const char *text, size_t size, bool at_end)
-{
-    size_t spaces = 0;
-    switch (style) {
-    case TOOLS_HERMES:
-        return find_word(text, size, hermes_open, at_end);
-    case TOOLS_MISTRAL:
-        return find_word(text, size, mistral_open, at_end);
-    case TOOLS_LLAMA:
-        while (spaces < size && tools_is_space(text[spaces])) {
-            spaces++;
-        }
-        if (spaces == size) {
-            return at_end ? size : 0;
-        }
-        return text[spaces] == '{' ? 0 : find_word(text, size, llama_open, at_end);
-    }
-    return size;
-}
-
-void tool_calls_fini(tool_calls *calls)
-{
-    for (int32_t i = 0; i < calls->count; i++) {
-        free(calls->calls[i].name);
-        free(calls->calls[i].arguments);
-    }
-    calls->count = 0;
-}
-
-/* Adds the call in a JSON object. */
-static bool add_call(tool_calls *calls, const trm_json *object)
-{
-    const char *name = trm_json_string(trm_json_get(object, "name"));
-    const trm_json *arguments = trm_json_get(object, "arguments");
-    arguments = arguments != NULL ? arguments : trm_json_get(object, "parameters");
-    if (name == NULL || (arguments != NULL && !trm_json_is_object(arguments)) || calls->count == TOOLS_MAX_CALLS) {
-        return false;
-    }
-    json_text json = {0};
-    if (arguments != NULL) {
-        json_value(&json, NULL, arguments);
-    } else {
-        json_object(&json, NULL);
-        json_end_object(&json);
-    }
-    if (json.status == TRM_OK) {
-        json.status = trm_bytes_append(&json.bytes, "", 1);
-    }
-    tool_call call = {.name = strdup(name)};
-    if (json.status == TRM_OK) {
-        call.arguments = json.bytes.data;
-        json.bytes = (trm_bytes){0};
-    }
-    json_text_fini(&json);
-    if (call.name == NULL || call.arguments == NULL) {
-        free(call.name);
-        free(call.arguments);
-        return false;
-    }
-    calls->calls[calls->count++] = call;
-    return true;
-}
-
-/* Adds the calls in a JSON text: an object, or an array of them. */
-static bool add_text(tool_calls *calls, const char *text, size_t size)
-{
-    trm_json_document *document;
-    if (trm_json_parse("call", text, size, &document) != TRM_OK) {
-        return false;
-    }
-    const trm_json *root = trm_json_root(document);
-    bool added = trm_json_is_object(root) ? add_call(calls, root) : trm_json_count(root) > 0;
-    for (const trm_json *item = trm_json_is_array(root) ? trm_json_first(root) : NULL; item != NULL && added;
-         item = trm_json_next(item)) {
-        added = add_call(calls, item);
-    }
-    trm_json_close(document);
-    return added;
-}
-
-static bool add_hermes(tool_calls *calls, const char *text, size_t size)
-{
-    size_t at = 0, length = sizeof(hermes_open) - 1;
-    while (at < size) {
-        if (size - at < length || memcmp(text + at, hermes_open, length) != 0) {
-            return false;
-        }
-        at += length;
-        size_t end = at + find_word(text + at, size - at, hermes_close, true);
-        if (!add_text(calls, text + at, end - at)) {
-            return false;
-        }
-        at = end == size ? size : end + sizeof(hermes_close) - 1;
-        while (at < size && tools_is_space(text[at])) {
-            at++;
-        }
-    }
-    return calls->count > 0;
-}
-
-bool tools_parse(tool_style style, const char *text, size_t size, tool_calls *calls)
-{
-    const char *open = style == TOOLS_MISTRAL ? mistral_open : llama_open;
-    size_t length = strlen(open);
-    *calls = (tool_calls){0};
-    bool parsed = false;
-    if (style == TOOLS_HERMES) {
-        parsed = add_hermes(calls, text, size);
-    } else {
-        if (size >= length && memcmp(text, open, length) == 0) {
-            text += length;
-            size -= length;
-        }
-        parsed = add_text(calls, text, size);
-    }
-    if (!parsed) {
-        tool_calls_fini(calls);
-    }
-    return parsed;
-}
-
-bool tools_parse_required(const char *text, size_t size, tool_calls *calls)
-{
-    *calls = (tool_calls){0};
-    bool parsed = add_text(calls, text, size);
-    if (!parsed) {
-        tool_calls_fini(calls);
-    }
-    return parsed;
+    return NULL;
 }

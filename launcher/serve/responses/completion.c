@@ -11,6 +11,7 @@
 #include "launcher/serve/responses/anthropic.h"
 #include "launcher/serve/responses/embedding.h"
 #include "launcher/serve/responses/message.h"
+#include "launcher/serve/responses/reply_part.h"
 #include "launcher/serve/responses/response.h"
 #include "launcher/text/grammar/vocab.h"
 #include "launcher/text/strings/utf8.h"
@@ -87,6 +88,8 @@ void completion_destroy(completion *c)
         choice *ch = &c->choices[i];
         trm_ids_fini(&ch->tokens);
         text_sink_fini(&ch->sink);
+        reply_reader_fini(&ch->reader);
+        reply_part_fini(&ch->part);
         trm_decoder_destroy(ch->prompt_decoder);
         free(ch->embedding);
         json_text_fini(&ch->logprobs);
@@ -161,6 +164,27 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
         request->prompt_logprobs = wanted_logprobs(echoed > apart ? echoed : apart);
     }
     return TRM_OK;
+}
+
+bool choice_next_piece(choice *ch, reply_piece *piece)
+{
+    const bool at_end = ch->finish_reason != NULL;
+    return reply_next(&ch->reader, &ch->owner->request, ch->sink.text, at_end ? ch->sink.size : ch->sink.certain,
+                      at_end, piece);
+}
+
+bool choice_is_call(const choice *ch)
+{
+    return reply_is_call(&ch->reader, &ch->owner->request, ch->sink.stopped);
+}
+
+void choice_call_id(const choice *ch, const reply_piece *piece, const char *prefix, char id[CALL_ID_SIZE])
+{
+    if (piece->id != NULL) {
+        snprintf(id, CALL_ID_SIZE, "%.*s", (int)piece->id_size, piece->id);
+    } else {
+        snprintf(id, CALL_ID_SIZE, "%s%.40s_%d_%d", prefix, ch->owner->exchange->id, ch->index, piece->call);
+    }
 }
 
 static const char *prompt_text(const choice *ch)
@@ -523,30 +547,20 @@ static void begin_stream(completion *c)
     }
 }
 
-/* Sends completed text, and the finish reason if there is one. */
-static void send_chunk(choice *ch)
+/* Writes a chunk with a choice's text, or with parts of its message, and the finish reason if there is one. */
+static void send_choice(choice *ch, const message_parts *parts)
 {
     completion *c = ch->owner;
-    size_t end = ch->sink.certain, size = end - ch->streamed;
-    bool more = c->request.kind == API_CHAT ? message_has_more(ch) : size > 0;
-    if (!more && ch->finish_reason == NULL) {
-        return;
-    }
-    if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
-        (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c);
-        ch->streamed = end;
-        return;
-    }
     json_text json = {0};
     begin_event(&json, c);
     json_array(&json, "choices");
     json_object(&json, NULL);
     json_integer(&json, "index", ch->index);
-    if (c->request.kind == API_CHAT) {
-        message_write_delta(&json, ch);
+    if (parts != NULL) {
+        message_write(&json, true, parts);
     } else {
-        json_bytes(&json, "text", ch->sink.text + ch->streamed, size);
-        ch->streamed = end;
+        json_bytes(&json, "text", ch->sink.text + ch->streamed, ch->sink.certain - ch->streamed);
+        ch->streamed = ch->sink.certain;
     }
     close_logprobs(&json, ch);
     json_string(&json, "finish_reason", ch->finish_reason);
@@ -554,6 +568,28 @@ static void send_chunk(choice *ch)
     json_end_array(&json);
     json_end_object(&json);
     completion_send(c, &json);
+}
+
+/* Sends what is complete, and the finish reason if there is one. */
+static trm_status send_chunk(choice *ch)
+{
+    completion *c = ch->owner;
+    if (c->request.kind == API_RESPONSE || c->request.kind == API_MESSAGES) {
+        return (c->request.kind == API_RESPONSE ? response_delta : anthropic_delta)(c);
+    }
+    if (c->request.kind == API_CHAT) {
+        message_parts parts = {.any_calls = false};
+        trm_status status = message_take(ch, true, &parts);
+        if (status == TRM_OK && (!message_is_empty(&parts) || ch->finish_reason != NULL)) {
+            send_choice(ch, &parts);
+        }
+        message_parts_fini(&parts);
+        return status;
+    }
+    if (ch->sink.certain > ch->streamed || ch->finish_reason != NULL) {
+        send_choice(ch, NULL);
+    }
+    return TRM_OK;
 }
 
 static void end_stream(completion *c)
@@ -584,7 +620,11 @@ static void write_whole_choice(json_text *json, choice *ch)
     json_object(json, NULL);
     json_integer(json, "index", ch->index);
     if (c->request.kind == API_CHAT) {
-        message_write(json, ch);
+        message_parts parts = {.any_calls = false};
+        const trm_status status = message_take(ch, false, &parts);
+        json->status = json->status == TRM_OK ? status : json->status;
+        message_write(json, false, &parts);
+        message_parts_fini(&parts);
     } else if (c->request.echo) {
         trm_bytes text = {0};
         const char *prompt = prompt_text(ch);
@@ -687,7 +727,7 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
     if (c->request.stream) {
         begin_stream(c);
         if (!ch->sink.stopped) {
-            send_chunk(ch);
+            TRM_TRY(send_chunk(ch));
         }
     }
     return TRM_OK;
@@ -706,7 +746,7 @@ trm_status choice_finish(choice *ch, const char *reason)
     c->n_finished++;
     if (c->request.stream) {
         begin_stream(c);
-        send_chunk(ch);
+        TRM_TRY(send_chunk(ch));
     }
     if (c->n_finished == c->n_choices) {
         pthread_mutex_lock(&c->exchange->lock);

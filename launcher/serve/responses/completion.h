@@ -10,18 +10,22 @@
 
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/responses/http_exchange.h"
-#include "launcher/serve/responses/tool_stream.h"
-#include "launcher/text/harmony.h"
+#include "launcher/serve/formats/reply_reader.h"
 #include "launcher/text/text_sink.h"
 
 typedef struct completion completion;
 
+#define CALL_ID_SIZE 160
+
 /* A part of a RESPONSE's or MESSAGES' text: an item, or a block of content. */
 typedef struct reply_part {
-    bool open;         /* begun and not ended; of a stream */
-    bool reasoning;    /* not an answer */
-    int32_t index;     /* among the parts */
-    size_t begin, end; /* bytes of sink.text */
+    bool open; /* begun and not ended */
+    reply_kind kind;
+    int32_t index;         /* among the parts */
+    trm_bytes text;        /* so far; of a CALL its arguments */
+    trm_bytes name;        /* of a CALL */
+    char id[CALL_ID_SIZE]; /* of a CALL */
+    trm_bytes blank;       /* white space before content; it is left out where a call follows */
 } reply_part;
 
 /* One continuation of one prompt; one request of the engine. */
@@ -36,14 +40,12 @@ typedef struct choice {
     trm_ids tokens;      /* of the prompt and the output so far; resubmitted if a rank is lost */
     size_t n_prompt;
     text_sink sink;
-    size_t streamed, streamed_reasoning; /* bytes of sink.text whose content, and reasoning, have been streamed */
-    tool_stream calls;                   /* those of it that have been streamed */
-    harmony_reader channels;             /* of a reply in the harmony format: what has been streamed */
+    reply_reader reader;                 /* of a chat: what has been streamed */
+    size_t streamed, streamed_reasoning; /* bytes of content, and of reasoning, that have been streamed */
     reply_part part;                     /* the part of a RESPONSE or MESSAGES that is being streamed */
     size_t prompt_seen;                  /* prompt tokens whose logprobs have come */
     trm_decoder *prompt_decoder;         /* of those; NULL: none yet */
     size_t offset, counted; /* characters of the text before the next token, and bytes of sink.text in them */
-    bool named;             /* the name of a forced tool call has been sent */
     float *embedding;       /* [n_embedding] of an EMBEDDING */
     int64_t n_embedding;
     double likelihood; /* sum of the logprobs of its tokens, for best_of */
@@ -95,6 +97,12 @@ trm_status choice_take(choice *ch, const trm_serving_event *event, bool *stopped
 void choice_take_prompt(choice *ch, const trm_serving_event *event);
 /* Ends a choice: `reason` is "stop", "length", ... The last choice ends the reply. */
 trm_status choice_finish(choice *ch, const char *reason);
+/* Reads the next piece of a chat's reply. */
+bool choice_next_piece(choice *ch, reply_piece *piece);
+/* Whether a finished choice ends with calls that can be made. */
+bool choice_is_call(const choice *ch);
+/* Writes the id of the call that a piece begins: the model's own, or one with the prefix. */
+void choice_call_id(const choice *ch, const reply_piece *piece, const char *prefix, char id[CALL_ID_SIZE]);
 /* Sends a stream event, without the blank line at its end, and frees it. */
 void completion_send(completion *c, json_text *json);
 /* Begin a named event, up to the first member of its object, "type"; end the object and send it. */

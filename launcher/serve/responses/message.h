@@ -6,11 +6,18 @@
 
 #include "launcher/serve/responses/completion.h"
 
-/* Writes the message of a finished choice; may change its finish reason to "tool_calls". */
-void message_write(json_text *json, choice *ch);
-/* Writes what is complete and not yet streamed as "delta". If `json` is NULL, only says whether there is anything. At
- * the end it may change the finish reason to "tool_calls". */
-bool message_has_more(const choice *ch);
-void message_write_delta(json_text *json, choice *ch);
+/* What is complete and not yet taken of a choice. Zero-initialized is empty. */
+typedef struct message_parts {
+    trm_bytes reasoning, content;
+    json_text calls; /* the elements of an array */
+    bool any_calls;
+} message_parts;
+
+/* Takes what is complete; at the end it may change the finish reason to "tool_calls". `chunk`: for a delta. */
+trm_status message_take(choice *ch, bool chunk, message_parts *parts);
+bool message_is_empty(const message_parts *parts);
+/* Writes them as "message", or with `chunk` as "delta". */
+void message_write(json_text *json, bool chunk, const message_parts *parts);
+void message_parts_fini(message_parts *parts);
 
 #endif

@@ -1,24 +1,25 @@
 /*
- * The parts of a RESPONSE's or MESSAGES' text, reasoning and answers in the order in which they were written. A reply
- * without channels is one part.
+ * The parts of a RESPONSE's or MESSAGES' text, reasoning, answers and tool calls in the order in which they were
+ * written.
  */
 #ifndef TRM_LAUNCHER_SERVE_RESPONSES_REPLY_PART_H
 #define TRM_LAUNCHER_SERVE_RESPONSES_REPLY_PART_H
 
 #include "launcher/serve/responses/completion.h"
 
-/* What a stream of parts writes. */
+/* What is written of parts. `user`: where to. */
 typedef struct reply_part_writer {
-    void (*begin)(completion *c, const reply_part *part);
-    void (*delta)(completion *c, const reply_part *part, const char *text, size_t size);
-    void (*end)(completion *c, const reply_part *part);
+    void (*begin)(void *user, const reply_part *part); /* NULL: nothing */
+    void (*delta)(void *user, const reply_part *part, const char *text, size_t size);
+    void (*end)(void *user, const reply_part *part);
 } reply_part_writer;
 
-/* The next part of a finished choice; false: there are no more. Begin with zero-initialized arguments. */
-bool reply_part_next(const choice *ch, harmony_reader *reader, reply_part *part);
 /* Streams what is complete and not yet streamed. */
-void reply_part_stream(choice *ch, const reply_part_writer *writer);
-/* Ends the last part; there is at least one. */
-void reply_part_finish(choice *ch, const reply_part_writer *writer);
+trm_status reply_part_stream(choice *ch, const reply_part_writer *writer, void *user);
+/* Ends the last part; there is at least one: a reply without any text has an empty one. */
+void reply_part_finish(choice *ch, const reply_part_writer *writer, void *user);
+/* Writes all parts of a finished choice, from the beginning. */
+trm_status reply_part_write(const choice *ch, const reply_part_writer *writer, void *user);
+void reply_part_fini(reply_part *part);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Replies of /v1/responses: a message and, in the harmony format, reasoning, complete or as stream events. Nothing is
+ * Replies of /v1/responses: messages, reasoning and calls of functions, complete or as stream events. Nothing is
  * stored.
  */
 #ifndef TRM_LAUNCHER_SERVE_RESPONSES_RESPONSE_H
@@ -11,7 +11,7 @@
 void response_write(const completion *c, json_text *json);
 /* Write stream events: the beginning, what is complete, the end. */
 void response_begin(completion *c);
-void response_delta(completion *c);
+trm_status response_delta(completion *c);
 void response_end(completion *c);
 
 #endif

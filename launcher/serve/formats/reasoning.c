@@ -1,5 +1,5 @@
 /* Separates reasoning from the answer. */
-#include "launcher/serve/requests/reasoning.h"
+#include "launcher/serve/formats/reasoning.h"
 
 #include <string.h>
 
@@ -28,12 +28,18 @@ static size_t trim(const char *text, size_t begin, size_t end)
 static size_t find_close(const char *text, size_t at, size_t size, bool at_end, bool *whole)
 {
     size_t length = sizeof(REASONING_CLOSE) - 1;
-    for (; at < size; at++) {
+    while (at < size) {
+        const char *found = memchr(text + at, REASONING_CLOSE[0], size - at);
+        if (found == NULL) {
+            break;
+        }
+        at = (size_t)(found - text);
         size_t rest = size - at;
         if (memcmp(text + at, REASONING_CLOSE, rest < length ? rest : length) == 0 && (rest >= length || !at_end)) {
             *whole = rest >= length;
             return at;
         }
+        at++;
     }
     *whole = false;
     return size;

@@ -2,8 +2,8 @@
  * Reasoning: models that think write it between <think> and </think> at the beginning of their text, or their template
  * opens it in the prompt.
  */
-#ifndef TRM_LAUNCHER_SERVE_REQUESTS_REASONING_H
-#define TRM_LAUNCHER_SERVE_REQUESTS_REASONING_H
+#ifndef TRM_LAUNCHER_SERVE_FORMATS_REASONING_H
+#define TRM_LAUNCHER_SERVE_FORMATS_REASONING_H
 
 #include <stdbool.h>
 #include <stddef.h>

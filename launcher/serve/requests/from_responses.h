@@ -1,0 +1,18 @@
+/*
+ * Reads requests of OpenAI's responses: input items, tools and tool_choice become those of a chat.
+ */
+#ifndef TRM_LAUNCHER_SERVE_REQUESTS_FROM_RESPONSES_H
+#define TRM_LAUNCHER_SERVE_REQUESTS_FROM_RESPONSES_H
+
+#include "launcher/serve/json/json_text.h"
+#include "launcher/serve/requests/api_request.h"
+
+/* The beginning of a reasoning item's encrypted_content that this server wrote: the reasoning's text follows. */
+#define FROM_RESPONSES_KEPT "trireme:"
+
+/* Whether the model can be shown a tool. */
+bool from_responses_takes(const trm_json *tool);
+/* Writes a chat's messages, tools, tool_choice and parallel_tool_calls as members of an object. */
+bool from_responses_write(const trm_json *root, json_text *json, api_error *error);
+
+#endif
