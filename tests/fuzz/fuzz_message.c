@@ -1,12 +1,12 @@
-/* Any bytes as what a model has written, in any style: reasoning and calls lie within the text, and what is told while
- * it is written is what the whole of it tells. */
+/* Any bytes as what a model has written, in any format: reasoning and calls lie within the text, and what is found
+ * while it is written is what is found in the whole. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz.h"
 #include "launcher/serve/formats/reasoning.h"
+#include "launcher/serve/formats/reply_reader.h"
 #include "launcher/serve/requests/tools.h"
-#include "launcher/serve/formats/tool_stream.h"
 #include "launcher/text/harmony.h"
 
 static api_request request;
@@ -91,6 +91,36 @@ static uint64_t read_channels(const char *text, size_t size, size_t step)
     return sum;
 }
 
+/* The pieces of a reply that comes `step` bytes at a time: a sum over kinds, names and text. */
+static uint64_t read_reply(const char *text, size_t size, size_t step)
+{
+    reply_reader reader = {.whole = false};
+    reply_piece p;
+    uint64_t sum = 0;
+    int last = -1;
+    for (size_t at = step < size ? step : size;; at = at + step < size ? at + step : size) {
+        char *grown = malloc(at + (at == 0)); /* of its own size, so that reading past it is seen */
+        FUZZ_REQUIRE(grown != NULL);
+        memcpy(grown, text, at);
+        while (reply_next(&reader, &request, grown, at, at == size, &p)) {
+            sum = p.begins || (int)p.kind != last ? sum * 31 + 2000 + p.kind : sum;
+            last = (int)p.kind;
+            for (size_t i = 0; p.name != NULL && i < p.name_size; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)p.name[i] + 1000;
+            }
+            for (size_t i = 0; i < p.size; i++) {
+                sum = sum * 31 + (uint64_t)(unsigned char)p.text[i];
+            }
+        }
+        free(grown);
+        if (at == size) {
+            break;
+        }
+    }
+    reply_reader_fini(&reader);
+    return sum;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 1 || size > 2000) {
@@ -117,6 +147,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MAX_CALLS);
         }
         tool_calls_fini(&calls);
+        request.has_reasoning = data[0] % 5 < 3 && request.tool_mode == TOOL_AUTO;
+        request.reasoning_open = data[0] % 5 < 1;
+        FUZZ_REQUIRE(read_reply(text, size, size + 1) == read_reply(text, size, step));
         if (tools_parse_required(text, size, &calls)) {
             FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MAX_CALLS);
         }
