@@ -32,6 +32,13 @@ TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char 
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */
 TRM_API void trm_model_close(trm_model *model);
 
+/* How a model wants to be sampled, by generation_config.json. Negative: it does not say. */
+typedef struct trm_model_sampling {
+    float temperature; /* of do_sample alone: 1 if true, 0 if false */
+    float top_p, min_p, repetition_penalty;
+    int32_t top_k; /* 0: off */
+} trm_model_sampling;
+
 typedef struct trm_model_info {
     const char *path;         /* resolved folder; the preset's name for presets */
     const char *architecture; /* "LlamaForCausalLM" */
@@ -41,6 +48,7 @@ typedef struct trm_model_info {
     int64_t parameters, weight_bytes;
     int32_t bos_token;                   /* -1: none */
     int32_t n_eos_tokens, eos_tokens[8]; /* from generation_config.json, else config.json */
+    trm_model_sampling sampling;
 } trm_model_info;
 TRM_API void trm_model_get_info(const trm_model *model, trm_model_info *info); /* strings live with the model */
 

@@ -172,6 +172,33 @@ static trm_status share_prompts(run_command *c)
     return TRM_OK;
 }
 
+/* Whether a sampling setting that is not set is as the model wants it; negative: the model does not say. */
+static bool takes_model(const run_command *c, setting_id id, double of_model)
+{
+    return of_model >= 0 && strcmp(c->all->origins[id], "default") == 0 &&
+           !settings_flag(c->all, SETTING_NO_GENERATION_CONFIG);
+}
+
+static float sampling_number(const run_command *c, setting_id id, float of_model)
+{
+    return takes_model(c, id, (double)of_model) ? of_model : (float)settings_number(c->all, id);
+}
+
+static trm_sampling find_sampling(const run_command *c, int32_t index)
+{
+    trm_model_info info;
+    trm_model_get_info(c->job.model, &info);
+    const trm_model_sampling *model = &info.sampling;
+    return (trm_sampling){
+        .temperature = sampling_number(c, SETTING_TEMPERATURE, model->temperature),
+        .top_k = takes_model(c, SETTING_TOP_K, model->top_k) ? model->top_k
+                                                             : (int32_t)settings_integer(c->all, SETTING_TOP_K),
+        .top_p = sampling_number(c, SETTING_TOP_P, model->top_p),
+        .min_p = sampling_number(c, SETTING_MIN_P, model->min_p),
+        .repetition_penalty = sampling_number(c, SETTING_REPETITION_PENALTY, model->repetition_penalty),
+        .seed = (uint64_t)settings_integer(c->all, SETTING_SEED) + (uint64_t)index};
+}
+
 /* Tokenizes every prompt and begins its reply, which goes to stdout if there is only one. */
 static trm_status prepare_prompts(run_command *c)
 {
@@ -189,17 +216,11 @@ static trm_status prepare_prompts(run_command *c)
         TRM_TRY(reply_init(&p->reply, c->tokenizer.tokenizer, c->harmony, all->lists[SETTING_STOP],
                            all->list_counts[SETTING_STOP], stream ? stdout : NULL,
                            stream && !settings_flag(all, SETTING_QUIET) ? stderr : NULL));
-        c->requests[i] =
-            (trm_request){.prompt = p->tokens.ids,
-                          .n_prompt = (int64_t)p->tokens.count,
-                          .max_tokens = max_tokens > 0 ? max_tokens : TRM_NO_TOKENS,
-                          .sampling = {.temperature = (float)settings_number(all, SETTING_TEMPERATURE),
-                                       .top_k = (int32_t)settings_integer(all, SETTING_TOP_K),
-                                       .top_p = (float)settings_number(all, SETTING_TOP_P),
-                                       .min_p = (float)settings_number(all, SETTING_MIN_P),
-                                       .repetition_penalty = (float)settings_number(all, SETTING_REPETITION_PENALTY),
-                                       .seed = (uint64_t)settings_integer(all, SETTING_SEED) + (uint64_t)i},
-                          .ignore_eos = settings_flag(all, SETTING_IGNORE_EOS)};
+        c->requests[i] = (trm_request){.prompt = p->tokens.ids,
+                                       .n_prompt = (int64_t)p->tokens.count,
+                                       .max_tokens = max_tokens > 0 ? max_tokens : TRM_NO_TOKENS,
+                                       .sampling = find_sampling(c, i),
+                                       .ignore_eos = settings_flag(all, SETTING_IGNORE_EOS)};
     }
     return TRM_OK;
 }

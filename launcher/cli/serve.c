@@ -324,6 +324,7 @@ static trm_status start(serve_command *c)
                               .model_name = c->model_name,
                               .model_folder = c->info.path,
                               .info = &c->info,
+                              .takes_sampling = !settings_flag(all, SETTING_NO_GENERATION_CONFIG),
                               .tokenizer = c->tokenizer,
                               .chat = c->chat,
                               .grammars = c->grammars,

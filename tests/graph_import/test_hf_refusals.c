@@ -518,7 +518,9 @@ static void generation_config_wins(void **state)
     (void)state;
     trm_model *model;
     trm_model_info info;
-    static const char text[] = "{\"bos_token_id\": [5], \"eos_token_id\": [9, 8, 7]}";
+    static const char text[] =
+        "{\"bos_token_id\": [5], \"eos_token_id\": [9, 8, 7], \"do_sample\": true, \"top_k\": 1, "
+        "\"top_p\": 0.5, \"min_p\": null}";
     make_folder("llama", read_config("llama"));
     test_write_file(in_folder("generation_config.json"), text, sizeof(text) - 1);
     assert_ok(trm_model_open(folder, &model));
@@ -526,7 +528,16 @@ static void generation_config_wins(void **state)
     assert_int_equal(info.bos_token, 5);
     assert_int_equal(info.n_eos_tokens, 3);
     assert_int_equal(info.eos_tokens[2], 7);
+    assert_true(info.sampling.temperature == 1 && info.sampling.top_p == 0.5f && info.sampling.top_k == 1);
+    assert_true(info.sampling.min_p < 0 && info.sampling.repetition_penalty < 0);
     trm_model_close(model);
+    test_write_file(in_folder("generation_config.json"), "{\"do_sample\": false, \"temperature\": 0.6}", 40);
+    assert_ok(trm_model_open(folder, &model));
+    trm_model_get_info(model, &info);
+    assert_true(info.sampling.temperature == 0);
+    trm_model_close(model);
+    test_write_file(in_folder("generation_config.json"), "{\"top_p\": 2}", 12);
+    assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "top_p is 2, expected a number from 0 to 1");
     test_write_file(in_folder("generation_config.json"), "{\"eos_token_id\": {}}", 20);
     assert_fails(trm_model_open(folder, &model), TRM_ERROR_INVALID_MODEL, "generation_config.json: eos_token_id");
     test_write_file(in_folder("generation_config.json"), "7", 1);

@@ -133,6 +133,15 @@ case_sampling() { # how tokens are chosen and where they end
     prints "$(echo "$genesis" | head -1)" 0 run "$model" "${prompt[@]}" -n 8 -t 3 --top-k 1 -s 5
     start 0 run "$model" "${prompt[@]}" -n 60 --repetition-penalty 2
     [ "$(cat "$work/out")" != "$genesis" ] || complain "a repetition penalty changes nothing"
+
+    # generation_config.json of the model, unless an option says otherwise
+    local wants=$work/wants
+    mkdir "$wants" && ln -s "$model"/* "$wants" && rm "$wants/generation_config.json"
+    printf '{"eos_token_id": 1, "temperature": 3, "top_k": 1, "repetition_penalty": 1.0}' >"$wants/generation_config.json"
+    prints "$(echo "$genesis" | head -1)" 0 run "$wants" "${prompt[@]}" -n 8 -s 5
+    start 0 run "$wants" "${prompt[@]}" -n 8 --top-k 0 -s 5
+    [ "$(cat "$work/out")" != "$(echo "$genesis" | head -1)" ] || complain "the temperature of generation_config.json is not taken"
+    prints "$(echo "$genesis" | head -1)" 0 run "$wants" "${prompt[@]}" -n 8 --top-k 0 --no-generation-config -s 5
 }
 
 case_streaming() {

@@ -28,19 +28,23 @@ def tearDownModule():
 
 
 @contextlib.contextmanager
-def other_tokenizer(change):
-    """A folder of the model with a tokenizer that is changed."""
+def other_file(changed, change):
+    """A folder of the model with a JSON file that is changed."""
     with tempfile.TemporaryDirectory() as folder:
         for name in os.listdir(MODEL):
             os.symlink(os.path.join(os.path.abspath(MODEL), name), os.path.join(folder, name))
-        path = os.path.join(folder, "tokenizer.json")
+        path = os.path.join(folder, changed)
         with open(path) as file:
-            tokenizer = json.load(file)
-        change(tokenizer)
+            value = json.load(file)
+        change(value)
         os.unlink(path)
         with open(path, "w") as file:
-            json.dump(tokenizer, file)
+            json.dump(value, file)
         yield folder
+
+
+def other_tokenizer(change):
+    return other_file("tokenizer.json", change)
 
 
 class Models(unittest.TestCase):
@@ -271,6 +275,19 @@ class Completions(unittest.TestCase):
         reply = self.complete(prompt=["In the beginning", "And"], n=1, best_of=3, temperature=0.5, seed=3)
         self.assertEqual([choice.index for choice in reply.choices], [0, 1])
         self.assertIsNone(reply.choices[0].logprobs)
+
+
+class Defaults(unittest.TestCase):
+    """How generation_config.json wants the model to be sampled."""
+    def test_defaults(self):
+        ask = lambda other, **more: other.request("POST", "/v1/completions", dict({"prompt": "In the beginning", "max_tokens": 8}, **more))[1]["choices"][0]["text"]
+        with other_file("generation_config.json", lambda config: config.update(do_sample=True, temperature=3, top_k=1)) as folder:
+            with Server(model=folder) as other:
+                self.assertEqual({ask(other, seed=seed) for seed in range(4)}, {BEGINNING})
+                self.assertGreater(len({ask(other, seed=seed, top_k=0) for seed in range(4)}), 1)
+                self.assertEqual({ask(other, seed=seed, top_k=0, temperature=0) for seed in range(4)}, {BEGINNING})
+            with Server("--no-generation-config", model=folder) as other:
+                self.assertGreater(len({ask(other, seed=seed, temperature=3) for seed in range(4)}), 1)
 
 
 class Chat(unittest.TestCase):

@@ -292,13 +292,46 @@ static trm_status read_tokens(const char *file, const trm_json *object, trm_hf_c
     return TRM_OK;
 }
 
+static trm_status read_sampling(const trm_json_document *document, const trm_json *root, trm_model_sampling *sampling)
+{
+    const struct {
+        const char *key;
+        float *value;
+        double least, most;
+    } numbers[] = {{"temperature", &sampling->temperature, 0, 1000},
+                   {"top_p", &sampling->top_p, 0, 1},
+                   {"min_p", &sampling->min_p, 0, 1},
+                   {"repetition_penalty", &sampling->repetition_penalty, 1e-9, 1000}};
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        double value = -1;
+        TRM_TRY(trm_json_member_number(document, root, numbers[i].key, false, &value));
+        if (trm_json_get(root, numbers[i].key) != NULL && !(value >= numbers[i].least && value <= numbers[i].most)) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "generation_config.json: %s is %g, expected a number from %g to %g",
+                     numbers[i].key, value, numbers[i].least, numbers[i].most);
+        }
+        *numbers[i].value = (float)value;
+    }
+    int64_t top_k = -1;
+    bool samples = true;
+    TRM_TRY(trm_json_member_integer(document, root, "top_k", false, &top_k));
+    TRM_TRY(trm_json_member_bool(document, root, "do_sample", false, &samples));
+    sampling->top_k = top_k > INT32_MAX ? INT32_MAX : top_k < 0 ? -1 : (int32_t)top_k;
+    if (!samples) {
+        sampling->temperature = 0;
+    } else if (trm_json_get(root, "do_sample") != NULL && sampling->temperature < 0) {
+        sampling->temperature = 1;
+    }
+    return TRM_OK;
+}
+
 trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_hf_config *config)
 {
     const trm_json *root = trm_json_root(document);
     if (!trm_json_is_object(root)) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "generation_config.json: expected an object");
     }
-    return read_tokens("generation_config.json", root, config);
+    TRM_TRY(read_tokens("generation_config.json", root, config));
+    return read_sampling(document, root, &config->sampling);
 }
 
 /* ---- the file ----------------------------------------------------------------------------------------- */
@@ -434,6 +467,7 @@ trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *aren
     }
     TRM_TRY(check_causal(&reader));
     found.bos_token = -1;
+    found.sampling = (trm_model_sampling){-1, -1, -1, -1, -1};
     found.norm_eps = 1e-6;
     found.rotary = true;
     found.rope[0].theta = 10000.0;

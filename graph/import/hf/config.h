@@ -9,6 +9,7 @@
 #define TRM_GRAPH_IMPORT_HF_CONFIG_H
 
 #include <trireme/layers.h>
+#include <trireme/model.h>
 
 #include "base/arena.h"
 #include "base/json.h"
@@ -188,6 +189,7 @@ typedef struct trm_hf_config {
 
     int32_t bos_token; /* -1: none */
     int32_t n_eos, eos[TRM_HF_MAX_EOS];
+    trm_model_sampling sampling;
 } trm_hf_config;
 
 /* Where a family reads its keys. */
@@ -226,7 +228,7 @@ extern const trm_hf_wrapper trm_hf_wrappers[]; /* ends with architecture NULL */
  */
 trm_status trm_hf_config_read(const trm_json_document *document, trm_arena *arena, int64_t layers,
                               trm_hf_config *config);
-/* Begin and end tokens of generation_config.json replace those of config.json. */
+/* Begin and end tokens of generation_config.json replace those of config.json; it says how to sample. */
 trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_hf_config *config);
 
 /* ---- for the families ---------------------------------------------------------------------------- */

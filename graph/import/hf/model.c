@@ -353,6 +353,7 @@ void trm_model_get_info(const trm_model *model, trm_model_info *info)
         .weight_bytes = model->weight_bytes,
         .bos_token = c->bos_token,
         .n_eos_tokens = c->n_eos,
+        .sampling = c->sampling,
     };
     memcpy(info->eos_tokens, c->eos, sizeof(info->eos_tokens));
 }

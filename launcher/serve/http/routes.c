@@ -275,8 +275,14 @@ static enum MHD_Result submit_request(call *c, api_request *request)
 static bool parse_request(const call *c, api_kind kind, api_request *request, api_error *error)
 {
     const server *s = c->server;
-    return api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
-                             trm_tokenizer_vocab_size(s->options.tokenizer), s->names, request, error);
+    if (!api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
+                           trm_tokenizer_vocab_size(s->options.tokenizer), s->names, request, error)) {
+        return false;
+    }
+    if (s->options.takes_sampling) {
+        api_request_take_defaults(request, &s->options.info->sampling);
+    }
+    return true;
 }
 
 static enum MHD_Result answer_completions(call *c)

@@ -34,6 +34,7 @@ typedef struct server_options {
     const char *model_name; /* the model's name in the API */
     const char *model_folder;
     const trm_model_info *info;
+    bool takes_sampling; /* requests that do not say how to sample take the model's way */
     const trm_tokenizer *tokenizer;
     const trm_chat_template *chat; /* NULL: the model has none */
     grammar_cache *grammars;       /* to check grammars */

@@ -656,6 +656,26 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
     return true;
 }
 
+void api_request_take_defaults(api_request *request, const trm_model_sampling *sampling)
+{
+    const struct {
+        const char *key;
+        float *value, of_model;
+    } numbers[] = {{"temperature", &request->temperature, sampling->temperature},
+                   {"top_p", &request->top_p, sampling->top_p},
+                   {"min_p", &request->min_p, sampling->min_p},
+                   {"repetition_penalty", &request->repetition_penalty, sampling->repetition_penalty}};
+    const trm_json *root = trm_json_root(request->document);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        if (numbers[i].of_model >= 0 && trm_json_get(root, numbers[i].key) == NULL) {
+            *numbers[i].value = numbers[i].of_model;
+        }
+    }
+    if (sampling->top_k >= 0 && trm_json_get(root, "top_k") == NULL) {
+        request->top_k = sampling->top_k;
+    }
+}
+
 void api_request_fini(api_request *request)
 {
     trm_json_close(request->document);

@@ -4,6 +4,7 @@
 #ifndef TRM_LAUNCHER_SERVE_REQUESTS_API_REQUEST_H
 #define TRM_LAUNCHER_SERVE_REQUESTS_API_REQUEST_H
 
+#include <trireme/model.h>
 #include <trireme/serving.h>
 #include <trireme/tokenizer.h>
 
@@ -120,6 +121,8 @@ typedef struct api_request {
  * any) is refused with 404. If false, the request is empty. */
 bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t vocab, const char *const *names,
                        api_request *request, api_error *error);
+/* Samples as the model wants it where the request does not say how. */
+void api_request_take_defaults(api_request *request, const trm_model_sampling *sampling);
 void api_request_fini(api_request *request);
 
 #endif
