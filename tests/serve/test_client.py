@@ -225,6 +225,43 @@ class Completions(unittest.TestCase):
         self.assertEqual(len(found), 2)
         self.assertAlmostEqual(found["\ufffd"], expected[" God"], places=2)
 
+    def test_suffix(self):
+        """What is filled in between two texts. Tokens of bytes that the texts have not stand for the marks."""
+        marks = ("<|fim_prefix|>", 255), ("<|fim_suffix|>", 256), ("<|fim_middle|>", 257)
+        def add(tokenizer):
+            names = {number: name for name, number in tokenizer["model"]["vocab"].items()}
+            for mark, number in marks:
+                tokenizer["model"]["vocab"][mark] = tokenizer["model"]["vocab"].pop(names[number])
+                tokenizer["added_tokens"].append(dict(tokenizer["added_tokens"][0], id=number, content=mark))
+        with other_tokenizer(add) as folder, Server(model=folder) as other:
+            ask = lambda **more: other.request("POST", "/v1/completions", dict({"prompt": "In the", "suffix": " God", "max_tokens": 2,
+                                                                              "return_token_ids": True}, **more))
+            text = lambda words: other.request("POST", "/tokenize", {"prompt": words, "add_special_tokens": False})[1]["tokens"]
+            ids = ask()[1]["choices"][0]["prompt_token_ids"]
+            self.assertEqual(ids[-len(text(" God")) - 2:], [256] + text(" God") + [257])
+            self.assertIn(255, ids)
+            for more in {"echo": True}, {"prompt": [5, 6]}:
+                status, reply, _ = ask(**more)
+                self.assertEqual((status, reply["error"]["param"]), (400, "suffix"))
+
+    def test_token_ids(self):
+        reply = self.complete(extra_body={"return_token_ids": True}).choices[0]
+        prompt = server.request("POST", "/tokenize", {"prompt": "In the beginning"})[1]["tokens"]
+        self.assertEqual(reply.prompt_token_ids, prompt)
+        text = server.request("POST", "/detokenize", {"tokens": reply.token_ids})[1]["prompt"]
+        self.assertEqual((text, len(reply.token_ids)), (BEGINNING, 8))
+        choices = [chunk.choices[0] for chunk in self.complete(stream=True, extra_body={"return_token_ids": True})]
+        self.assertEqual([getattr(choice, "prompt_token_ids", None) for choice in choices], [prompt] + [None] * (len(choices) - 1))
+        self.assertEqual(sum((choice.token_ids for choice in choices), []), reply.token_ids)
+        ask = dict(model="kjv-7m", messages=[{"role": "user", "content": "In the beginning"}], max_tokens=8, temperature=0,
+                   extra_body={"return_token_ids": True})
+        chat = client.chat.completions.create(**ask)
+        self.assertEqual((chat.prompt_token_ids, chat.choices[0].token_ids), (prompt, reply.token_ids))
+        chunks = list(client.chat.completions.create(stream=True, **ask))
+        self.assertEqual(chunks[0].prompt_token_ids, prompt)
+        self.assertEqual(sum((getattr(chunk.choices[0], "token_ids", []) for chunk in chunks), []), reply.token_ids)
+        self.assertFalse(hasattr(self.complete().choices[0], "token_ids"))
+
     def test_prompt_of_one_token(self):
         for most in 0, 1:
             choice = self.complete(prompt="", echo=True, logprobs=0, max_tokens=most).choices[0]
@@ -340,6 +377,23 @@ class Chat(unittest.TestCase):
             {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]}
         reply = server.request("POST", "/apply-template", {"messages": [call, {"role": "tool", "tool_call_id": "c", "content": "d"}]})
         self.assertEqual(reply[:2], (200, {"prompt": "<|begin_of_text|>\nd"}))
+
+    def test_continued(self):
+        """The last message is continued, not answered."""
+        template = "{% for m in messages %}{{ m.role }}:{{ m.content | trim }}|{% endfor %}{{ 'assistant:' if add_generation_prompt }}{# </think> #}"
+        with temporary_file(template) as path, Server("--chat-template", path) as other:
+            ask = lambda path, last, **more: other.request("POST", path, dict({"messages": [{"role": "user", "content": "Say."}, {"role": "assistant", "content": last}],
+                                                                             "max_tokens": 8, "temperature": 0}, **more))[1]
+            for last in "In the", "In the ":
+                self.assertEqual(ask("/apply-template", last, continue_final_message=True, add_generation_prompt=False)["prompt"], "user:Say.|assistant:In the")
+            self.assertEqual(ask("/apply-template", "In the")["prompt"], "user:Say.|assistant:In the|assistant:")
+            text = other.complete("user:Say.|assistant:In the")
+            reply = ask("/v1/chat/completions", "In the", continue_final_message=True)
+            self.assertEqual(reply["choices"][0]["message"]["content"], text)
+            self.assertEqual(ask("/v1/messages", "In the")["content"], [{"type": "text", "text": text}])
+        with temporary_file("{{ messages | length }}") as path, Server("--chat-template", path) as other:
+            status, reply, _ = other.request("POST", "/v1/messages", {"max_tokens": 1, "messages": [{"role": "assistant", "content": "x"}]})
+            self.assertEqual((status, "last message" in reply["error"]["message"]), (400, True))
 
     def test_wrong(self):
         for messages in ([], "x", [{"role": "user"}, 5], [{"content": "x"}], [{"role": "user", "content": 5}],
@@ -997,6 +1051,17 @@ class Cancellation(unittest.TestCase):
 
 
 class Others(unittest.TestCase):
+    def test_openapi(self):
+        """Every path that it lists is there, with its method."""
+        description = server.request("GET", "/openapi.json")[1]
+        self.assertTrue(description["openapi"].startswith("3.1"))
+        self.assertIn("post", description["paths"]["/v1/messages"])
+        for path, operations in description["paths"].items():
+            for method in operations:
+                if path not in ("/sleep", "/wake_up", "/is_sleeping"):
+                    status = server.request(method.upper(), path.replace("{model}", "kjv-7m"), "" if method == "post" else None)[0]
+                    self.assertIn(status, (200, 400), path)
+
     def test_tokens(self):
         for text in ("In the beginning", "naïve 中文 🙂\n", ""):
             tokens = server.request("POST", "/tokenize", {"prompt": text, "add_special_tokens": False})[1]

@@ -105,6 +105,23 @@ static void choices_become_grammars(void **state)
     assert_non_null(strstr(request.grammar, "\"parameters\":{\"type\":\"object\"}"));
     assert_non_null(strstr(request.grammar, "\"parameters\":{\"type\":\"object\",\"properties\":{}}"));
     api_request_fini(&request);
+    static const char *const allowed[] = {
+        "{\"type\":\"allowed_tools\",\"allowed_tools\":{\"mode\":\"auto\",\"tools\":[{\"type\":\"function\","
+        "\"function\":"
+        "{\"name\":\"g\"}}]}}",
+        "{\"type\":\"allowed_tools\",\"mode\":\"required\",\"tools\":[{\"type\":\"function\",\"name\":\"g\"}]}"};
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(body, sizeof(body), chat, allowed[i]);
+        assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
+        assert_int_equal(request.tool_mode, i == 0 ? TOOL_AUTO : TOOL_REQUIRED);
+        assert_int_equal(trm_json_count(request.tools), 1);
+        assert_non_null(tools_find(&request, "g", 1));
+        assert_null(tools_find(&request, "f", 1));
+        api_request_fini(&request);
+    }
+    snprintf(body, sizeof(body), chat, "{\"type\":\"allowed_tools\",\"mode\":\"auto\",\"tools\":[{\"name\":\"h\"}]}");
+    assert_false(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
+    assert_string_equal(error.param, "tool_choice");
     snprintf(body, sizeof(body), chat, "\"none\"");
     assert_true(api_request_parse(API_CHAT, body, strlen(body), 10, NULL, &request, &error));
     assert_int_equal(request.tool_mode, TOOL_NONE);

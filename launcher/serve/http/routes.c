@@ -9,6 +9,7 @@
 #include "launcher/serve/http/server_internal.h"
 #include "launcher/serve/json/json_value.h"
 #include "launcher/serve/requests/chat.h"
+#include "launcher/serve/requests/infill.h"
 #include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/formats/tool_format.h"
 
@@ -289,8 +290,14 @@ static enum MHD_Result answer_completions(call *c)
 {
     api_request request;
     api_error error;
-    return parse_request(c, API_COMPLETION, &request, &error) ? submit_request(c, &request)
-                                                              : call_reply_error(c, &error);
+    if (!parse_request(c, API_COMPLETION, &request, &error)) {
+        return call_reply_error(c, &error);
+    }
+    if (request.suffix != NULL && !infill_prompts(c->server->options.tokenizer, &request, &error)) {
+        api_request_fini(&request);
+        return call_reply_error(c, &error);
+    }
+    return submit_request(c, &request);
 }
 
 /* Separates reasoning from the answer if the template does. Requests for JSON and forced tool calls have no reasoning.
@@ -301,6 +308,7 @@ static void find_reasoning(const server *s, api_request *request)
     request->has_reasoning =
         free_text && !request->harmony && trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
     request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
+    request->has_reasoning = request->has_reasoning && (request->reasoning_open || request->continued == NULL);
 }
 
 /* Prepares a request whose reply has channels: their marks are special tokens, and two of them end it. */
@@ -598,26 +606,104 @@ static enum MHD_Result answer_is_sleeping(call *c)
     return call_reply_json(c, 200, &json);
 }
 
+/* Writes what a path takes and gives, as far as clients that make forms of it need. */
+static void write_operation(json_text *json, const server *s, const route *r)
+{
+    const bool posts = strcmp(r->method, "POST") == 0, under = strcmp(r->path, "/v1/models/") == 0;
+    json_object(json, posts ? "post" : "get");
+    json_string(json, "summary", r->summary);
+    if (under) {
+        json_array(json, "parameters");
+        json_object(json, NULL);
+        json_string(json, "name", "model");
+        json_string(json, "in", "path");
+        json_bool(json, "required", true);
+        json_object(json, "schema");
+        json_string(json, "type", "string");
+        json_end_object(json);
+        json_end_object(json);
+        json_end_array(json);
+    }
+    if (posts) {
+        json_object(json, "requestBody");
+        json_object(json, "content");
+        json_object(json, "application/json");
+        json_object(json, "schema");
+        json_string(json, "type", "object");
+        json_end_object(json);
+        json_end_object(json);
+        json_end_object(json);
+        json_end_object(json);
+    }
+    json_object(json, "responses");
+    json_object(json, "200");
+    json_string(json, "description", "the reply");
+    json_end_object(json);
+    json_object(json, "default");
+    json_string(json, "description", "an error");
+    json_end_object(json);
+    json_end_object(json);
+    if (s->n_keys > 0 && !r->open) {
+        json_array(json, "security");
+        json_object(json, NULL);
+        json_array(json, "key");
+        json_end_array(json);
+        json_end_object(json);
+        json_end_array(json);
+    }
+    json_end_object(json);
+}
+
+static enum MHD_Result answer_openapi(call *c)
+{
+    json_text json = {0};
+    json_object(&json, NULL);
+    json_string(&json, "openapi", "3.1.0");
+    json_object(&json, "info");
+    json_string(&json, "title", "Trireme");
+    json_string(&json, "version", trm_version());
+    json_end_object(&json);
+    json_object(&json, "paths");
+    for (size_t i = 0; i < routes_count; i++) {
+        const route *r = &routes_table[i];
+        json_object(&json, strcmp(r->path, "/v1/models/") == 0 ? "/v1/models/{model}" : r->path);
+        write_operation(&json, c->server, r);
+        json_end_object(&json);
+    }
+    json_end_object(&json);
+    json_object(&json, "components");
+    json_object(&json, "securitySchemes");
+    json_object(&json, "key");
+    json_string(&json, "type", "http");
+    json_string(&json, "scheme", "bearer");
+    json_end_object(&json);
+    json_end_object(&json);
+    json_end_object(&json);
+    json_end_object(&json);
+    return call_reply_json(c, 200, &json);
+}
+
 const route routes_table[] = {
-    {"GET", "/", answer_page, true},
-    {"POST", "/v1/completions", answer_completions, false},
-    {"POST", "/v1/chat/completions", answer_chat, false},
-    {"POST", "/v1/responses", answer_responses, false},
-    {"POST", "/v1/messages", answer_anthropic, false},
-    {"POST", "/v1/messages/count_tokens", answer_count_tokens, false},
-    {"POST", "/v1/embeddings", answer_embeddings, false},
-    {"POST", "/apply-template", answer_apply_template, false},
-    {"GET", "/v1/models", answer_models, false},
-    {"GET", "/v1/models/", answer_model, false},
-    {"POST", "/tokenize", answer_tokenize, false},
-    {"POST", "/detokenize", answer_detokenize, false},
-    {"POST", "/sleep", answer_sleep, false},
-    {"POST", "/wake_up", answer_wake, false},
-    {"GET", "/is_sleeping", answer_is_sleeping, false},
-    {"GET", "/health", answer_health, true},
-    {"GET", "/ready", answer_health, true},
-    {"GET", "/live", answer_live, true},
-    {"GET", "/version", answer_version, true},
-    {"GET", "/metrics", answer_metrics, true},
+    {"GET", "/", answer_page, true, "a page to chat"},
+    {"POST", "/v1/completions", answer_completions, false, "complete texts (OpenAI)"},
+    {"POST", "/v1/chat/completions", answer_chat, false, "answer a chat (OpenAI)"},
+    {"POST", "/v1/responses", answer_responses, false, "answer items (OpenAI)"},
+    {"POST", "/v1/messages", answer_anthropic, false, "answer messages (Anthropic)"},
+    {"POST", "/v1/messages/count_tokens", answer_count_tokens, false, "count the tokens of messages (Anthropic)"},
+    {"POST", "/v1/embeddings", answer_embeddings, false, "embed texts (OpenAI)"},
+    {"POST", "/apply-template", answer_apply_template, false, "render a chat into a prompt"},
+    {"GET", "/v1/models", answer_models, false, "list models"},
+    {"GET", "/v1/models/", answer_model, false, "describe a model"},
+    {"POST", "/tokenize", answer_tokenize, false, "turn text into tokens"},
+    {"POST", "/detokenize", answer_detokenize, false, "turn tokens into text"},
+    {"POST", "/sleep", answer_sleep, false, "end the ranks and free the devices"},
+    {"POST", "/wake_up", answer_wake, false, "start the ranks again"},
+    {"GET", "/is_sleeping", answer_is_sleeping, false, "whether the ranks are asleep"},
+    {"GET", "/health", answer_health, true, "whether the engine serves"},
+    {"GET", "/ready", answer_health, true, "whether the engine serves"},
+    {"GET", "/live", answer_live, true, "whether the server runs"},
+    {"GET", "/version", answer_version, true, "the version"},
+    {"GET", "/metrics", answer_metrics, true, "metrics for Prometheus"},
+    {"GET", "/openapi.json", answer_openapi, true, "this description"},
 };
 const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);

@@ -71,7 +71,8 @@ typedef enum MHD_Result route_fn(call *c);
 typedef struct route {
     const char *method, *path; /* a path that ends in / stands for everything below it */
     route_fn *answer;
-    bool open; /* needs no key */
+    bool open;           /* needs no key */
+    const char *summary; /* for /openapi.json */
 } route;
 
 extern const route routes_table[];

@@ -241,11 +241,10 @@ static bool read_sampling(api_request *r, int32_t vocab, api_error *error)
  * 0, "", empty values, and the words that turn tools off or leave them to the model are allowed. */
 static bool refuse_unsupported(const api_request *r, api_error *error)
 {
-    static const char *const keys[] = {
-        "allowed_token_ids", "bad_words",     "truncate_prompt_tokens", "use_beam_search",
-        "functions",         "function_call", "continue_final_message", "prompt_embeds",
-        "logits_processors", "suffix"};
-    static const char *const of_chats[] = {"chat_template", "documents"};
+    static const char *const keys[] = {"allowed_token_ids", "bad_words",        "truncate_prompt_tokens",
+                                       "use_beam_search",   "functions",        "function_call",
+                                       "prompt_embeds",     "logits_processors"};
+    static const char *const of_chats[] = {"chat_template", "documents", "suffix"};
     const size_t n_keys = sizeof(keys) / sizeof(keys[0]), n_of_chats = sizeof(of_chats) / sizeof(of_chats[0]);
     const trm_json *root = trm_json_root(r->document);
     for (size_t i = 0; i < n_keys + (r->kind == API_CHAT ? n_of_chats : 0); i++) {
@@ -354,6 +353,18 @@ static bool read_prompts(api_request *r, const char *key, int32_t vocab, api_err
     return true;
 }
 
+static bool read_suffix(api_request *r, api_error *error)
+{
+    const trm_json *root = trm_json_root(r->document);
+    trm_status status = trm_json_member_string(r->document, root, "suffix", false, &r->suffix);
+    if (status != TRM_OK) {
+        return api_fail_status(error, status, "suffix");
+    }
+    r->suffix = r->suffix != NULL && *r->suffix != '\0' ? r->suffix : NULL;
+    return r->suffix == NULL || !r->echo ||
+           api_fail(error, 400, "suffix", "invalid_value", "suffix cannot be combined with echo");
+}
+
 static bool read_completion(api_request *r, int32_t vocab, api_error *error)
 {
     int64_t logprobs = -1;
@@ -361,6 +372,7 @@ static bool read_completion(api_request *r, int32_t vocab, api_error *error)
     if (!read_common(r, vocab, error) || !read_integer(r, "max_tokens", 0, INT32_MAX, &r->max_tokens, error) ||
         !read_integer(r, "logprobs", 0, TRM_MAX_TOP_LOGPROBS, &logprobs, error) || !read_prompt_logprobs(r, error) ||
         !read_bool(r, "echo", &r->echo, error) || !read_bool(r, "add_special_tokens", &r->add_special, error) ||
+        !read_bool(r, "return_token_ids", &r->return_ids, error) || !read_suffix(r, error) ||
         !api_read_format(r, error)) {
         return false;
     }
@@ -435,6 +447,34 @@ static bool check_messages(const trm_json *messages, const char *key, api_error 
     return true;
 }
 
+/* The text of the last message, if it is the assistant's and has any. */
+static const char *last_answer(const api_request *r)
+{
+    const trm_json *last = trm_json_at(r->messages, trm_json_count(r->messages) - 1);
+    const char *role = trm_json_string(trm_json_get(last, "role"));
+    const char *text = trm_json_string(trm_json_get(last, "content"));
+    const bool answers = role != NULL && strcmp(role, "assistant") == 0 && trm_json_get(last, "tool_calls") == NULL;
+    return answers && text != NULL && *text != '\0' ? text : NULL;
+}
+
+/* vLLM's continue_final_message. */
+static bool read_continued(api_request *r, api_error *error)
+{
+    bool continues = false, prompts = true;
+    if (!read_bool(r, "continue_final_message", &continues, error) ||
+        !read_bool(r, "add_generation_prompt", &prompts, error)) {
+        return false;
+    }
+    r->continued = continues ? last_answer(r) : NULL;
+    if (continues && r->continued == NULL) {
+        return api_fail(error, 400, "continue_final_message", "unsupported_parameter",
+                        "continue_final_message needs a last message of role assistant with text");
+    }
+    return prompts || continues ||
+           api_fail(error, 400, "add_generation_prompt", "unsupported_parameter",
+                    "add_generation_prompt false is not supported without continue_final_message");
+}
+
 static bool read_template_arguments(api_request *r, api_error *error)
 {
     r->template_arguments = trm_json_get(trm_json_root(r->document), "chat_template_kwargs");
@@ -457,10 +497,6 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
     if (trm_json_truth(trm_json_get(root, "echo"), false)) {
         return api_fail(error, 400, "echo", "unsupported_parameter", "echo is not supported for chats");
     }
-    if (!trm_json_truth(trm_json_get(root, "add_generation_prompt"), true)) {
-        return api_fail(error, 400, "add_generation_prompt", "unsupported_parameter",
-                        "add_generation_prompt false is not supported");
-    }
     r->messages = trm_json_get(root, "messages");
     r->tools = trm_json_get(root, "tools");
     r->tool_choice = trm_json_get(root, "tool_choice");
@@ -470,7 +506,9 @@ static bool read_chat(api_request *r, int32_t vocab, api_error *error)
         !read_bool(r, "logprobs", &logprobs, error) ||
         !read_integer(r, "top_logprobs", 0, TRM_MAX_TOP_LOGPROBS, &top, error) || !read_prompt_logprobs(r, error) ||
         !read_bool(r, "parallel_tool_calls", &r->parallel_tools, error) ||
-        !read_bool(r, "include_reasoning", &r->include_reasoning, error) || !api_read_format(r, error)) {
+        !read_bool(r, "include_reasoning", &r->include_reasoning, error) ||
+        !read_bool(r, "return_token_ids", &r->return_ids, error) || !read_continued(r, error) ||
+        !api_read_format(r, error)) {
         return false;
     }
     if (top > 0 && !logprobs) {
@@ -596,6 +634,7 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
         return false;
     }
     r->parallel_tools = trm_json_truth(trm_json_get(trm_json_root(r->chat), "parallel_tool_calls"), true);
+    r->continued = last_answer(r);
     return read_thinking(r, error) && refuse_prompt_logprobs(r, "messages", error) && read_common(r, vocab, error) &&
            read_integer(r, "max_tokens", 1, INT32_MAX, &r->max_tokens, error) && read_template_arguments(r, error) &&
            api_read_format(r, error) && tools_read(r, error);

@@ -99,6 +99,9 @@ typedef struct api_request {
     int32_t n_prompts;
     const trm_json *messages, *tools, *tool_choice; /* as of CHAT; NULL if absent */
     const trm_json *template_arguments;             /* of chats of all kinds; NULL if absent */
+    const char *continued;                          /* the last message, which the reply continues; NULL: none */
+    const char *suffix;                             /* of COMPLETION: the text behind the reply; NULL: none */
+    bool return_ids;                                /* of COMPLETION and CHAT: the reply has token ids, too */
     bool base64;                                    /* of EMBEDDING: numbers as base64 */
     int64_t dimensions;                             /* 0: all */
     trm_embedding embedding;                        /* how embeddings are pooled */

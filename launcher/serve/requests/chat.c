@@ -271,7 +271,8 @@ static const char *forced_header(api_request *request, const char *prompt, size_
 {
     static const char opening[] = "<|start|>assistant";
     const size_t length = sizeof(opening) - 1;
-    if (!request->harmony || (request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA)) {
+    if (!request->harmony || request->continued != NULL ||
+        (request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA)) {
         return NULL;
     }
     request->harmony = false; /* the reply is the text of one message */
@@ -295,6 +296,7 @@ static trm_status render(const trm_chat_template *chat, const api_request *reque
     }
     write_extra(&extra, request);
     input.extra = terminated(&extra);
+    input.no_generation_prompt = request->continued != NULL;
     trm_status status = TRM_OK;
     if (messages.status != TRM_OK || tools.status != TRM_OK || extra.status != TRM_OK) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the messages");
@@ -318,6 +320,42 @@ static bool has_calls(const api_request *request)
     return false;
 }
 
+/* The end of the last place in text [size] where a word is; 0: it is not there. */
+static size_t find_end(const char *text, size_t size, const char *word, size_t length)
+{
+    for (size_t end = size; length > 0 && end >= length; end--) {
+        if (memcmp(text + end - length, word, length) == 0) {
+            return end;
+        }
+    }
+    return 0;
+}
+
+/* Cuts a prompt behind its last message, which templates may have trimmed. The reply is plain text of that message. */
+static trm_status cut_behind(api_request *request, char *text, size_t *size)
+{
+    const char *word = request->continued;
+    size_t length = strlen(word), end = find_end(text, *size, word, length);
+    if (end == 0) {
+        while (length > 0 && strchr(" \t\r\n", word[length - 1]) != NULL) {
+            length--;
+        }
+        while (length > 0 && strchr(" \t\r\n", *word) != NULL) {
+            word++;
+            length--;
+        }
+        end = find_end(text, *size, word, length);
+    }
+    if (end == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the chat template does not print the last message, so it cannot be continued");
+    }
+    text[end] = '\0';
+    *size = end;
+    request->harmony = false;
+    return TRM_OK;
+}
+
 static trm_status make_prompt(const trm_chat_template *chat, api_request *request)
 {
     char *text = NULL;
@@ -326,7 +364,13 @@ static trm_status make_prompt(const trm_chat_template *chat, api_request *reques
     if (status == TRM_ERROR_INVALID_ARGUMENT && has_calls(request)) { /* the template adds arguments to a text */
         status = render(chat, request, true, &text, &size);
     }
-    TRM_TRY(status);
+    if (status == TRM_OK && request->continued != NULL) {
+        status = cut_behind(request, text, &size);
+    }
+    if (status != TRM_OK) {
+        trm_free(text);
+        return status;
+    }
     const char *header = forced_header(request, text, size);
     const char *kept = trm_arena_printf(&request->arena, "%s%s", text, header != NULL ? header : "");
     trm_free(text);

@@ -113,10 +113,60 @@ static bool check_tools(const api_request *request, api_error *error)
     return true;
 }
 
+/* Keeps the tools that an allowed_tools choice lists, as chats or responses write it. */
+static bool take_allowed(api_request *request, const trm_json *allowed, api_error *error)
+{
+    json_text json = {0};
+    json_array(&json, NULL);
+    bool found = true;
+    for (const trm_json *at = trm_json_first(trm_json_get(allowed, "tools")); at != NULL && found;
+         at = trm_json_next(at)) {
+        const trm_json *function = trm_json_get(at, "function");
+        const char *name = trm_json_string(trm_json_get(function != NULL ? function : at, "name"));
+        function = name != NULL ? tools_find(request, name, strlen(name)) : NULL;
+        found = function != NULL;
+        if (found) {
+            json_object(&json, NULL);
+            json_string(&json, "type", "function");
+            json_value(&json, "function", function);
+            json_end_object(&json);
+        }
+    }
+    json_end_array(&json);
+    trm_status status = json.status;
+    if (status == TRM_OK && found) {
+        status = trm_json_parse("allowed_tools", json.bytes.data, json.bytes.size, &request->allowed);
+    }
+    json_text_fini(&json);
+    if (!found || status != TRM_OK) {
+        return found ? api_fail_status(error, status, "tool_choice")
+                     : api_fail(error, 400, "tool_choice", "invalid_value",
+                                "tool_choice allows something that is not a function of tools");
+    }
+    request->tools = trm_json_root(request->allowed);
+    return trm_json_count(request->tools) > 0 ||
+           api_fail(error, 400, "tool_choice", "invalid_value", "tool_choice allows no tools");
+}
+
+/* Whether a model may, or must, call one of several tools. */
+static bool choose_mode(api_request *request, const char *word, api_error *error)
+{
+    if (word != NULL && strcmp(word, "auto") == 0) {
+        request->tool_mode = TOOL_AUTO;
+        return true;
+    }
+    if (word != NULL && strcmp(word, "required") == 0) {
+        request->tool_mode = TOOL_REQUIRED;
+        return force(request, NULL, error);
+    }
+    return api_fail(error, 400, "tool_choice", "invalid_value",
+                    "tool_choice is not none, auto, required, allowed_tools or a function of tools");
+}
+
 bool tools_read(api_request *request, api_error *error)
 {
     const trm_json *choice = request->tool_choice;
-    const char *word = trm_json_string(choice);
+    const char *word = trm_json_string(choice), *type = trm_json_string(trm_json_get(choice, "type"));
     const char *name = trm_json_string(trm_json_get(trm_json_get(choice, "function"), "name"));
     if (request->tools == NULL || trm_json_count(request->tools) == 0) {
         bool none = choice == NULL || (word != NULL && (strcmp(word, "none") == 0 || strcmp(word, "auto") == 0));
@@ -127,29 +177,22 @@ bool tools_read(api_request *request, api_error *error)
     if (!check_tools(request, error)) {
         return false;
     }
-    if (choice == NULL || (word != NULL && strcmp(word, "auto") == 0)) {
-        request->tool_mode = TOOL_AUTO;
-        return true;
-    }
     if (word != NULL && strcmp(word, "none") == 0) {
         request->tools = NULL;
         return true;
     }
-    if (word != NULL && strcmp(word, "required") == 0) {
-        request->tool_mode = TOOL_REQUIRED;
-        return force(request, NULL, error);
+    if (type != NULL && strcmp(type, "allowed_tools") == 0) {
+        const trm_json *inner = trm_json_get(choice, "allowed_tools"), *allowed = inner != NULL ? inner : choice;
+        return take_allowed(request, allowed, error) &&
+               choose_mode(request, trm_json_string(trm_json_get(allowed, "mode")), error);
     }
-    for (const trm_json *tool = trm_json_first(request->tools); name != NULL && tool != NULL;
-         tool = trm_json_next(tool)) {
-        const trm_json *function = function_of(tool);
-        if (strcmp(trm_json_string(trm_json_get(function, "name")), name) == 0) {
-            request->tool_mode = TOOL_NAMED;
-            request->tool_name = name;
-            return force(request, function, error);
-        }
+    const trm_json *function = name != NULL ? tools_find(request, name, strlen(name)) : NULL;
+    if (function != NULL) {
+        request->tool_mode = TOOL_NAMED;
+        request->tool_name = name;
+        return force(request, function, error);
     }
-    return api_fail(error, 400, "tool_choice", "invalid_value",
-                    "tool_choice is not none, auto, required or a function of tools");
+    return choose_mode(request, choice == NULL ? "auto" : word, error);
 }
 
 void tools_explain(const api_request *request, api_error *error)

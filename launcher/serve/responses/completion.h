@@ -43,6 +43,7 @@ typedef struct choice {
     reply_reader reader;                 /* of a chat: what has been streamed */
     size_t streamed, streamed_reasoning; /* bytes of content, and of reasoning, that have been streamed */
     reply_part part;                     /* the part of a RESPONSE or MESSAGES that is being streamed */
+    size_t ids_streamed;                 /* output tokens whose ids were streamed */
     size_t prompt_seen;                  /* prompt tokens whose logprobs have come */
     trm_decoder *prompt_decoder;         /* of those; NULL: none yet */
     size_t offset, counted; /* characters of the text before the next token, and bytes of sink.text in them */
