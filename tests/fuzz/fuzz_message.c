@@ -10,6 +10,7 @@
 #include "launcher/text/harmony.h"
 
 static api_request request;
+static const reasoning_marks *marks[3]; /* some families' */
 
 static void make_request(void)
 {
@@ -18,6 +19,13 @@ static void make_request(void)
         "\"function\":{\"name\":\"f\"}},{\"type\":\"function\",\"function\":{\"name\":\"g\"}}]}";
     api_error error;
     FUZZ_REQUIRE(api_request_parse(API_CHAT, body, sizeof(body) - 1, 10, NULL, &request, &error));
+    static const char *const templates[] = {"</think>", "</response>", "<channel|>"};
+    for (size_t i = 0; i < sizeof(templates) / sizeof(templates[0]); i++) {
+        trm_chat_template *chat;
+        FUZZ_REQUIRE(trm_chat_template_parse("t", templates[i], strlen(templates[i]), &chat) == TRM_OK);
+        marks[i] = reasoning_of(chat);
+        trm_chat_template_close(chat);
+    }
 }
 
 /* The calls of a text that comes in pieces of `step` bytes: how many, and a sum over names and arguments. */
@@ -52,7 +60,7 @@ static void check_reasoning(const char *text, size_t size, bool open)
 {
     reasoning_parts last = {0};
     for (size_t at = 0; at <= size; at++) {
-        reasoning_parts p = reasoning_find(text, at, open, at == size);
+        reasoning_parts p = reasoning_find(marks[0], text, at, open, at == size);
         FUZZ_REQUIRE(p.begin <= p.end && p.end <= at && p.content <= at && (p.end <= p.content || p.content == 0));
         bool answers = at > 0 && last.content < at - 1; /* the last has told something of the answer */
         FUZZ_REQUIRE(p.end >= last.end && (!answers || p.content == last.content));
@@ -147,7 +155,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             FUZZ_REQUIRE(calls.count > 0 && calls.count <= TOOLS_MAX_CALLS);
         }
         tool_calls_fini(&calls);
-        request.has_reasoning = data[0] % 5 < 3 && request.tool_mode == TOOL_AUTO;
+        request.reasoning = data[0] % 5 < 3 && request.tool_mode == TOOL_AUTO ? marks[data[0] % 7 % 3] : NULL;
         request.reasoning_open = data[0] % 5 < 1;
         FUZZ_REQUIRE(read_reply(text, size, size + 1) == read_reply(text, size, step));
         if (tools_parse_required(text, size, &calls)) {

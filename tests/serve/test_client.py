@@ -741,6 +741,8 @@ class Reasoning(unittest.TestCase):
             self.assertEqual(self.replies(other, self.text[8:], chat_template_kwargs={"think": True}),
                              ("Let me see.\n\nYes.", "It is so."))
             self.assertEqual(self.replies(other, "It is so."), ("", "It is so."))
+            body = {"messages": [{"role": "user", "content": "a"}], "response_format": {"type": "json_object"}, "chat_template_kwargs": {"think": True}}
+            self.assertEqual(other.request("POST", "/apply-template", body)[1]["prompt"], "a<think>\n\n</think>\n\n") # JSON is no reasoning
         self.assertEqual(self.replies(server, self.text), ("", self.text)) # a template without
 
 

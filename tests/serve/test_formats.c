@@ -1,4 +1,5 @@
 /* Replies in the formats of the families: their reasoning, content and calls, whole and however the text grows. */
+#include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/formats/reply_reader.h"
 #include "support/support.h"
 
@@ -167,10 +168,18 @@ static void calls_are_cut(void **state)
     request.parallel_tools = true;
 }
 
+static void take_reasoning(const char *template)
+{
+    trm_chat_template *chat;
+    assert_int_equal(trm_chat_template_parse("t", template, strlen(template), &chat), TRM_OK);
+    request.reasoning = reasoning_of(chat);
+    trm_chat_template_close(chat);
+}
+
 static void reasoning_comes_first(void **state)
 {
     (void)state;
-    request.has_reasoning = true;
+    take_reasoning("</think>");
     reply_is(TOOLS_GLM, "\n<think>Hm <tool_call> no.</think>\nYes.\n<tool_call>g\n</tool_call>",
              "R[Hm <tool_call> no.]C[Yes.\n]g({})");
     request.reasoning_open = true;
@@ -178,7 +187,20 @@ static void reasoning_comes_first(void **state)
     request.include_reasoning = false;
     reply_is(TOOLS_DEEPSEEK, "Hm.</think>Yes.", "C[Yes.]");
     request.include_reasoning = true;
-    request.has_reasoning = request.reasoning_open = false;
+    request.reasoning_open = false;
+    take_reasoning("{{ '</seed:think>' }}");
+    reply_is(TOOLS_SEED, "<seed:think>Hm.</seed:think>Yes.", "R[Hm.]C[Yes.]");
+    take_reasoning("[/THINK]");
+    reply_is(TOOLS_MISTRAL, "[THINK]Hm.[/THINK]Yes.[TOOL_CALLS]g[ARGS]{}", "R[Hm.]C[Yes.]g({})");
+    take_reasoning("<channel|>");
+    reply_is(TOOLS_GEMMA, "<|channel>thought\nHm.<channel|>Yes.<|tool_call>call:g{}<tool_call|>", "R[Hm.]C[Yes.]g({})");
+    reply_is(TOOLS_GEMMA, "<|channel>thought\n<channel|>Yes.", "C[Yes.]");
+    take_reasoning("'Here is my thought process:' and 'Here is my response:'");
+    reply_is(TOOLS_GRANITE, "Here is my thought process: Hm.\n\nHere is my response: Yes.", "R[Hm.]C[Yes.]");
+    take_reasoning("<think></think> and <response></response>");
+    reply_is(TOOLS_GRANITE, "<think>Hm.</think><response>\nYes.</response>", "R[Hm.]C[Yes.]");
+    reply_is(TOOLS_GRANITE, "<think>Hm.</think> Yes </resp", "R[Hm.]C[Yes </resp]");
+    request.reasoning = NULL;
 }
 
 static void styles_have_signs(void **state)

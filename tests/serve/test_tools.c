@@ -204,9 +204,11 @@ static void calls_stream(void **state)
     api_request_fini(&request);
 }
 
+static const reasoning_marks *think;
+
 static void reasoning_is(const char *text, bool open, bool at_end, const char *reasoning, const char *content)
 {
-    reasoning_parts p = reasoning_find(text, strlen(text), open, at_end);
+    reasoning_parts p = reasoning_find(think, text, strlen(text), open, at_end);
     char found[128];
     snprintf(found, sizeof(found), "%.*s", (int)(p.end - p.begin), text + p.begin);
     assert_string_equal(found, reasoning);
@@ -215,7 +217,12 @@ static void reasoning_is(const char *text, bool open, bool at_end, const char *r
 
 static void reasoning_is_told_from_answers(void **state)
 {
+    trm_chat_template *template;
     (void)state;
+    assert_int_equal(trm_chat_template_parse("t", "</think>", 8, &template), TRM_OK);
+    think = reasoning_of(template);
+    trm_chat_template_close(template);
+    assert_non_null(think);
     reasoning_is("<think>\nI see.\n</think>\n\nYes.", false, true, "I see.", "Yes.");
     reasoning_is("I see.\n</think>\n\nYes.", true, true, "I see.", "Yes.");
     reasoning_is("<think> again</think>Yes.", true, true, "again", "Yes.");
@@ -227,14 +234,14 @@ static void reasoning_is_told_from_answers(void **state)
     reasoning_is("  <thi", false, false, "", "");
     reasoning_is("  <thi", false, true, "", "  <thi");
     reasoning_is("", true, false, "", "");
-    assert_true(reasoning_is_open("user\nassistant\n<think>\n"));
-    assert_false(reasoning_is_open("user\nassistant\n<think>\n\n</think>\n\n"));
-    assert_false(reasoning_is_open("think>"));
+    assert_true(reasoning_is_open(think, "user\nassistant\n<think>\n"));
+    assert_false(reasoning_is_open(think, "user\nassistant\n<think>\n\n</think>\n\n"));
+    assert_false(reasoning_is_open(think, "think>"));
     /* parts only grow while a text does, and end as those of the whole */
     static const char text[] = "\n<think>a <b> c\n\n</think>\n\n Well </think> done";
-    reasoning_parts last = {0}, whole = reasoning_find(text, strlen(text), false, true);
+    reasoning_parts last = {0}, whole = reasoning_find(think, text, strlen(text), false, true);
     for (size_t size = 0; size <= strlen(text); size++) {
-        reasoning_parts p = reasoning_find(text, size, false, false);
+        reasoning_parts p = reasoning_find(think, text, size, false, false);
         assert_true(p.end >= last.end && p.end <= whole.end && p.content >= last.content);
         assert_true(p.content == size || p.content == whole.content);
         last = p;

@@ -62,11 +62,12 @@ static bool next_named(reply_reader *reader, const api_request *request, const c
 static bool next_reasoning(reply_reader *reader, const api_request *request, const char *text, size_t size, bool at_end,
                            reply_piece *piece)
 {
-    const reasoning_parts p =
-        request->has_reasoning ? reasoning_find(text, size, request->reasoning_open, at_end) : (reasoning_parts){0};
+    const reasoning_parts p = request->reasoning != NULL
+                                  ? reasoning_find(request->reasoning, text, size, request->reasoning_open, at_end)
+                                  : (reasoning_parts){0};
     const size_t begin = later(reader->reasoning, p.begin);
     const bool first = reader->reasoning == 0;
-    reader->answers = p.content < size || !request->has_reasoning;
+    reader->answers = p.content < size || request->reasoning == NULL;
     reader->answer = p.content;
     if (p.end <= begin) {
         return false;
@@ -165,6 +166,9 @@ bool reply_next(reply_reader *reader, const api_request *request, const char *te
     }
     if (!reader->answers) {
         return false;
+    }
+    if (request->reasoning != NULL && reader->reasoning > 0) {
+        size = reasoning_answer_end(request->reasoning, text, later(reader->content, reader->answer), size, at_end);
     }
     if (request->tool_mode == TOOL_NONE) {
         return give_content(reader, text, size, piece);

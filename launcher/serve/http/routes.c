@@ -302,13 +302,18 @@ static enum MHD_Result answer_completions(call *c)
 
 /* Separates reasoning from the answer if the template does. Requests for JSON and forced tool calls have no reasoning.
  */
-static void find_reasoning(const server *s, api_request *request)
+static void find_reasoning(api_request *request)
 {
     bool free_text = request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA;
-    request->has_reasoning =
-        free_text && !request->harmony && trm_chat_template_mentions(s->options.chat, REASONING_CLOSE);
-    request->reasoning_open = request->has_reasoning && reasoning_is_open(request->prompts[0].text);
-    request->has_reasoning = request->has_reasoning && (request->reasoning_open || request->continued == NULL);
+    if (!free_text || request->reasoning == NULL) {
+        request->reasoning = NULL;
+        return;
+    }
+    request->reasoning_open = reasoning_is_open(request->reasoning, request->prompts[0].text);
+    request->skip_special = request->skip_special && !request->reasoning->special;
+    if (request->continued != NULL && !request->reasoning_open) {
+        request->reasoning = NULL;
+    }
 }
 
 /* Prepares a request whose reply has channels: their marks are special tokens, and two of them end it. */
@@ -345,7 +350,7 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
-    find_reasoning(c->server, &request);
+    find_reasoning(&request);
     if (request.harmony) {
         read_channels(c->server->options.tokenizer, &request);
     }

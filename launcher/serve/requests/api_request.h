@@ -106,12 +106,12 @@ typedef struct api_request {
     int64_t dimensions;                             /* 0: all */
     trm_embedding embedding;                        /* how embeddings are pooled */
     bool parallel_tools;
-    bool has_reasoning, reasoning_open,
-        include_reasoning;     /* the model thinks; the prompt ends inside reasoning; the reply includes it */
-    bool harmony;              /* the reply is in the harmony format (launcher/text/harmony.h) */
-    bool has_thinking, thinks; /* of MESSAGES: it says whether the model shall think; what it says */
-    bool keeps_reasoning;      /* of RESPONSE: the client keeps the reasoning and sends it back */
-    bool is_clipped;           /* of MESSAGES: max_tokens is what the context has left */
+    const struct reasoning_marks *reasoning; /* of models that think (formats/reasoning.h); NULL: the reply has none */
+    bool reasoning_open, include_reasoning;  /* the prompt ends inside reasoning; the reply includes it */
+    bool harmony;                            /* the reply is in the harmony format (launcher/text/harmony.h) */
+    bool has_thinking, thinks;               /* of MESSAGES: it says whether the model shall think; what it says */
+    bool keeps_reasoning;                    /* of RESPONSE: the client keeps the reasoning and sends it back */
+    bool is_clipped;                         /* of MESSAGES: max_tokens is what the context has left */
     tool_mode tool_mode;
     tool_style tool_style;
     const char *tool_name; /* of NAMED */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/json/json_value.h"
 #include "launcher/text/harmony.h"
 
@@ -271,9 +272,12 @@ static const char *forced_header(api_request *request, const char *prompt, size_
 {
     static const char opening[] = "<|start|>assistant";
     const size_t length = sizeof(opening) - 1;
-    if (!request->harmony || request->continued != NULL ||
-        (request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA)) {
+    if (request->continued != NULL || (request->format != API_FORMAT_JSON && request->format != API_FORMAT_SCHEMA)) {
         return NULL;
+    }
+    if (!request->harmony) {
+        const bool open = request->reasoning != NULL && reasoning_is_open(request->reasoning, prompt);
+        return open ? trm_arena_printf(&request->arena, "\n%s\n\n", request->reasoning->close) : NULL;
     }
     request->harmony = false; /* the reply is the text of one message */
     return size < length || memcmp(prompt + size - length, opening, length) != 0 ? NULL
@@ -391,6 +395,7 @@ bool chat_prompt(const trm_chat_template *chat, api_request *request, api_error 
                         "the model has no chat template; start the server with --chat-template");
     }
     request->harmony = harmony_is_written(chat);
+    request->reasoning = request->harmony ? NULL : reasoning_of(chat);
     if (!check_effort(request, error)) {
         return false;
     }
