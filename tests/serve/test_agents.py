@@ -183,6 +183,16 @@ class Responses(unittest.TestCase):
         history += [{"type": "function_call_output", "call_id": reply.output[1].call_id, "output": "Two lines."}]
         self.assertEqual(self.both("Done.", input=history)[0].output_text, "Done.")
 
+    def test_failed(self):
+        """A stream that fails ends with the event that clients wait for."""
+        body = {"input": "And", "stream": True, "timeout": 0.3, "ignore_eos": True, "max_output_tokens": 1000, "temperature": 0}
+        status, stream, _ = server.request("POST", "/v1/responses", body)
+        if status == 200: # a fast machine may be done before
+            last = [json.loads(line[6:]) for line in stream.splitlines() if line.startswith("data: ")][-1]
+            self.assertIn(last["type"], ("response.failed", "response.incomplete"))
+            self.assertEqual(last["response"]["status"], last["type"].removeprefix("response."))
+            self.assertEqual(last["response"]["error"] is None, last["type"] == "response.incomplete")
+
     def test_codex(self):
         text = lambda words: [{"type": "input_text", "text": words}]
         body = {"model": "kjv-7m", "instructions": "You are an agent.", "tools": self.tools + [{"type": "web_search", "external_web_access": False}],

@@ -378,6 +378,20 @@ class Chat(unittest.TestCase):
         reply = server.request("POST", "/apply-template", {"messages": [call, {"role": "tool", "tool_call_id": "c", "content": "d"}]})
         self.assertEqual(reply[:2], (200, {"prompt": "<|begin_of_text|>\nd"}))
 
+    def test_forms_of_calls(self):
+        """Templates that add arguments to a text, and that want ids of nine characters, as some of DeepSeek's and Mistral's do."""
+        template = ("{% for m in messages %}{% for c in m.tool_calls or [] %}{% if c.id|length != 9 %}{{ raise_exception('long') }}{% endif %}"
+                    "{{ c.id + c.function.arguments }}{% endfor %}{{ m.tool_call_id or '' }}|{% endfor %}")
+        call = lambda name: {"id": name, "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+        messages = [{"role": "assistant", "content": None, "tool_calls": [call("toolu_123456"), call("123456789")]},
+                    {"role": "tool", "tool_call_id": "toolu_123456", "content": ""}, {"role": "tool", "tool_call_id": "123456789", "content": ""}]
+        with temporary_file(template) as path, Server("--chat-template", path) as other:
+            status, reply, _ = other.request("POST", "/apply-template", {"messages": messages})
+            self.assertEqual(status, 200, reply)
+            calls, first, second, _ = reply["prompt"].split("|")
+            self.assertEqual((len(first), second), (9, "123456789"))
+            self.assertEqual(calls, first + '{"a": 1}' + second + '{"a": 1}')
+
     def test_continued(self):
         """The last message is continued, not answered."""
         template = "{% for m in messages %}{{ m.role }}:{{ m.content | trim }}|{% endfor %}{{ 'assistant:' if add_generation_prompt }}{# </think> #}"

@@ -139,6 +139,9 @@ static void messages_are_refused_by_name(void **state)
 static void responses_have_items(void **state)
 {
     (void)state;
+    becomes(API_RESPONSE,
+            "\"input\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"developer\",\"content\":\"b\"}]",
+            "[{\"role\":\"user\",\"content\":\"a\\n\\nb\"}]");
     becomes(API_RESPONSE, "\"instructions\":\"a\",\"input\":\"b\"",
             "[{\"role\":\"system\",\"content\":\"a\"},{\"role\":\"user\",\"content\":\"b\"}]");
     becomes(API_RESPONSE,

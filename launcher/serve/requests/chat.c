@@ -9,6 +9,8 @@
 #include "launcher/serve/json/json_value.h"
 #include "launcher/text/harmony.h"
 
+#define SHORT_ID ((size_t)9)
+
 /* Writes the text parts, one per line, as "content". */
 static void write_parts(json_text *json, const trm_json *parts)
 {
@@ -31,18 +33,45 @@ static void write_parts(json_text *json, const trm_json *parts)
     trm_bytes_fini(&text);
 }
 
+/* What a template asks of calls. */
+typedef struct call_form {
+    bool text_arguments; /* it prints arguments as they are, so they must be text */
+    bool short_ids;      /* it refuses ids that do not have SHORT_ID characters, as Mistral's do */
+} call_form;
+
+/* Writes an id of a call; another one in place of an id that is too long or too short, the same for the same id. */
+static void write_call_id(json_text *json, const char *key, const trm_json *value, call_form form)
+{
+    static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+    const char *id = trm_json_string(value);
+    if (!form.short_ids || id == NULL || strlen(id) == SHORT_ID) {
+        json_value(json, key, value);
+        return;
+    }
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (const char *at = id; *at != '\0'; at++) {
+        hash = (hash ^ (unsigned char)*at) * 1099511628211u;
+    }
+    char text[SHORT_ID];
+    for (size_t i = 0; i < SHORT_ID; i++, hash /= 36) {
+        text[i] = digits[hash % 36];
+    }
+    json_bytes(json, key, text, SHORT_ID);
+}
+
 /* Clients send the arguments of a call as a JSON string; most templates print an object, some a text. */
-static void write_arguments(json_text *json, const trm_json *arguments, bool as_text)
+static void write_arguments(json_text *json, const trm_json *arguments, call_form form)
 {
     trm_json_document *document = NULL;
     const char *text = trm_json_string(arguments);
-    if (as_text && text == NULL) {
+    if (form.text_arguments && text == NULL) {
         json_text written = {0};
         json_value(&written, NULL, arguments);
         json->status = json->status == TRM_OK ? written.status : json->status;
         json_bytes(json, "arguments", written.bytes.size > 0 ? written.bytes.data : "", written.bytes.size);
         json_text_fini(&written);
-    } else if (!as_text && text != NULL && trm_json_parse("arguments", text, strlen(text), &document) == TRM_OK) {
+    } else if (!form.text_arguments && text != NULL &&
+               trm_json_parse("arguments", text, strlen(text), &document) == TRM_OK) {
         json_value(json, "arguments", trm_json_root(document));
         trm_json_close(document);
     } else {
@@ -51,7 +80,7 @@ static void write_arguments(json_text *json, const trm_json *arguments, bool as_
 }
 
 /* Writes all calls, or the one called `only`. */
-static void write_tool_calls(json_text *json, const trm_json *calls, const trm_json *only, bool as_text)
+static void write_tool_calls(json_text *json, const trm_json *calls, const trm_json *only, call_form form)
 {
     json_array(json, "tool_calls");
     for (const trm_json *call = trm_json_first(calls); call != NULL; call = trm_json_next(call)) {
@@ -60,6 +89,10 @@ static void write_tool_calls(json_text *json, const trm_json *calls, const trm_j
         }
         json_object(json, NULL);
         for (const trm_json *member = trm_json_first(call); member != NULL; member = trm_json_next(member)) {
+            if (strcmp(trm_json_key(member), "id") == 0) {
+                write_call_id(json, "id", member, form);
+                continue;
+            }
             if (strcmp(trm_json_key(member), "function") != 0) {
                 json_value(json, trm_json_key(member), member);
                 continue;
@@ -67,7 +100,7 @@ static void write_tool_calls(json_text *json, const trm_json *calls, const trm_j
             json_object(json, "function");
             for (const trm_json *part = trm_json_first(member); part != NULL; part = trm_json_next(part)) {
                 if (strcmp(trm_json_key(part), "arguments") == 0) {
-                    write_arguments(json, part, as_text);
+                    write_arguments(json, part, form);
                 } else {
                     json_value(json, trm_json_key(part), part);
                 }
@@ -79,7 +112,7 @@ static void write_tool_calls(json_text *json, const trm_json *calls, const trm_j
     json_end_array(json);
 }
 
-static void write_message(json_text *json, const trm_json *message, bool as_text)
+static void write_message(json_text *json, const trm_json *message, call_form form)
 {
     json_object(json, NULL);
     for (const trm_json *member = trm_json_first(message); member != NULL; member = trm_json_next(member)) {
@@ -87,7 +120,9 @@ static void write_message(json_text *json, const trm_json *message, bool as_text
         if (strcmp(key, "content") == 0 && trm_json_is_array(member)) {
             write_parts(json, member);
         } else if (strcmp(key, "tool_calls") == 0 && trm_json_is_array(member)) {
-            write_tool_calls(json, member, NULL, as_text);
+            write_tool_calls(json, member, NULL, form);
+        } else if (strcmp(key, "tool_call_id") == 0) {
+            write_call_id(json, key, member, form);
         } else {
             json_value(json, key, member);
         }
@@ -166,23 +201,23 @@ static const trm_json *write_called(json_text *json, const trm_json *message)
         if (index == 0) {
             write_thinking(json, message);
         }
-        write_tool_calls(json, calls, call, false);
+        write_tool_calls(json, calls, call, (call_form){0});
         json_end_object(json);
         if (answer != NULL) {
-            write_message(json, answer, false);
+            write_message(json, answer, (call_form){0});
         }
     }
     while (trm_json_next(last) != NULL && has_role(trm_json_next(last), "tool")) {
         last = trm_json_next(last);
         if (!answers(message, last)) {
-            write_message(json, last, false);
+            write_message(json, last, (call_form){0});
         }
     }
     return last;
 }
 
-/* Writes the messages of a request as a JSON array; the arguments of calls as text, or as objects. */
-static void write_messages(json_text *json, const api_request *request, bool as_text)
+/* Writes the messages of a request as a JSON array. */
+static void write_messages(json_text *json, const api_request *request, call_form form)
 {
     json_array(json, NULL);
     for (const trm_json *message = trm_json_first(request->messages); message != NULL;
@@ -191,7 +226,7 @@ static void write_messages(json_text *json, const api_request *request, bool as_
             trm_json_count(trm_json_get(message, "tool_calls")) > 0) {
             message = write_called(json, message);
         } else {
-            write_message(json, message, as_text);
+            write_message(json, message, form);
         }
     }
     json_end_array(json);
@@ -287,12 +322,13 @@ static const char *forced_header(api_request *request, const char *prompt, size_
                : "<|channel|>final<|message|>";
 }
 
-static trm_status render(const trm_chat_template *chat, const api_request *request, bool as_text, char **text,
+static trm_status render(const trm_chat_template *chat, const api_request *request, bool text_arguments, char **text,
                          size_t *size)
 {
     trm_chat_input input = TRM_CHAT_INPUT_INIT;
+    const call_form form = {text_arguments, trm_chat_template_mentions(chat, "length != 9")};
     json_text messages = {0}, tools = {0}, extra = {0};
-    write_messages(&messages, request, as_text);
+    write_messages(&messages, request, form);
     input.messages = terminated(&messages);
     if (request->tools != NULL && trm_json_count(request->tools) > 0) {
         json_value(&tools, NULL, request->tools);

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "launcher/serve/json/json_value.h"
 
-#define MAX_TOOLS 128
+#define MAX_TOOLS 1024
 
 /* The function of a tool; NULL if it has none. */
 static const trm_json *function_of(const trm_json *tool)

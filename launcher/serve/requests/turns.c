@@ -43,6 +43,9 @@ static void flush(turns *t)
 
 static void become(turns *t, const char *role)
 {
+    const bool system = strcmp(role, "system") == 0;
+    role = system && t->past_system ? "user" : role;
+    t->past_system = t->past_system || !system;
     if (t->role == NULL || strcmp(t->role, role) != 0) {
         flush(t);
         t->role = role;
@@ -103,6 +106,7 @@ void turns_answer(turns *t, const char *id, const trm_json *content, bool is_err
 {
     trm_bytes text = {0};
     flush(t);
+    t->past_system = true;
     append(t, &text, is_error ? "Error: " : "");
     if (trm_json_is_string(content)) {
         append(t, &text, trm_json_string(content));

@@ -14,11 +14,13 @@ typedef struct turns {
     trm_bytes content, reasoning;  /* of it */
     json_text calls;               /* of it: the elements of an array */
     bool begun, any_calls, any_of; /* content was added; calls; text of the present source message */
+    bool past_system;              /* a message other than the system's has begun */
 } turns;
 
 /* A message of the source begins: its texts are lines of one text, other messages begin a paragraph. */
 void turns_begin(turns *t);
-/* Each adds to the message of its role; NULL texts are ignored. */
+/* Each adds to the message of its role; NULL texts are ignored. The system's after others become the user's: few
+ * templates print them there. */
 void turns_text(turns *t, const char *role, const char *text);
 void turns_reasoning(turns *t, const char *text);
 /* `arguments` are an object or its text. */

@@ -555,6 +555,8 @@ void completion_fail(completion *c, const api_error *error)
     }
     if (c->request.kind == API_MESSAGES) {
         anthropic_fail(c, error);
+    } else if (c->request.kind == API_RESPONSE) {
+        response_fail(c, error);
     } else {
         json_text json = {0};
         json_literal(&json, "data: ");

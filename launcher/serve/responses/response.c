@@ -149,17 +149,29 @@ static void write_request(json_text *json, const completion *c)
     json_bool(json, "store", false);
 }
 
-static void write_response(json_text *json, const char *key, const completion *c, bool finished)
+/* `failure`: why there is no reply; otherwise NULL. */
+static void write_response(json_text *json, const char *key, const completion *c, bool finished,
+                           const api_error *failure)
 {
     static const reply_part_writer parts = {.end = write_output};
-    const char *status = !finished ? "in_progress" : is_cut(c) ? "incomplete" : "completed";
+    const char *status = failure != NULL ? "failed"
+                         : !finished     ? "in_progress"
+                         : is_cut(c)     ? "incomplete"
+                                         : "completed";
     output_writer w = {.json = json, .c = c, .status = status};
     json_object(json, key);
     json_string(json, "id", c->id);
     json_string(json, "object", "response");
     json_integer(json, "created_at", c->created);
     json_string(json, "status", status);
-    json_null(json, "error");
+    if (failure != NULL) {
+        json_object(json, "error");
+        json_string(json, "code", failure->code != NULL ? failure->code : failure->type);
+        json_string(json, "message", failure->message);
+        json_end_object(json);
+    } else {
+        json_null(json, "error");
+    }
     if (finished && is_cut(c)) {
         json_object(json, "incomplete_details");
         json_string(json, "reason", "max_output_tokens");
@@ -184,7 +196,7 @@ static void write_response(json_text *json, const char *key, const completion *c
 
 void response_write(const completion *c, json_text *json)
 {
-    write_response(json, NULL, c, true);
+    write_response(json, NULL, c, true, NULL);
 }
 
 static json_text begin_event(completion *c, const char *type)
@@ -271,7 +283,7 @@ void response_begin(completion *c)
     static const char *const types[] = {"response.created", "response.in_progress"};
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         json_text json = begin_event(c, types[i]);
-        write_response(&json, "response", c, false);
+        write_response(&json, "response", c, false, NULL);
         completion_end_event(c, &json);
     }
 }
@@ -285,6 +297,16 @@ void response_end(completion *c)
 {
     reply_part_finish(&c->choices[0], &writer, c);
     json_text json = begin_event(c, is_cut(c) ? "response.incomplete" : "response.completed");
-    write_response(&json, "response", c, true);
+    write_response(&json, "response", c, true, NULL);
+    completion_end_event(c, &json);
+}
+
+void response_fail(completion *c, const api_error *error)
+{
+    if (!c->begun) { /* only comments were sent */
+        response_begin(c);
+    }
+    json_text json = begin_event(c, "response.failed");
+    write_response(&json, "response", c, false, error);
     completion_end_event(c, &json);
 }

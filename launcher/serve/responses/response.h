@@ -9,9 +9,10 @@
 
 /* Writes the response object of a finished request. */
 void response_write(const completion *c, json_text *json);
-/* Write stream events: the beginning, what is complete, the end. */
+/* Write stream events: the beginning, what is complete, the end, or an error in its place. */
 void response_begin(completion *c);
 trm_status response_delta(completion *c);
 void response_end(completion *c);
+void response_fail(completion *c, const api_error *error);
 
 #endif
