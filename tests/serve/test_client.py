@@ -391,6 +391,12 @@ class Chat(unittest.TestCase):
             calls, first, second, _ = reply["prompt"].split("|")
             self.assertEqual((len(first), second), (9, "123456789"))
             self.assertEqual(calls, first + '{"a": 1}' + second + '{"a": 1}')
+        for shown, expected in ("{{ m.content.strip() }}", "<>"), ("{% if m['role'] == 'assistant' and m['content'] is none %}none{% endif %}", "<>"), (
+                "{% if message['role'] == 'assistant' and message['content'] is none %}none{% endif %}", "<none>"):
+            loop = "{% for message in messages %}{% set m = message %}<" + shown + ">{% endfor %}"
+            with temporary_file(loop) as path, Server("--chat-template", path) as other:
+                reply = other.request("POST", "/apply-template", {"messages": messages[:1]})
+                self.assertEqual(reply[:2], (200, {"prompt": expected}))
 
     def test_continued(self):
         """The last message is continued, not answered."""

@@ -125,6 +125,18 @@ static void keys_and_values(void **state)
     reply_is(TOOLS_QWEN_XML, "a < b and <tool", "C[a < b and <tool]");
 }
 
+static void typed_values(void **state)
+{
+    (void)state;
+    reply_is(
+        TOOLS_DSML,
+        "So.\n\n<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"s\" string=\"true\">"
+        "12</｜DSML｜parameter>\n<｜DSML｜parameter name=\"n\" string=\"false\">[12]</｜DSML｜parameter>\n"
+        "</｜DSML｜invoke>\n<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+        "C[So.\n\n]f({\"s\":\"12\",\"n\":[12]})g({})");
+    reply_is(TOOLS_DSML, "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"g\">\n</｜DSML｜invoke>", "g({})");
+}
+
 static void literals(void **state)
 {
     (void)state;
@@ -226,8 +238,9 @@ static void styles_have_signs(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_json), cmocka_unit_test(keys_and_values),       cmocka_unit_test(literals),
-        cmocka_unit_test(calls_are_cut),  cmocka_unit_test(reasoning_comes_first), cmocka_unit_test(styles_have_signs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names_and_json),   cmocka_unit_test(keys_and_values),
+                                       cmocka_unit_test(typed_values),     cmocka_unit_test(literals),
+                                       cmocka_unit_test(calls_are_cut),    cmocka_unit_test(reasoning_comes_first),
+                                       cmocka_unit_test(styles_have_signs)};
     return cmocka_run_group_tests(tests, make_request, free_request);
 }

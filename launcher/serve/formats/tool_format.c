@@ -221,6 +221,14 @@ static bool open_deepseek(tool_reader *r, int32_t count, tool_opening *opening)
     return take_name(opening, name) && pass(r, "```json") && read_json(r, opening);
 }
 
+static bool open_dsml(tool_reader *r, int32_t count, tool_opening *opening)
+{
+    span name;
+    return (count > 0 || read_either(r, "<｜DSML｜function_calls>", "<｜DSML｜tool_calls>")) &&
+           tool_reader_word(r, "<｜DSML｜invoke name=\"") && read_until(r, "\">", LONGEST_NAME, &name) &&
+           take_name(opening, name);
+}
+
 static bool open_kimi(tool_reader *r, int32_t count, tool_opening *opening)
 {
     static const char prefix[] = "functions.";
@@ -311,12 +319,24 @@ static bool is_word(span value, const char *word)
     return value.size == strlen(word) && memcmp(value.text, word, value.size) == 0;
 }
 
+static void copy_key(char name[LONGEST_NAME + 1], span key)
+{
+    memcpy(name, key.text, key.size);
+    name[key.size] = '\0';
+}
+
+static void write_string(json_text *json, span key, span value)
+{
+    char name[LONGEST_NAME + 1];
+    copy_key(name, key);
+    json_bytes(json, name, value.text, value.size);
+}
+
 /* Writes an argument that is plain text: a string if the tool asks for one, else JSON if it is that. */
 static void write_text(json_text *json, const trm_json *properties, span key, span value)
 {
     char name[LONGEST_NAME + 1];
-    memcpy(name, key.text, key.size);
-    name[key.size] = '\0';
+    copy_key(name, key);
     const trm_json *schema = trm_json_get(properties, name);
     span word = value;
     trim(&word);
@@ -384,6 +404,32 @@ static tool_argument argument_glm(tool_reader *r, const trm_json *properties, js
     return found;
 }
 
+/* Its own mark says whether a value is a string or JSON. */
+static tool_argument argument_dsml(tool_reader *r, const trm_json *properties, json_text *json)
+{
+    span key, kind, value;
+    (void)properties;
+    if (tool_reader_word(r, "</｜DSML｜invoke>")) {
+        return TOOL_ARGUMENTS_END;
+    }
+    const bool short_of = r->short_of;
+    r->short_of = false;
+    if (!tool_reader_word(r, "<｜DSML｜parameter name=\"")) {
+        r->short_of = r->short_of || short_of;
+        return TOOL_ARGUMENT_WRONG;
+    }
+    if (!read_until(r, "\" string=\"", LONGEST_NAME, &key) || !read_until(r, "\">", LONGEST_NAME, &kind) ||
+        !read_until(r, "</｜DSML｜parameter>", r->size, &value)) {
+        return TOOL_ARGUMENT_WRONG;
+    }
+    if (is_word(kind, "true")) {
+        write_string(json, key, value);
+    } else {
+        write_text(json, NULL, key, value);
+    }
+    return TOOL_ARGUMENT_READ;
+}
+
 static tool_argument argument_minimax(tool_reader *r, const trm_json *properties, json_text *json)
 {
     return read_text(r, "<parameter name=\"", "\">", "</parameter>", "</invoke>", true, properties, json);
@@ -405,8 +451,7 @@ static tool_argument read_literal(tool_reader *r, char middle, const char *last,
     if (!r->short_of && pass(r, ",") && read_until(r, word, LONGEST_NAME, &key)) {
         char name[LONGEST_NAME + 1];
         trim(&key);
-        memcpy(name, key.text, key.size);
-        name[key.size] = '\0';
+        copy_key(name, key);
         if (tool_literal_write(r, name, json)) {
             return TOOL_ARGUMENT_READ;
         }
@@ -436,6 +481,10 @@ static const tool_format formats[TOOL_STYLES] = {
                         .opens = {"<｜tool▁calls▁begin｜>", "<｜tool▁call▁begin｜>"},
                         .closes = {"```", "<｜tool▁call▁end｜>"},
                         .open = open_deepseek},
+    [TOOLS_DSML] = {.sign = "｜DSML｜",
+                    .opens = {"<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"},
+                    .open = open_dsml,
+                    .argument = argument_dsml},
     [TOOLS_MINIMAX] = {.sign = "<minimax:tool_call>",
                        .opens = {"<minimax:tool_call>"},
                        .closes = {"</minimax:tool_call>"},

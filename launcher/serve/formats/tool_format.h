@@ -7,6 +7,7 @@
  *   LLAMA4                     the same after an optional <|python_start|>, or [NAME(KEY=VALUE, ...), ...]
  *   GRANITE                    <|tool_call|> or <tool_call>, and an array as Mistral's
  *   DEEPSEEK (V3, R1, V3.1)    a call between its marks: NAME and JSON
+ *   DSML (DeepSeek V3.2, V4)   <｜DSML｜invoke name="NAME"><｜DSML｜parameter name="KEY" string="true">VALUE ...
  *   KIMI (K2)                  a call between its marks: functions.NAME:INDEX and JSON
  *   GLM (4.5 and later)        <tool_call>NAME <arg_key>KEY</arg_key><arg_value>VALUE</arg_value> ... </tool_call>
  *   MINIMAX (M2)               <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter> ...

@@ -47,6 +47,7 @@ typedef enum tool_mode { TOOL_NONE, TOOL_AUTO, TOOL_REQUIRED, TOOL_NAMED } tool_
 typedef enum tool_style {
     TOOLS_KIMI,
     TOOLS_DEEPSEEK,
+    TOOLS_DSML,
     TOOLS_MINIMAX,
     TOOLS_GLM,
     TOOLS_SEED,

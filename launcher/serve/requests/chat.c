@@ -37,6 +37,7 @@ static void write_parts(json_text *json, const trm_json *parts)
 typedef struct call_form {
     bool text_arguments; /* it prints arguments as they are, so they must be text */
     bool short_ids;      /* it refuses ids that do not have SHORT_ID characters, as Mistral's do */
+    bool null_content;   /* it knows messages with calls by their content null; most print or take apart a text */
 } call_form;
 
 /* Writes an id of a call; another one in place of an id that is too long or too short, the same for the same id. */
@@ -114,9 +115,17 @@ static void write_tool_calls(json_text *json, const trm_json *calls, const trm_j
 
 static void write_message(json_text *json, const trm_json *message, call_form form)
 {
+    const bool empty = trm_json_get(message, "content") == NULL && !form.null_content &&
+                       trm_json_count(trm_json_get(message, "tool_calls")) > 0;
     json_object(json, NULL);
+    if (empty) {
+        json_string(json, "content", "");
+    }
     for (const trm_json *member = trm_json_first(message); member != NULL; member = trm_json_next(member)) {
         const char *key = trm_json_key(member);
+        if (empty && strcmp(key, "content") == 0) {
+            continue;
+        }
         if (strcmp(key, "content") == 0 && trm_json_is_array(member)) {
             write_parts(json, member);
         } else if (strcmp(key, "tool_calls") == 0 && trm_json_is_array(member)) {
@@ -326,7 +335,10 @@ static trm_status render(const trm_chat_template *chat, const api_request *reque
                          size_t *size)
 {
     trm_chat_input input = TRM_CHAT_INPUT_INIT;
-    const call_form form = {text_arguments, trm_chat_template_mentions(chat, "length != 9")};
+    const call_form form = {.text_arguments = text_arguments,
+                            .short_ids = trm_chat_template_mentions(chat, "length != 9"),
+                            .null_content =
+                                trm_chat_template_mentions(chat, "assistant' and message['content'] is none")};
     json_text messages = {0}, tools = {0}, extra = {0};
     write_messages(&messages, request, form);
     input.messages = terminated(&messages);
