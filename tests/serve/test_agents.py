@@ -167,6 +167,16 @@ class Responses(unittest.TestCase):
         reply, _ = self.both(CALL + SECOND, parallel_tool_calls=False)
         self.assertEqual([item.name for item in reply.output], ["read"])
 
+    def test_namespace(self):
+        """Functions of a namespace are one name to the model, and two to the client."""
+        tools = [{"type": "namespace", "name": "files", "description": "Files.", "tools": self.tools}]
+        reply, events = self.both(CALL.replace('"read"', '"files__read"'), tools=tools)
+        self.assertEqual([(item.name, item.namespace) for item in reply.output], [("read", "files")])
+        self.assertEqual([event.name for event in events if event.type == "response.function_call_arguments.done"], ["read"])
+        history = [{"role": "user", "content": "x"}] + [item.model_dump(exclude_none=True) for item in reply.output]
+        history += [{"type": "function_call_output", "call_id": reply.output[0].call_id, "output": "y"}]
+        self.assertEqual(self.both("Done.", input=history, tools=tools)[0].output_text, "Done.")
+
     def test_forced(self):
         reply, _ = self.both(None, tool_choice={"type": "function", "name": "list"}, max_output_tokens=200)
         self.assertEqual([item.name for item in reply.output], ["list"])

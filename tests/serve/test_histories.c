@@ -187,6 +187,23 @@ static void responses_declare_tools(void **state)
     assert_int_equal(request.tool_mode, TOOL_NAMED);
     assert_false(request.parallel_tools);
     api_request_fini(&request);
+    static const char spaces[] =
+        "\"tools\":[{\"type\":\"namespace\",\"name\":\"s\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]},{"
+        "\"type\":\"namespace\",\"name\":\"mcp__t__\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]}],"
+        "\"input\":[{\"role\":\"user\",\"content\":\"a\"},{\"type\":\"function_call\",\"call_id\":\"1\",\"name\":"
+        "\"f\",\"namespace\":\"s\",\"arguments\":\"{}\"}]";
+    assert_true(parse(API_RESPONSE, spaces, &request, &error));
+    is_json(request.tools,
+            "[{\"type\":\"function\",\"function\":{\"name\":\"s__f\"}},{\"type\":\"function\",\"function\":{\"name\":"
+            "\"mcp__t__f\"}}]");
+    is_json(trm_json_get(
+                trm_json_get(trm_json_at(trm_json_get(trm_json_at(request.messages, 1), "tool_calls"), 0), "function"),
+                "name"),
+            "\"s__f\"");
+    api_request_fini(&request);
+    is_refused(API_RESPONSE,
+               "\"input\":\"a\",\"tools\":[{\"type\":\"namespace\",\"name\":\"s\",\"tools\":[{\"type\":\"custom\"}]}]",
+               "tools", "tools[0] is a namespace");
     is_refused(API_RESPONSE, "\"input\":\"a\",\"tools\":[{\"type\":\"web_search\"}]", "tools", "type web_search");
     is_refused(API_RESPONSE, "\"input\":\"a\",\"tools\":[{\"type\":\"file_search\"}]", "tools", "type file_search");
     is_refused(API_RESPONSE, "\"input\":[{\"type\":\"item_reference\",\"id\":\"x\"}]", "input", "item_reference");

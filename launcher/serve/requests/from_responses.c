@@ -1,10 +1,13 @@
 /* Turns items of responses into messages of a chat. */
 #include "launcher/serve/requests/from_responses.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "launcher/serve/json/json_value.h"
 #include "launcher/serve/requests/turns.h"
+
+#define LONGEST_NAME 256 /* bytes, with the NUL */
 
 static bool is_word(const char *word, const char *expected)
 {
@@ -14,6 +17,15 @@ static bool is_word(const char *word, const char *expected)
 static const char *type_of(const trm_json *value)
 {
     return trm_json_string(trm_json_get(value, "type"));
+}
+
+/* The name under which the model is shown a function of a namespace; false: it is too long. */
+static bool join_names(char shown[LONGEST_NAME], const char *space, const char *name)
+{
+    const size_t size = strlen(space);
+    const int written =
+        snprintf(shown, LONGEST_NAME, "%s%s%s", space, size > 0 && space[size - 1] == '_' ? "" : "__", name);
+    return written > 0 && written < LONGEST_NAME;
 }
 
 static bool check_parts(const trm_json *parts, int32_t index, const char *key, api_error *error)
@@ -87,8 +99,10 @@ static bool take_call(turns *t, int32_t index, const trm_json *item, api_error *
         return api_fail(error, 400, "input", "invalid_type",
                         "input[%d] is a function_call without a call_id, a name or the text of its arguments", index);
     }
+    char shown[LONGEST_NAME];
+    const char *space = trm_json_string(trm_json_get(item, "namespace"));
     const bool none = arguments == NULL || *trm_json_string(arguments) == '\0';
-    turns_call(t, id, name, none ? NULL : arguments);
+    turns_call(t, id, space != NULL && join_names(shown, space, name) ? shown : name, none ? NULL : arguments);
     return true;
 }
 
@@ -150,7 +164,27 @@ static bool write_messages(const trm_json *root, json_text *json, api_error *err
 
 bool from_responses_takes(const trm_json *tool)
 {
-    return is_word(type_of(tool), "function");
+    return is_word(type_of(tool), "function") || is_word(type_of(tool), "namespace");
+}
+
+void from_responses_write_name(json_text *json, const trm_json *root, const char *name, size_t size)
+{
+    const trm_json *tool = trm_json_first(trm_json_get(root, "tools"));
+    for (; tool != NULL; tool = trm_json_next(tool)) {
+        const char *space = trm_json_string(trm_json_get(tool, "name"));
+        for (const trm_json *at = space != NULL ? trm_json_first(trm_json_get(tool, "tools")) : NULL; at != NULL;
+             at = trm_json_next(at)) {
+            char shown[LONGEST_NAME];
+            const char *own = trm_json_string(trm_json_get(at, "name"));
+            if (own != NULL && join_names(shown, space, own) && strlen(shown) == size &&
+                memcmp(shown, name, size) == 0) {
+                json_string(json, "name", own);
+                json_string(json, "namespace", space);
+                return;
+            }
+        }
+    }
+    json_bytes(json, "name", name, size);
 }
 
 /* A tool of OpenAI's servers that a model may do without. */
@@ -165,11 +199,43 @@ static bool is_ignored(const trm_json *tool)
     return found;
 }
 
+static void write_function(json_text *json, const trm_json *tool, const char *name)
+{
+    static const char *const keys[] = {"description", "parameters"};
+    json_object(json, NULL);
+    json_string(json, "type", "function");
+    json_object(json, "function");
+    json_string(json, "name", name);
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+        if (trm_json_get(tool, keys[i]) != NULL) {
+            json_value(json, keys[i], trm_json_get(tool, keys[i]));
+        }
+    }
+    json_end_object(json);
+    json_end_object(json);
+}
+
+static bool write_namespace(json_text *json, const trm_json *space, int32_t index, api_error *error)
+{
+    const char *prefix = trm_json_string(trm_json_get(space, "name"));
+    for (const trm_json *tool = trm_json_first(trm_json_get(space, "tools")); tool != NULL;
+         tool = trm_json_next(tool)) {
+        char shown[LONGEST_NAME];
+        const char *name = trm_json_string(trm_json_get(tool, "name"));
+        if (prefix == NULL || name == NULL || !is_word(type_of(tool), "function") || !join_names(shown, prefix, name)) {
+            return api_fail(error, 400, "tools", "invalid_value",
+                            "tools[%d] is a namespace with something else than functions with names", index);
+        }
+        write_function(json, tool, shown);
+    }
+    return true;
+}
+
 /* Functions. Built-in tools are refused, or ignored where there are functions besides them. */
 static bool write_tools(const trm_json *root, json_text *json, api_error *error)
 {
     const trm_json *tools = trm_json_get(root, "tools");
-    bool any = false;
+    bool any = false, written = true;
     int32_t index = 0;
     if (tools != NULL && !trm_json_is_array(tools)) {
         return api_fail(error, 400, "tools", "invalid_type", "tools is not an array");
@@ -178,30 +244,20 @@ static bool write_tools(const trm_json *root, json_text *json, api_error *error)
         any = any || from_responses_takes(tool);
     }
     json_array(json, "tools");
-    for (const trm_json *tool = trm_json_first(tools); tool != NULL; tool = trm_json_next(tool), index++) {
-        static const char *const keys[] = {"name", "description", "parameters"};
+    for (const trm_json *tool = trm_json_first(tools); tool != NULL && written; tool = trm_json_next(tool), index++) {
         const char *type = type_of(tool);
-        if (any && is_ignored(tool)) {
-            continue;
-        }
-        if (!from_responses_takes(tool)) {
+        if (is_word(type, "namespace")) {
+            written = write_namespace(json, tool, index, error);
+        } else if (is_word(type, "function")) {
+            write_function(json, tool, trm_json_string(trm_json_get(tool, "name")));
+        } else if (!any || !is_ignored(tool)) {
             return api_fail(error, 400, "tools", "unsupported_parameter",
                             "tools[%d] has type %.60s, which this server does not have; expected function", index,
                             type != NULL ? type : "none");
         }
-        json_object(json, NULL);
-        json_string(json, "type", "function");
-        json_object(json, "function");
-        for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
-            if (trm_json_get(tool, keys[i]) != NULL) {
-                json_value(json, keys[i], trm_json_get(tool, keys[i]));
-            }
-        }
-        json_end_object(json);
-        json_end_object(json);
     }
     json_end_array(json);
-    return true;
+    return written;
 }
 
 /* A word, allowed_tools, or {"type": "function", "name": ...}, whose name is a level deeper in chats. */

@@ -71,7 +71,7 @@ static void write_item(json_text *json, const char *key, const completion *c, co
     json_string(json, "status", status);
     if (part->kind == REPLY_CALL) {
         json_string(json, "call_id", part->id);
-        json_bytes(json, "name", part->name.data, part->name.size);
+        from_responses_write_name(json, trm_json_root(c->request.document), part->name.data, part->name.size);
         json_bytes(json, "arguments", part->text.data, finished ? part->text.size : 0);
         json_end_object(json);
         return;
@@ -257,7 +257,7 @@ static void end_part(void *user, const reply_part *part)
     json_text json = begin_event(c, types[part->kind]);
     write_place(&json, c, part);
     if (call) {
-        json_bytes(&json, "name", part->name.data, part->name.size);
+        from_responses_write_name(&json, trm_json_root(c->request.document), part->name.data, part->name.size);
     }
     json_bytes(&json, call ? "arguments" : "text", part->text.data, part->text.size);
     if (part->kind == REPLY_CONTENT) {
