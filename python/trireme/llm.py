@@ -284,6 +284,8 @@ class Model:
             tokens = self.tokenizer.encode(prompt)
         else:
             tokens = [int(token) for token in prompt]
+            if any(abs(token) > 0x7FFFFFFF for token in tokens):  # ctypes would cut it
+                raise InvalidArgumentError("a prompt has a token of more than 32 bits, which is outside the vocabulary")
         if not tokens:
             raise InvalidArgumentError("a prompt is empty, and the model has no token to begin with")
         return tokens
@@ -303,7 +305,7 @@ class Model:
         return tokens, reply if reply.has_special else None
 
     def _request(self, listener: Any, key: Any, tokens: Sequence[int], params: SamplingParams) -> Request:
-        kept: list[Any] = [np.asarray(tokens, np.int32)]
+        kept: list[Any] = []
         sampling = _c.trm_serving_sampling(
             typical_p=params.typical_p,
             presence_penalty=params.presence_penalty,
@@ -324,7 +326,7 @@ class Model:
             sampling.bias, sampling.n_bias = bias, len(bias)
         request = sized(
             _c.trm_serving_request,
-            prompt=kept[0].ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            prompt=(ctypes.c_int32 * len(tokens))(*tokens),
             n_prompt=len(tokens),
             max_tokens=params.max_tokens,
             priority=params.priority,

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from . import _c
 from ._library import encoded, lib, sized, taken_text, text_in, weak_callback
 from .errors import TriremeError
@@ -44,11 +42,11 @@ class Tokenizer(Handle):
 
     def decode(self, ids: Iterable[int], *, skip_special: bool = True) -> str:
         """The text of ids; those out of range are skipped."""
-        array = np.asarray(list(ids), np.int32)
+        given = list(ids)
+        array = (ctypes.c_int32 * max(1, len(given)))(*given)
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
-        pointer = array.ctypes.data_as(ctypes.POINTER(ctypes.c_int32))
         lib.trm_tokenizer_decode(
-            self.handle, pointer, array.size, skip_special, ctypes.cast(ctypes.byref(text), _char_pp), size
+            self.handle, array, len(given), skip_special, ctypes.cast(ctypes.byref(text), _char_pp), size
         )
         return taken_text(text.value, size.value)
 

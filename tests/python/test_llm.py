@@ -166,6 +166,8 @@ def test_embeddings(llm):
 def test_prompts_that_are_refused(llm):
     with pytest.raises(trireme.InvalidArgumentError, match="outside the vocabulary"):
         llm.generate([1, 5000])
+    with pytest.raises(trireme.InvalidArgumentError, match="outside the vocabulary"):
+        llm.generate([1, (1 << 32) + 5])
     with pytest.raises(trireme.InvalidArgumentError, match="context"):
         llm.generate([5] * 2000)
     with pytest.raises(trireme.InvalidArgumentError, match="empty"):
