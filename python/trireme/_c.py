@@ -96,6 +96,25 @@ TRM_LATENT_ATTENTION_SEQUENCE_LENGTHS = 5
 TRM_LATENT_ATTENTION_BLOCK_TABLE = 6
 TRM_LATENT_ATTENTION_CACHE = 7
 TRM_LATENT_ATTENTION_INPUT_COUNT = 8
+TRM_SHORT_CONVOLUTION_X = 0
+TRM_SHORT_CONVOLUTION_WEIGHT = 1
+TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS = 2
+TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS = 3
+TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS = 4
+TRM_SHORT_CONVOLUTION_CACHE = 5
+TRM_SHORT_CONVOLUTION_INPUT_COUNT = 6
+TRM_GATED_DELTA_Q = 0
+TRM_GATED_DELTA_K = 1
+TRM_GATED_DELTA_V = 2
+TRM_GATED_DELTA_A = 3
+TRM_GATED_DELTA_B = 4
+TRM_GATED_DELTA_A_LOG = 5
+TRM_GATED_DELTA_A_BIAS = 6
+TRM_GATED_DELTA_SEQUENCE_STARTS = 7
+TRM_GATED_DELTA_SEQUENCE_LENGTHS = 8
+TRM_GATED_DELTA_SEQUENCE_SLOTS = 9
+TRM_GATED_DELTA_STATE = 10
+TRM_GATED_DELTA_INPUT_COUNT = 11
 
 class trm_status(IntEnum):
     OK = 0
@@ -550,6 +569,19 @@ class trm_latent_attention_params(Structure):
     scale: float
     _fields_ = [
         ("scale", c_float),
+    ]
+
+class trm_short_convolution_params(Structure):
+    activation: int
+    enums = {"activation": trm_activation}
+    _fields_ = [
+        ("activation", c_int),
+    ]
+
+class trm_gated_delta_params(Structure):
+    eps: float
+    _fields_ = [
+        ("eps", c_float),
     ]
 
 class trm_collective_op(IntEnum):
@@ -1100,6 +1132,8 @@ class trm_layer_kind(IntEnum):
     ROUTER = 60
     EXPERTS = 61
     LATENT_ATTENTION = 62
+    SHORT_CONVOLUTION = 63
+    GATED_DELTA = 64
 
 class trm_layer_desc_union(Union):
     cast: trm_cast_params
@@ -1122,6 +1156,8 @@ class trm_layer_desc_union(Union):
     rope: trm_rope_params
     attention: trm_attention_params
     latent_attention: trm_latent_attention_params
+    short_convolution: trm_short_convolution_params
+    gated_delta: trm_gated_delta_params
     collective: trm_collective_params
     shape: trm_shape_params
     expand: trm_expand_params
@@ -1173,6 +1209,8 @@ class trm_layer_desc_union(Union):
         ("rope", trm_rope_params),
         ("attention", trm_attention_params),
         ("latent_attention", trm_latent_attention_params),
+        ("short_convolution", trm_short_convolution_params),
+        ("gated_delta", trm_gated_delta_params),
         ("collective", trm_collective_params),
         ("shape", trm_shape_params),
         ("expand", trm_expand_params),
@@ -2392,6 +2430,7 @@ class Library:
     trm_onnx_output_count: Callable[..., Any]
     trm_onnx_get_input: Callable[..., Any]
     trm_onnx_get_output: Callable[..., Any]
+    trm_onnx_get_default: Callable[..., Any]
     trm_onnx_build_network: Callable[..., Any]
     trm_onnx_issue_count: Callable[..., Any]
     trm_onnx_get_issue: Callable[..., Any]
@@ -2600,6 +2639,7 @@ class Library:
         self.trm_onnx_output_count = _function(library, 'trm_onnx_output_count', c_int32, [c_void_p])
         self.trm_onnx_get_input = _function(library, 'trm_onnx_get_input', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_port)])
         self.trm_onnx_get_output = _function(library, 'trm_onnx_get_output', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_port)])
+        self.trm_onnx_get_default = _function(library, 'trm_onnx_get_default', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_port)])
         self.trm_onnx_build_network = _function(library, 'trm_onnx_build_network', check, [c_void_p, POINTER(trm_onnx_options), POINTER(c_void_p)])
         self.trm_onnx_issue_count = _function(library, 'trm_onnx_issue_count', c_int32, [c_void_p])
         self.trm_onnx_get_issue = _function(library, 'trm_onnx_get_issue', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_issue)])

@@ -267,6 +267,11 @@ class OnnxModel(Handle):
         return [_onnx_port(port) for port in self._list(_c.trm_onnx_port, lib.trm_onnx_get_output)]
 
     @property
+    def defaults(self) -> list[Port]:
+        """Inputs with a default: constants of the network unless `shapes` or `values` of build_network has them."""
+        return [_onnx_port(port) for port in self._list(_c.trm_onnx_port, lib.trm_onnx_get_default)]
+
+    @property
     def operators(self) -> list[dict[str, Any]]:
         """The operators that the model uses: domain, op, opset, nodes, and whether the importer knows them."""
         return [as_dict(use) for use in self._list(_c.trm_onnx_use, lib.trm_onnx_get_use)]
@@ -299,7 +304,7 @@ class OnnxModel(Handle):
 
         - values: arrays for inputs that become constants.
         - dims: sizes for dimensions that the file names, such as {"batch": 4}.
-        - shapes: shapes for inputs that the file leaves open.
+        - shapes: shapes for inputs that the file leaves open, and for those of `defaults` that runs set.
         - types: other types for inputs and outputs, such as {"x": "f16"}.
         - refittable: a refit may give new weights (Engine.refit), which costs some fusions.
         - max_trips: unroll loops of unknown length to this many passes; 0: keep them as loops.
@@ -315,7 +320,7 @@ class OnnxModel(Handle):
             return made
 
         fixed = []
-        declared = {port.name: port.dtype for port in self.inputs}
+        declared = {port.name: port.dtype for port in [*self.inputs, *self.defaults]}
         for name, value in (values or {}).items():
             array = contiguous(value, declared.get(name) or DType.F32)
             kept.append(array)

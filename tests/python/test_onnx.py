@@ -43,7 +43,7 @@ def test_what_a_file_declares():
         assert model.info["nodes"] > 10
         assert all(use["known"] for use in model.operators)
         assert [port.name for port in model.inputs]
-        assert model.issues == []
+        assert model.issues == [] and model.defaults == []
 
 
 def test_a_plan_from_a_file_gives_the_same(tmp_path):
