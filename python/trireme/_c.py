@@ -1604,6 +1604,20 @@ class trm_run_times(Structure):
     ]
 
 trm_layer_time_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_int, c_char_p, c_double, c_int64)
+class trm_model_sampling(Structure):
+    temperature: float
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    top_k: int
+    _fields_ = [
+        ("temperature", c_float),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("repetition_penalty", c_float),
+        ("top_k", c_int32),
+    ]
+
 class trm_model_info(Structure):
     path: bytes | None
     architecture: bytes | None
@@ -1622,6 +1636,7 @@ class trm_model_info(Structure):
     bos_token: int
     n_eos_tokens: int
     eos_tokens: Any
+    sampling: trm_model_sampling
     enums = {"weight_dtype": trm_dtype}
     _fields_ = [
         ("path", c_char_p),
@@ -1641,6 +1656,7 @@ class trm_model_info(Structure):
         ("bos_token", c_int32),
         ("n_eos_tokens", c_int32),
         ("eos_tokens", c_int32 * 8),
+        ("sampling", trm_model_sampling),
     ]
 
 class trm_model_experts(Structure):

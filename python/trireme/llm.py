@@ -262,6 +262,12 @@ class Model:
         return dict(self._server.info)
 
     @property
+    def default_params(self) -> SamplingParams:
+        """How the model wants to be sampled, by its generation_config.json; greedy where it does not say. Calls use it
+        only if they get it: `generate(prompt, dataclasses.replace(llm.default_params, max_tokens=64))`."""
+        return SamplingParams(**{name: value for name, value in self.info["sampling"].items() if value >= 0})
+
+    @property
     def limits(self) -> dict[str, Any]:
         """The fields of trm_generator_limits: max_context, cache_tokens, max_sequences, memory, ..."""
         return dict(self._server.limits)

@@ -198,6 +198,16 @@ def test_what_a_model_tells(llm):
     assert llm.stats()["running"] == 0
 
 
+def test_default_params(tmp_path, llm):
+    assert llm.default_params == trireme.SamplingParams()
+    for file in MODEL.iterdir():
+        if file.name != "generation_config.json":
+            (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "generation_config.json").write_text('{"do_sample": true, "temperature": 0.5, "top_k": 20}')
+    with trireme.LLM(tmp_path, max_context=32) as other:
+        assert other.default_params == trireme.SamplingParams(temperature=0.5, top_k=20)
+
+
 def test_options_reach_the_engine():
     loaded = []
     with trireme.LLM(
