@@ -10,6 +10,7 @@
 #include "launcher/serve/json/json_value.h"
 #include "launcher/serve/requests/chat.h"
 #include "launcher/serve/requests/infill.h"
+#include "launcher/serve/requests/tools.h"
 #include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/formats/tool_format.h"
 
