@@ -132,6 +132,10 @@ static void test_objects(void **state)
           "'maxProperties':2}",
           "{'a':1,'b':1}", "{'b':1,'c':1}", NULL, "{'a':1}", "{'a':1,'b':1,'c':1}", "{}");
     CHECK("{'type':'object','maxProperties':1,'minProperties':1}", "{'a':1}", NULL, "{}", "{'a':1,'b':2}");
+    CHECK("{'type':'object','minProperties':2,'additionalProperties':{'type':'integer'}}", "{'a':1,'b':2}",
+          "{'a':1, 'ab':2,'b':3}", NULL, "{}", "{'a':1}", "{'a':1,'a':2}", "{'ab':1,'b':2,'ab':3}", "{'a':1,'b':[]}");
+    CHECK("{'type':'object','properties':{'x':{}},'minProperties':3}", "{'x':1,'a':{'b':1},'b':2}",
+          "{'a':1,'b':2,'c':3}", NULL, "{'x':1,'a':1}", "{'x':1,'a':1,'a':2}");
     CHECK("{'type':'object','dependentRequired':{'a':['b']},'properties':{'a':{},'b':{}},'additionalProperties':false}",
           "{}", "{'b':1}", "{'a':1,'b':1}", NULL, "{'a':1}");
     CHECK("{'type':'object','dependencies':{'a':{'properties':{'b':{'type':'null'}}}},'properties':{'a':{},'b':{}}}",

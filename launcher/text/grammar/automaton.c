@@ -80,6 +80,16 @@ static trm_expression convert_class(converter *c, const trm_grammar_node *node)
     return e;
 }
 
+static trm_expression convert_unique(converter *c, const trm_grammar_node *node)
+{
+    const trm_grammar_node *space = node->child->next, *tail = space->next;
+    trm_unique unique = {.tail = TRM_EMPTY, .min = node->min, .max = node->max};
+    unique.item = convert(c, node->child, TRM_EMPTY);
+    unique.space = convert(c, space, TRM_EMPTY);
+    unique.tail = tail == NULL ? TRM_EMPTY : convert(c, tail, TRM_EMPTY);
+    return trm_expression_unique(c->x, unique);
+}
+
 /* What a node matches, then `rest`. */
 static trm_expression convert(converter *c, const trm_grammar_node *node, trm_expression rest)
 {
@@ -137,10 +147,7 @@ static trm_expression convert(converter *c, const trm_grammar_node *node, trm_ex
             x, trm_expression_multiple(x, (trm_multiple){(uint32_t)node->min, (uint32_t)node->max}), rest);
         break;
     case TRM_GRAMMAR_UNIQUE:
-        e = convert(c, node->child, TRM_EMPTY);
-        e = trm_expression_unique(
-            x, (trm_unique){
-                   .item = e, .space = convert(c, node->child->next, TRM_EMPTY), .min = node->min, .max = node->max});
+        e = convert_unique(c, node);
         e = trm_expression_sequence(x, e, rest);
         break;
     case TRM_GRAMMAR_LOOK:
@@ -559,6 +566,7 @@ trm_status trm_grammar_automaton_renew(const trm_grammar_automaton *automaton, t
     for (size_t i = 0; i < from->n_uniques; i++) {
         fresh->x.uniques[i] = from->uniques[i];
         fresh->x.uniques[i].item = trm_expression_copy(&fresh->x, from, from->uniques[i].item, memo);
+        fresh->x.uniques[i].tail = trm_expression_copy(&fresh->x, from, from->uniques[i].tail, memo);
         fresh->x.uniques[i].space = trm_expression_copy(&fresh->x, from, from->uniques[i].space, memo);
     }
     for (size_t i = 0; i < automaton->n_rules && fresh->x.status == TRM_OK; i++) {

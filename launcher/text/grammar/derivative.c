@@ -178,12 +178,56 @@ static trm_expression derive_multiple(trm_expressions *x, const trm_expression_n
 
 /* ---- items that differ ---- */
 
+/* What an item may be that differs from those before. */
+static trm_expression new_item(trm_expressions *x, const trm_expression_node *list)
+{
+    const trm_expression parts[2] = {x->uniques[list->a].item, trm_expression_not(x, list->b)};
+    trm_expression item = trm_expression_both(x, parts, 2);
+    return trm_expression_is_alive(x, item) ? item : TRM_NOTHING;
+}
+
+/* The list with one item more, whose text is `begin` backwards. */
+static trm_expression_node with_item(trm_expressions *x, trm_expression list, trm_expression begin)
+{
+    const trm_expression_node node = x->nodes[list];
+    trm_expression text = TRM_EMPTY;
+    for (; x->nodes[begin].kind == TRM_EXPRESSION_SEQUENCE && x->status == TRM_OK; begin = x->nodes[begin].b) {
+        text = trm_expression_sequence(x, x->nodes[begin].a, text);
+        x->work--;
+    }
+    const trm_expression texts[2] = {node.b, begin == TRM_EMPTY ? text : trm_expression_sequence(x, begin, text)};
+    return (trm_expression_node){.kind = TRM_EXPRESSION_UNIQUE,
+                                 .a = node.a,
+                                 .b = trm_expression_either(x, texts, 2),
+                                 .min = node.min + 1,
+                                 .has_moves = true,
+                                 .has_calls = true};
+}
+
+/* What follows a comma behind the items of a list. */
+static trm_expression next_item(trm_expressions *x, trm_expression_node list)
+{
+    const trm_unique unique = x->uniques[list.a];
+    if ((unique.max >= 0 && list.min >= unique.max) || new_item(x, &list) == TRM_NOTHING) {
+        return TRM_NOTHING;
+    }
+    const trm_expression_node next = {
+        .kind = TRM_EXPRESSION_UNIQUE, .a = list.a, .b = list.b, .min = list.min, .has_moves = true, .has_calls = true};
+    return trm_expression_sequence(x, unique.space, trm_expression_store(x, &next));
+}
+
 /* The state within an item: what may still come of it, and what has come, backwards. */
 static trm_expression unique_item(trm_expressions *x, trm_expression list, trm_expression rest, trm_expression begin)
 {
     const trm_unique unique = x->uniques[x->nodes[list].a];
     if (rest == TRM_NOTHING || x->status != TRM_OK) {
         return TRM_NOTHING;
+    }
+    if (unique.tail != TRM_EMPTY && x->nodes[rest].nullable) {
+        trm_expression_node behind = with_item(x, list, begin);
+        behind.max = 1;
+        behind.nullable = behind.min >= unique.min;
+        return trm_expression_sequence(x, unique.tail, trm_expression_store(x, &behind));
     }
     return trm_expression_store(
         x, &(trm_expression_node){.kind = TRM_EXPRESSION_UNIQUE_ITEM,
@@ -195,45 +239,13 @@ static trm_expression unique_item(trm_expressions *x, trm_expression list, trm_e
                                   .has_calls = true});
 }
 
-/* What an item may be that differs from those before. */
-static trm_expression new_item(trm_expressions *x, const trm_expression_node *list)
-{
-    const trm_expression parts[2] = {x->uniques[list->a].item, trm_expression_not(x, list->b)};
-    trm_expression item = trm_expression_both(x, parts, 2);
-    return trm_expression_is_alive(x, item) ? item : TRM_NOTHING;
-}
-
-/* The list behind an item that is complete and a comma. */
-static trm_expression after_item(trm_expressions *x, trm_expression list, trm_expression begin)
-{
-    const trm_expression_node node = x->nodes[list];
-    const trm_unique unique = x->uniques[node.a];
-    if (unique.max >= 0 && node.min + 1 >= unique.max) {
-        return TRM_NOTHING;
-    }
-    trm_expression text = TRM_EMPTY;
-    for (; x->nodes[begin].kind == TRM_EXPRESSION_SEQUENCE && x->status == TRM_OK; begin = x->nodes[begin].b) {
-        text = trm_expression_sequence(x, x->nodes[begin].a, text);
-        x->work--;
-    }
-    text = begin == TRM_EMPTY ? text : trm_expression_sequence(x, begin, text);
-    const trm_expression texts[2] = {node.b, text};
-    trm_expression_node next = {.kind = TRM_EXPRESSION_UNIQUE,
-                                .a = node.a,
-                                .b = trm_expression_either(x, texts, 2),
-                                .min = node.min + 1,
-                                .has_moves = true,
-                                .has_calls = true};
-    if (new_item(x, &next) == TRM_NOTHING) {
-        return TRM_NOTHING;
-    }
-    return trm_expression_sequence(x, unique.space, trm_expression_store(x, &next));
-}
-
 static trm_expression derive_unique(trm_expressions *x, trm_expression e, uint8_t byte)
 {
     const trm_expression_node node = x->nodes[e];
     const bool begins = node.kind == TRM_EXPRESSION_UNIQUE;
+    if (begins && node.max == 1) {
+        return byte == ',' ? next_item(x, node) : TRM_NOTHING;
+    }
     const trm_expression list = begins ? e : node.a, item = begins ? new_item(x, &node) : node.b;
     const trm_expression begin = begins ? TRM_EMPTY : (trm_expression)node.min;
     trm_expression made = trm_expression_derive(x, item, byte);
@@ -241,7 +253,7 @@ static trm_expression derive_unique(trm_expressions *x, trm_expression e, uint8_
         made = unique_item(x, list, made, trm_expression_sequence(x, trm_expression_byte_range(x, byte, byte), begin));
     }
     if (!begins && byte == ',' && x->nodes[item].nullable) {
-        const trm_expression parts[2] = {made, after_item(x, list, begin)};
+        const trm_expression parts[2] = {made, next_item(x, with_item(x, list, begin))};
         made = trm_expression_either(x, parts, 2);
     }
     return made;

@@ -34,7 +34,8 @@ typedef enum trm_expression_kind {
     TRM_EXPRESSION_REPEAT,     /* a, min to max times; max -1: no limit */
     TRM_EXPRESSION_CALL,       /* rule a */
     TRM_EXPRESSION_MULTIPLE,   /* the rest of a decimal that is a multiple of multiples[a] */
-    TRM_EXPRESSION_UNIQUE,     /* items of uniques[a]; min of them came before, none of which matches b */
+    TRM_EXPRESSION_UNIQUE,     /* items of uniques[a]; min of them came before, none of which matches b;
+                                  with max 1, behind one of them */
     TRM_EXPRESSION_UNIQUE_ITEM /* the rest b of an item, whose begin is `min` backwards, and then those of UNIQUE a */
 } trm_expression_kind;
 
@@ -62,9 +63,10 @@ typedef struct trm_multiple {
     uint32_t number, scale;
 } trm_multiple;
 
-/* Items that differ: min to max texts of `item`, with "," and `space` between them. */
+/* Items that differ: min to max texts of `item`, each with `tail` behind it, and "," and `space` between them. An item
+ * with a tail is complete as soon as it may be. */
 typedef struct trm_unique {
-    trm_expression item, space;
+    trm_expression item, tail, space;
     int32_t min, max;
 } trm_unique;
 

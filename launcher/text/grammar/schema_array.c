@@ -389,7 +389,8 @@ static trm_grammar_node *all_distinct(array_reader *a)
         return trm_schema_fail(a->reader, TRM_ERROR_UNSUPPORTED, NULL,
                                "uniqueItems of items other than strings, numbers and few values is not supported");
     }
-    return trm_grammar_unique(tree, item, trm_grammar_json_space(&a->reader->json), a->c->min_items, a->c->max_items);
+    return trm_grammar_unique(tree, item, trm_grammar_json_space(&a->reader->json), NULL, a->c->min_items,
+                              a->c->max_items);
 }
 
 trm_grammar_node *trm_schema_array(schema_reader *reader, const schema_case *c)

@@ -29,9 +29,10 @@ typedef struct object_reader {
     trm_map known;             /* names */
     const char **patterns;
     size_t n_patterns;
-    trm_grammar_node *extra; /* a member with another name; NULL: none */
-    int32_t min, max, most;  /* members; most: count up to which they are told apart */
-    int32_t *rules;          /* [n_members + 1, most + 1] or -1 */
+    trm_grammar_node *extra;        /* a member with another name; NULL: none */
+    trm_grammar_node *name, *value; /* its name, and what follows, if all such names are of one kind */
+    int32_t min, max, most;         /* members; most: count up to which they are told apart */
+    int32_t *rules;                 /* [n_members + 1, most + 1] or -1 */
 } object_reader;
 
 static bool is_below(const schema_scope *scope, const schema_scope *above)
@@ -387,6 +388,14 @@ static trm_grammar_node *extra_member(object_reader *o)
             never = !parts[k].negated && trm_json_is_bool(parts[k].schema) && !trm_json_truth(parts[k].schema, true);
         }
         if (!never) {
+            o->name =
+                any ? NULL
+                    : trm_grammar_sequence(tree, 3, trm_grammar_literal(tree, "\""),
+                                           names_of_kind(o, kind.matched, allowed), trm_grammar_literal(tree, "\""));
+            o->value = any ? NULL
+                           : trm_grammar_sequence(tree, 3, trm_grammar_literal(tree, ":"),
+                                                  trm_grammar_json_space(&reader->json),
+                                                  trm_schema_call(reader, parts, count));
             trm_grammar_node *key =
                 o->n_names == 0 && o->n_patterns == 0 && allowed == NULL
                     ? trm_grammar_json_string(&reader->json)
@@ -414,12 +423,18 @@ static trm_grammar_node *extra_members(const object_reader *o, int32_t count)
     if (o->extra == NULL || max == 0) {
         return min > 0 ? trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF) : trm_grammar_literal(tree, "");
     }
-    if (min > 1 && o->n_members > 0) { /* the same name twice would count as one */
+    if (min > 1 && o->name != NULL) { /* the same name twice would count as one */
+        trm_grammar_node *members =
+            trm_grammar_unique(tree, trm_grammar_copy(tree, o->name), trm_grammar_json_space(&reader->json),
+                               trm_grammar_copy(tree, o->value), min, max);
+        return count > 0 ? comma_before(reader, members) : members;
+    }
+    if (min > 1 && o->n_members > 0) {
         return trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
     }
     if (min > 1) {
         return trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, NULL,
-                               "minProperties of two or more members whose names are open is not supported");
+                               "minProperties of two or more members with names of several patterns is not supported");
     }
     trm_grammar_node *more = comma_before(reader, trm_grammar_copy(tree, o->extra));
     if (count > 0) {

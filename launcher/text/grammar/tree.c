@@ -268,7 +268,7 @@ trm_grammar_node *trm_grammar_not(trm_grammar_tree *tree, trm_grammar_node *chil
 }
 
 trm_grammar_node *trm_grammar_unique(trm_grammar_tree *tree, trm_grammar_node *item, trm_grammar_node *space,
-                                     int32_t min, int32_t max)
+                                     trm_grammar_node *tail, int32_t min, int32_t max)
 {
     trm_grammar_node *node = new_node(tree, TRM_GRAMMAR_UNIQUE);
     if (node != NULL) {
@@ -276,6 +276,7 @@ trm_grammar_node *trm_grammar_unique(trm_grammar_tree *tree, trm_grammar_node *i
         node->max = max;
         trm_grammar_append(tree, node, item);
         trm_grammar_append(tree, node, space);
+        trm_grammar_append(tree, node, tail);
     }
     return node;
 }

@@ -27,7 +27,8 @@ typedef enum trm_grammar_node_kind {
     TRM_GRAMMAR_BOTH,     /* a text that all children match, none of which has a rule */
     TRM_GRAMMAR_NOT,      /* a text that the child, which has no rule, does not match */
     TRM_GRAMMAR_MULTIPLE, /* a decimal that is a multiple of min / 10^max */
-    TRM_GRAMMAR_UNIQUE,   /* min to max of the first child, all different, with "," and the second child between them */
+    TRM_GRAMMAR_UNIQUE, /* min to max of the first child, all different, each with the third behind it, if there is one,
+                           and with "," and the second between them */
     /* these three only while regex.c reads an expression */
     TRM_GRAMMAR_LOOK,  /* what follows begins with the child; with min 1 it does not */
     TRM_GRAMMAR_BEGIN, /* the begin of the text */
@@ -91,8 +92,9 @@ trm_grammar_node *trm_grammar_any_of(trm_grammar_tree *tree, size_t count, ...);
 trm_grammar_node *trm_grammar_repeat(trm_grammar_tree *tree, trm_grammar_node *child, int32_t min, int32_t max);
 trm_grammar_node *trm_grammar_call(trm_grammar_tree *tree, int32_t rule);
 trm_grammar_node *trm_grammar_not(trm_grammar_tree *tree, trm_grammar_node *child);
+/* `tail` may be NULL. */
 trm_grammar_node *trm_grammar_unique(trm_grammar_tree *tree, trm_grammar_node *item, trm_grammar_node *space,
-                                     int32_t min, int32_t max);
+                                     trm_grammar_node *tail, int32_t min, int32_t max);
 /* A copy of the expression for another list. */
 trm_grammar_node *trm_grammar_copy(trm_grammar_tree *tree, const trm_grammar_node *node);
 
