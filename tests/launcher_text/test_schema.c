@@ -188,6 +188,10 @@ static void test_combinations(void **state)
     CHECK("{'properties':{'a b/c%':{'type':'null'}},'additionalProperties':{'$ref':'#/properties/a%20b~1c%25'},"
           "'type':'object'}",
           "{'x':null}", NULL, "{'x':1}");
+    CHECK(
+        "{'properties':{'a':{'$id':'tool','$defs':{'x':{'type':'null'}},'items':{'$ref':'#/$defs/x'},'type':'array'}},"
+        "'$defs':{'x':{'type':'integer'}},'type':'object','additionalProperties':{'$ref':'#/$defs/x'}}",
+        "{'a':[null],'b':1}", NULL, "{'a':[1]}", "{'b':null}");
     CHECK("{'$ref':'#here','$defs':{'x':{'$anchor':'here','type':'null'}}}", "null", NULL, "1");
     CHECK("{'type':'object','properties':{'next':{'$ref':'#'},'v':{'type':'integer'}},'required':['v'],"
           "'additionalProperties':false}",

@@ -13,6 +13,7 @@
 #include "launcher/serve/requests/tools.h"
 #include "launcher/serve/formats/reasoning.h"
 #include "launcher/serve/formats/tool_format.h"
+#include "launcher/serve/requests/tools.h"
 
 #define SLEEP_SECONDS 10 /* for the ranks to end; a connection thread waits for it */
 

@@ -22,21 +22,26 @@ static const trm_json *function_of(const trm_json *tool)
     return fits ? function : NULL;
 }
 
+static bool has_reference(const trm_json *schema)
+{
+    bool found = trm_json_is_object(schema) && trm_json_get(schema, "$ref") != NULL;
+    for (const trm_json *at = trm_json_first(schema); at != NULL && !found; at = trm_json_next(at)) {
+        found = has_reference(at);
+    }
+    return found;
+}
+
+/* Arguments are an object even if the schema does not say so. */
 static void write_parameters(json_text *json, const char *key, const trm_json *function)
 {
-    /* Arguments must be an object even if the schema does not say so. */
-    static const char *const keywords[] = {"type", "$ref", "anyOf", "oneOf", "allOf", "enum", "const"};
     const trm_json *parameters = trm_json_get(function, "parameters");
-    bool has_keyword = false;
-    for (size_t i = 0; i < sizeof(keywords) / sizeof(keywords[0]); i++) {
-        has_keyword |= trm_json_get(parameters, keywords[i]) != NULL;
-    }
     json_object(json, key);
-    if (!has_keyword) {
-        json_string(json, "type", "object");
+    json_string(json, "type", "object");
+    if (key != NULL && has_reference(parameters) && trm_json_get(parameters, "$id") == NULL) {
+        json_string(json, "$id", "tool"); /* what they are relative to */
     }
     for (const trm_json *at = trm_json_first(parameters); at != NULL; at = trm_json_next(at)) {
-        if (has_keyword || strcmp(trm_json_key(at), "type") != 0) {
+        if (strcmp(trm_json_key(at), "type") != 0) {
             json_value(json, trm_json_key(at), at);
         }
     }

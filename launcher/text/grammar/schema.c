@@ -134,15 +134,21 @@ static const trm_json *at_pointer(const trm_json *root, const char *pointer)
     return *pointer == '\0' ? at : NULL;
 }
 
-/* The schema with this $anchor, or with this identifier, below a value. */
-static const trm_json *find_named(const trm_json *value, const char *key, const char *name)
+static bool has_id(const trm_json *value)
+{
+    const char *id = trm_json_is_object(value) ? trm_json_string(trm_schema_member(value, "$id")) : NULL;
+    return id != NULL && id[0] != '#';
+}
+
+/* The schema below a value in which `key` has this text. Anchors within a schema with an identifier are its own. */
+static const trm_json *find_named(const trm_json *value, const char *key, const char *name, bool is_anchor)
 {
     const char *found = trm_json_is_object(value) ? trm_json_string(trm_schema_member(value, key)) : NULL;
     if (found != NULL && strcmp(found, name) == 0) {
         return value;
     }
     for (const trm_json *item = trm_json_first(value); item != NULL; item = trm_json_next(item)) {
-        const trm_json *inner = find_named(item, key, name);
+        const trm_json *inner = is_anchor && has_id(item) ? NULL : find_named(item, key, name, is_anchor);
         if (inner != NULL) {
             return inner;
         }
@@ -150,68 +156,59 @@ static const trm_json *find_named(const trm_json *value, const char *key, const 
     return NULL;
 }
 
-/* Whether a schema other than the root changes the address that references are relative to. */
-static bool has_inner_id(const trm_json *value, bool is_root)
+/* Finds a schema below `value`; *base becomes the nearest schema with an identifier around it. */
+static bool find_base(const trm_json *value, const trm_json *schema, const trm_json **base)
 {
-    const char *id = trm_json_is_object(value) && !is_root ? trm_json_string(trm_schema_member(value, "$id")) : NULL;
-    bool found = id != NULL && id[0] != '#';
+    bool found = value == schema;
     for (const trm_json *item = trm_json_first(value); item != NULL && !found; item = trm_json_next(item)) {
-        found = has_inner_id(item, false);
+        found = find_base(item, schema, base);
     }
+    *base = found && *base == NULL && has_id(value) ? value : *base;
     return found;
+}
+
+/* What a fragment refers to: a JSON pointer, or an anchor. */
+static const trm_json *at_fragment(const trm_json *base, const char *fragment)
+{
+    char anchor[300];
+    if (fragment[0] == '\0' || fragment[0] == '/') {
+        return at_pointer(base, fragment);
+    }
+    snprintf(anchor, sizeof(anchor), "#%.290s", fragment);
+    const trm_json *found = find_named(base, "$anchor", fragment, true);
+    found = found == NULL ? find_named(base, "$id", anchor, true) : found;
+    return found == NULL ? find_named(base, "id", anchor, true) : found;
 }
 
 const trm_json *trm_schema_follow(schema_reader *reader, const trm_json *schema, const trm_json *ref)
 {
     const char *pointer = trm_json_string(ref);
-    const char *id = trm_json_string(trm_schema_member(reader->root, "$id"));
-    const trm_json *found = NULL;
-    char what[260];
-    (void)schema;
-    id = id == NULL ? trm_json_string(trm_schema_member(reader->root, "id")) : id;
+    const trm_json *base = NULL, *found = NULL;
+    char what[260], name[300];
     if (pointer == NULL) {
         trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, ref, "$ref is not a string");
         return NULL;
     }
-    if (has_inner_id(reader->root, true)) {
-        /* what a reference is relative to depends on the $ids above it */
-        found = pointer[0] == '#' && pointer[1] == '\0' ? NULL : find_named(reader->root, "$id", pointer);
-        if (found == NULL && pointer[0] == '#' && (pointer[1] == '/' || pointer[1] == '\0')) {
-            const trm_json *at = at_pointer(reader->root, pointer + 1);
-            bool plain = at != NULL;
-            for (const trm_json *item = trm_json_first(reader->root); item != NULL && plain;
-                 item = trm_json_next(item)) {
-                plain = !(has_inner_id(item, false) && find_path(item, schema, (char[300]){""}, 0, 300));
-            }
-            found = plain ? at : NULL;
-        }
-        if (found == NULL) {
-            trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, ref,
-                            "a $ref beside an $id within the schema is not supported");
-        }
-        return found;
+    /* what stands before the fragment is the address of a schema; without it, that of the nearest one around */
+    const size_t size = strcspn(pointer, "#");
+    snprintf(name, sizeof(name), "%.*s", size < sizeof(name) ? (int)size : 0, pointer);
+    if (size == 0) {
+        (void)find_base(reader->root, schema, &base);
+        base = base == NULL ? reader->root : base;
+    } else {
+        const char *id = trm_json_string(trm_schema_member(reader->root, "$id"));
+        id = id == NULL ? trm_json_string(trm_schema_member(reader->root, "id")) : id;
+        const bool is_root = id != NULL && strcspn(id, "#") == size && strncmp(id, pointer, size) == 0;
+        base = is_root ? reader->root : find_named(reader->root, "$id", name, false);
     }
-    if (id != NULL && id[0] != '\0' && id[0] != '#') {
-        size_t size = strcspn(id, "#");
-        pointer += strncmp(pointer, id, size) == 0 && (pointer[size] == '#' || pointer[size] == '\0') ? size : 0;
-    }
-    if (pointer[0] != '\0' && pointer[0] != '#') {
+    if (base == NULL) {
         snprintf(what, sizeof(what), "$ref %.200s is another document, which is not supported", pointer);
         trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, ref, what);
         return NULL;
     }
-    pointer += pointer[0] == '#';
-    if (pointer[0] == '\0' || pointer[0] == '/') {
-        found = at_pointer(reader->root, pointer);
-    } else {
-        char anchor[300];
-        snprintf(anchor, sizeof(anchor), "#%.290s", pointer);
-        found = find_named(reader->root, "$anchor", pointer);
-        found = found == NULL ? find_named(reader->root, "$id", anchor) : found;
-        found = found == NULL ? find_named(reader->root, "id", anchor) : found;
-    }
+    found = at_fragment(base, pointer[size] == '#' ? pointer + size + 1 : "");
     if (found == NULL) {
-        snprintf(what, sizeof(what), "$ref %.200s does not exist", trm_json_string(ref));
+        snprintf(what, sizeof(what), "$ref %.200s does not exist", pointer);
         trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, ref, what);
     }
     return found;
