@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 
 /* States kept after a layer. Known networks need fewer than a hundred; the limit bounds the time for others. */
 enum { BEAM = 512 };
@@ -43,8 +44,19 @@ typedef struct state_list {
     int32_t n, capacity;
 } state_list;
 
+/* What it costs a tensor to get a form more, by the forms it has: [sets, forms], of live tensors of few forms. */
+typedef struct price {
+    double cost;
+    trm_form_set after; /* the forms it then has */
+} price;
+
+enum { MOST_PRICED = 6 }; /* forms of a tensor with a table */
+
 typedef struct search {
     const trm_partitioner *partitioner;
+    price **prices; /* [tensors], NULL where there is no table yet, or none at all */
+    int32_t *slots; /* [slots_capacity] rows of states that were seen, by hash; -1: none */
+    size_t slots_capacity;
     int32_t *live; /* [max_live] tensors in the states */
     int32_t n_live, max_live;
     state_list now, next;
@@ -111,9 +123,43 @@ double trm_partition_acquire(const trm_partitioner *partitioner, const trm_parti
 
 static double acquire(const search *s, int32_t tensor, int32_t wanted, trm_form_set *set)
 {
+    const trm_partition_tensor *of = &s->partitioner->tensors[tensor];
     trm_conversion steps[2];
     int32_t n_steps;
-    return trm_partition_acquire(s->partitioner, &s->partitioner->tensors[tensor], wanted, set, steps, &n_steps);
+    if (s->prices[tensor] == NULL) {
+        return trm_partition_acquire(s->partitioner, of, wanted, set, steps, &n_steps);
+    }
+    const price *known = &s->prices[tensor][(size_t)*set * (size_t)of->n_forms + (size_t)wanted];
+    *set = known->after;
+    return known->cost;
+}
+
+/* Makes the table of a tensor that becomes live. */
+static trm_status price_tensor(search *s, int32_t tensor)
+{
+    const trm_partition_tensor *of = &s->partitioner->tensors[tensor];
+    const size_t n = (size_t)of->n_forms, sets = (size_t)1 << n;
+    trm_conversion steps[2];
+    int32_t n_steps;
+    if (!of->tracked || s->prices[tensor] != NULL || n > MOST_PRICED) {
+        return TRM_OK;
+    }
+    price *prices = calloc(sets * n + 1, sizeof(*prices));
+    if (prices == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the prices of %zu forms", n);
+    }
+    for (size_t i = 0; i < sets * n; i++) {
+        prices[i].after = (trm_form_set)(i / n);
+        prices[i].cost = trm_partition_acquire(s->partitioner, of, (int32_t)(i % n), &prices[i].after, steps, &n_steps);
+    }
+    s->prices[tensor] = prices;
+    return TRM_OK;
+}
+
+static void forget_prices(search *s, int32_t tensor)
+{
+    free(s->prices[tensor]);
+    s->prices[tensor] = NULL;
 }
 
 /* ---- lists of states --------------------------------------------------------------------------- */
@@ -167,21 +213,124 @@ static bool dominates(const search *s, const state *better, const state *worse)
     return cost <= worse->cost;
 }
 
+/* What settle() knows of the states that it kept: their forms side by side in a word, so that only those are looked at
+ * that a state lacks. */
+typedef struct kept_states {
+    bool fits;                       /* in a word, with prices of all */
+    uint64_t bits[BEAM];             /* of kept states */
+    int32_t n_bits;                  /* of which each stands for a form, */
+    int32_t tensor[64], n_forms[64]; /* of a tensor in s->live, how many forms that has, */
+    const price *prices[64];         /* and the prices of this one, n_forms apart */
+} kept_states;
+
+static void begin_kept(const search *s, kept_states *kept)
+{
+    kept->fits = true;
+    kept->n_bits = 0;
+    for (int32_t i = 0; i < s->n_live && kept->fits; i++) {
+        const int32_t n = s->partitioner->tensors[s->live[i]].n_forms;
+        kept->fits = kept->n_bits + n <= 64 && s->prices[s->live[i]] != NULL;
+        for (int32_t f = 0; f < n && kept->fits; f++) {
+            kept->tensor[kept->n_bits] = i;
+            kept->n_forms[kept->n_bits] = n;
+            kept->prices[kept->n_bits++] = s->prices[s->live[i]] + f;
+        }
+    }
+}
+
+static uint64_t bits_of(const search *s, const kept_states *kept, const trm_form_set *forms)
+{
+    uint64_t bits = 0;
+    for (int32_t b = 0, i = 0; i < s->n_live && kept->fits; b += kept->n_forms[b], i++) {
+        bits |= (uint64_t)forms[i] << b;
+    }
+    return bits;
+}
+
+/* The same as dominates(), by the bits that the better one lacks. */
+static bool dominates_by_bits(const kept_states *kept, const state *better, uint64_t missing, const state *worse)
+{
+    double cost = better->cost;
+    trm_form_set set = 0;
+    for (int32_t last = -1; missing != 0; missing &= missing - 1) {
+        const int32_t bit = __builtin_ctzll(missing), i = kept->tensor[bit];
+        set = i == last ? set : better->forms[i];
+        last = i;
+        const price *known = kept->prices[bit] + (size_t)set * (size_t)kept->n_forms[bit];
+        set = known->after;
+        cost += known->cost;
+        if (cost > worse->cost) {
+            return false;
+        }
+    }
+    return cost <= worse->cost;
+}
+
+/* Whether one of the n kept states dominates a new one, which has a higher cost than they. */
+static bool is_dominated(const search *s, const kept_states *kept, const state *states, int32_t n, const state *new,
+                         uint64_t bits)
+{
+    for (int32_t j = 0; j < n; j++) {
+        if (kept->fits ? dominates_by_bits(kept, &states[j], bits & ~kept->bits[j], new)
+                       : dominates(s, &states[j], new)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Room for the hashes of n rows. */
+static trm_status clear_slots(search *s, int32_t n)
+{
+    size_t wanted = 64;
+    while (wanted < 2 * (size_t)n) {
+        wanted *= 2;
+    }
+    if (wanted > s->slots_capacity) {
+        int32_t *grown = realloc(s->slots, wanted * sizeof(*grown));
+        if (grown == NULL) {
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu hashes of the partitioner", wanted);
+        }
+        s->slots = grown;
+        s->slots_capacity = wanted;
+    }
+    memset(s->slots, 0xff, s->slots_capacity * sizeof(*s->slots));
+    return TRM_OK;
+}
+
+/* Whether a cheaper state had the same forms; what dominates that one, or itself, dominates this one. */
+static bool was_seen(search *s, const state_list *list, int32_t index, const kept_states *kept, uint64_t bits)
+{
+    const size_t bytes = (size_t)s->n_live * sizeof(trm_form_set), mask = s->slots_capacity - 1;
+    const trm_form_set *forms = list->states[index].forms;
+    const uint64_t hash = kept->fits ? bits * 0x9e3779b97f4a7c15ull : trm_hash_bytes(TRM_HASH_START, forms, bytes);
+    size_t at = (size_t)(hash >> 32) & mask;
+    for (; s->slots[at] >= 0; at = (at + 1) & mask) {
+        if (memcmp(list->forms + (size_t)s->slots[at] * (size_t)s->max_live, forms, bytes) == 0) {
+            return true;
+        }
+    }
+    s->slots[at] = list->states[index].order;
+    return false;
+}
+
 /* Sorts the new states, drops those that cannot win, and makes them the current ones. */
-static void settle(search *s)
+static trm_status settle(search *s)
 {
     state_list *list = &s->next;
+    kept_states known;
+    begin_kept(s, &known);
+    TRM_TRY(clear_slots(s, list->n));
     for (int32_t i = 0; i < list->n; i++) {
         list->states[i].forms = list->forms + (size_t)list->states[i].order * (size_t)s->max_live;
     }
     qsort(list->states, (size_t)list->n, sizeof(*list->states), compare_states);
     int32_t kept = 0;
     for (int32_t i = 0; i < list->n && kept < BEAM; i++) {
-        bool can_win = true;
-        for (int32_t j = 0; j < kept && can_win; j++) {
-            can_win = !dominates(s, &list->states[j], &list->states[i]);
-        }
-        if (can_win) {
+        const uint64_t bits = bits_of(s, &known, list->states[i].forms);
+        if (!was_seen(s, list, i, &known, bits) &&
+            !is_dominated(s, &known, list->states, kept, &list->states[i], bits)) {
+            known.bits[kept] = bits;
             list->states[kept++] = list->states[i];
         }
     }
@@ -190,6 +339,7 @@ static void settle(search *s)
     s->now = s->next;
     s->next = done;
     s->next.n = 0;
+    return TRM_OK;
 }
 
 static trm_status record(search *s, int32_t previous, int32_t strategy, int32_t *index)
@@ -311,6 +461,12 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
     enter_inputs(s, layer);
     int32_t n_row = s->n_live, n_after = leave(s, layer, from, live);
     trm_form_set *after = row + s->max_live + TRM_MAX_LAYER_OUTPUTS;
+    for (int32_t t = n_known; t < n_row; t++) {
+        TRM_TRY(price_tensor(s, s->live[t]));
+    }
+    for (int32_t t = 0; t < layer->n_outputs; t++) {
+        TRM_TRY(price_tensor(s, layer->outputs[t]->index));
+    }
     for (int32_t i = 0; i < s->now.n; i++) {
         const state *before = &s->now.states[i];
         for (int32_t c = 0; c < choices->n_strategies; c++) {
@@ -334,9 +490,19 @@ static trm_status advance(search *s, const trm_layer *layer, trm_form_set *row, 
             TRM_TRY(status);
         }
     }
+    for (int32_t t = 0; t < n_row; t++) {
+        if (s->partitioner->tensors[s->live[t]].last_use <= layer->index) {
+            forget_prices(s, s->live[t]);
+        }
+    }
+    for (int32_t t = 0; t < layer->n_outputs; t++) {
+        if (s->partitioner->tensors[layer->outputs[t]->index].last_use <= layer->index) {
+            forget_prices(s, layer->outputs[t]->index);
+        }
+    }
     memcpy(s->live, live, (size_t)n_after * sizeof(*live));
     s->n_live = n_after;
-    settle(s);
+    TRM_TRY(settle(s));
     if (s->now.n == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s cannot run with its inputs pinned like this", layer->name);
     }
@@ -361,8 +527,7 @@ static trm_status cross(search *s, trm_form_set *row)
         }
         TRM_TRY(add_state(s, cost, before->step, row));
     }
-    settle(s);
-    return TRM_OK;
+    return settle(s);
 }
 
 /* ---- the whole network ------------------------------------------------------------------------- */
@@ -407,7 +572,7 @@ static trm_status run(search *s)
         goto done;
     }
     TRM_TRY_GOTO(status, add_state(s, 0.0, -1, row), done);
-    settle(s);
+    TRM_TRY_GOTO(status, settle(s), done);
     for (int32_t i = 0, stage = 1; i < network->n_layers; i++) {
         if (stage < s->partitioner->n_stages && i == s->partitioner->stage_begins[stage]) {
             TRM_TRY_GOTO(status, cross(s, row), done);
@@ -429,11 +594,20 @@ done:
 trm_status trm_partition_search(trm_partitioner *partitioner)
 {
     search s = {.partitioner = partitioner, .max_live = bound_live(partitioner)};
+    const int32_t n_tensors = partitioner->network->n_tensors;
     s.live = s.max_live < 0 ? NULL : calloc((size_t)s.max_live + 1, sizeof(*s.live));
-    trm_status status = s.live == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the partitioner") : TRM_OK;
+    s.prices = calloc((size_t)n_tensors + 1, sizeof(*s.prices));
+    trm_status status = s.live == NULL || s.prices == NULL
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the partitioner")
+                            : TRM_OK;
     if (status == TRM_OK) {
         status = run(&s);
     }
+    for (int32_t i = 0; i < n_tensors && s.prices != NULL; i++) {
+        forget_prices(&s, i);
+    }
+    free(s.prices);
+    free(s.slots);
     free(s.live);
     free(s.now.states);
     free(s.now.forms);
