@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "collectives/transport.h"
@@ -22,6 +23,7 @@ typedef struct mpi_transport {
     MPI_Status *states;    /* [capacity] */
     int32_t *peers;        /* [capacity] */
     int32_t n, n_sends, capacity;
+    double yields;              /* of waits, in seconds */
     MPI_Request notice_request; /* always posted */
     trm_notice incoming, outgoing;
 } mpi_transport;
@@ -145,7 +147,7 @@ static trm_status wait_all(mpi_transport *t, double deadline_seconds)
         if (waited > deadline_seconds) {
             return fail_missing(t, deadline_seconds);
         }
-        trm_wait_pause(waited);
+        trm_wait_pause(waited, t->yields);
     }
 }
 
@@ -242,7 +244,7 @@ static void mpi_notify(trm_transport *transport, const trm_notice *notice, doubl
     int done = 0;
     while (MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done && waited < seconds) {
         mpi_poll(transport); /* a peer that failed at the same time waits for us as well */
-        trm_wait_pause(waited);
+        trm_wait_pause(waited, t->yields);
         waited = trm_wait_now() - start;
     }
     for (int i = 0; i < n && !done; i++) {
@@ -292,10 +294,23 @@ static trm_status duplicate_world(MPI_Comm *made, double deadline_seconds)
         if (waited > deadline_seconds) {
             TRM_FAIL(TRM_ERROR_LOST_RANK, "not all ranks joined within %g s", deadline_seconds);
         }
-        trm_wait_pause(waited);
+        trm_wait_pause(waited, TRM_WAIT_YIELDS);
     }
     MPI_TRY(MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     return TRM_OK;
+}
+
+/* Whether this host has more ranks than CPUs, as far as the launcher says how many ranks it has. */
+static bool is_crowded(void)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    bool crowded = false;
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        const char *text = getenv(variables[i]);
+        crowded = crowded || (text != NULL && strtol(text, NULL, 10) > cpus);
+    }
+    return crowded && cpus > 0;
 }
 
 trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **transport)
@@ -316,6 +331,7 @@ trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **tra
     }
     t->base = (trm_transport){.ops = &mpi_ops, .rank = rank, .size = size, .users = 1};
     t->data = t->control = MPI_COMM_NULL;
+    t->yields = is_crowded() ? TRM_WAIT_CROWDED_YIELDS : TRM_WAIT_YIELDS;
     t->notice_request = MPI_REQUEST_NULL;
     trm_status status = duplicate_world(&t->data, deadline_seconds);
     if (status == TRM_OK) {

@@ -325,7 +325,7 @@ static trm_status connect_to_first(meeting *m)
             }
         }
         freeaddrinfo(found);
-        trm_wait_pause(8 * (trm_wait_now() - start));
+        trm_wait_pause(8 * (trm_wait_now() - start), TRM_WAIT_YIELDS);
     }
     char what[256];
     snprintf(what, sizeof(what), "rank 0 did not answer at %s:%d", m->options->host, (int)m->options->port);

@@ -15,11 +15,16 @@ static inline double trm_wait_now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+/* Seconds for which a wait yields before it sleeps: usually, and where there are more ranks than CPUs. A yield there
+ * does not keep the CPU away from a peer, but takes a part of its time again and again. */
+#define TRM_WAIT_YIELDS         500e-6
+#define TRM_WAIT_CROWDED_YIELDS 50e-6
+
 /* Pauses between two polls after `waited` seconds. Short waits yield the core, since there may be more ranks than
  * cores; long ones sleep an eighth of the time waited, so that sleeping adds at most an eighth. */
-static inline void trm_wait_pause(double waited)
+static inline void trm_wait_pause(double waited, double yields)
 {
-    if (waited < 500e-6) {
+    if (waited < yields) {
         sched_yield();
         return;
     }

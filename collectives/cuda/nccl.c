@@ -152,7 +152,7 @@ static trm_status await(nccl_communicator *c, const char *what)
             abandon(c);
             return status;
         }
-        trm_wait_pause(waited);
+        trm_wait_pause(waited, TRM_WAIT_YIELDS);
     }
 }
 

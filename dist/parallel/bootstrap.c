@@ -143,7 +143,7 @@ static void await_end(trm_transport *transport, double seconds)
     double start = trm_wait_now(), waited = 0;
     while (waited < seconds) {
         transport->ops->poll(transport);
-        trm_wait_pause(waited);
+        trm_wait_pause(waited, TRM_WAIT_YIELDS);
         waited = trm_wait_now() - start;
     }
 }
