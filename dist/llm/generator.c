@@ -32,7 +32,7 @@
 #define DEFAULT_DRAFT   7
 /* Each draft token is a version of the states of all sequences, some 60 MB of a sequence of Qwen3.5-35B-A3B. */
 #define DEFAULT_DRAFT_OF_STATES 3
-#define TWICE_SEQUENCES         32
+#define TWICE_SEQUENCES         8
 #define PREFIX_STATES           32 /* at most, besides those of running sequences */
 #define WARM_PROMPT             64 /* tokens of the warm-up prompt: more than kernels for few rows accept */
 
