@@ -83,6 +83,8 @@ class Messages(unittest.TestCase):
         self.assertEqual(reply.content[0].thinking, "I count.")
         reply, _ = self.both(THOUGHT[7:] + CALL, tools=self.tools, thinking={"type": "enabled", "budget_tokens": 1024})
         self.assertEqual([block.type for block in reply.content], ["thinking", "tool_use"])
+        reply, _ = self.both(THOUGHT + "Yes.", thinking={"type": "adaptive", "display": "omitted"})
+        self.assertEqual((reply.content[0].thinking, reply.content[0].signature), ("", "trireme:I count."))
         reply, _ = self.both(THOUGHT + "Yes.", thinking={"type": "disabled"})
         self.assertEqual([block.type for block in reply.content], ["text"])
 

@@ -109,6 +109,35 @@ static void messages_declare_tools(void **state)
     }
 }
 
+static void tools_are_loaded_late(void **state)
+{
+    static const char tools[] =
+        "\"tools\":[{\"name\":\"find\",\"input_schema\":{}},{\"name\":\"f\",\"defer_loading\":true,"
+        "\"input_schema\":{}}],\"messages\":[{\"role\":\"user\",\"content\":\"a\"}%s]";
+    static const char found[] =
+        ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":"
+        "\"trireme:t\"},{\"type\":\"tool_use\",\"id\":\"1\",\"name\":\"find\",\"input\":{}}]},{\"role\":\"user\","
+        "\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"1\",\"content\":[{\"type\":"
+        "\"tool_reference\",\"tool_name\":\"f\"}]}]}";
+    char members[2048];
+    api_request request;
+    api_error error;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        snprintf(members, sizeof(members), tools, i == 0 ? "" : found);
+        assert_true(parse(API_MESSAGES, members, &request, &error));
+        assert_int_equal(trm_json_count(request.tools), 1 + i);
+        if (i == 1) {
+            is_json(request.messages, "[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"reasoning_"
+                                      "content\":\"t\",\"content\":null,"
+                                      "\"tool_calls\":[{\"id\":\"1\",\"type\":\"function\",\"function\":{\"name\":"
+                                      "\"find\",\"arguments\":{}}}]},{"
+                                      "\"role\":\"tool\",\"tool_call_id\":\"1\",\"content\":\"Loaded tool: f\"}]");
+        }
+        api_request_fini(&request);
+    }
+}
+
 static void messages_are_refused_by_name(void **state)
 {
     (void)state;
@@ -216,9 +245,9 @@ static void responses_declare_tools(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(messages_have_calls), cmocka_unit_test(messages_declare_tools),
-                                       cmocka_unit_test(messages_are_refused_by_name),
-                                       cmocka_unit_test(responses_have_items),
-                                       cmocka_unit_test(responses_declare_tools)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_have_calls),   cmocka_unit_test(messages_declare_tools),
+        cmocka_unit_test(tools_are_loaded_late), cmocka_unit_test(messages_are_refused_by_name),
+        cmocka_unit_test(responses_have_items),  cmocka_unit_test(responses_declare_tools)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

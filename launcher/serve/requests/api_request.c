@@ -611,7 +611,8 @@ static bool read_thinking(api_request *r, api_error *error)
     const bool disabled = type != NULL && strcmp(type, "disabled") == 0;
     r->has_thinking = value != NULL;
     r->thinks = !disabled;
-    r->include_reasoning = !disabled && (display == NULL || strcmp(display, "omitted") != 0);
+    r->include_reasoning = !disabled;
+    r->omits_thinking = display != NULL && strcmp(display, "omitted") == 0;
     return value == NULL || disabled ||
            (type != NULL && (strcmp(type, "enabled") == 0 || strcmp(type, "adaptive") == 0)) ||
            api_fail(error, 400, "thinking", "invalid_value", "thinking is not of type enabled, adaptive or disabled");

@@ -112,6 +112,7 @@ typedef struct api_request {
     bool harmony;                            /* the reply is in the harmony format (launcher/text/harmony.h) */
     bool has_thinking, thinks;               /* of MESSAGES: it says whether the model shall think; what it says */
     bool keeps_reasoning;                    /* of RESPONSE: the client keeps the reasoning and sends it back */
+    bool omits_thinking;                     /* of MESSAGES: thinking is in the reply without its text */
     bool is_clipped;                         /* of MESSAGES: max_tokens is what the context has left */
     tool_mode tool_mode;
     tool_style tool_style;

@@ -26,6 +26,12 @@ static bool is_text(const trm_json *block)
     return is_type(block, "text") && trm_json_is_string(trm_json_get(block, "text"));
 }
 
+/* The tool that a block of a result refers to: from then on the model may call it. NULL: none. */
+static const char *reference(const trm_json *block)
+{
+    return is_type(block, "tool_reference") ? trm_json_string(trm_json_get(block, "tool_name")) : NULL;
+}
+
 /* Adds the answer to a call. */
 static bool take_result(turns *t, int32_t index, const trm_json *block, api_error *error)
 {
@@ -41,7 +47,7 @@ static bool take_result(turns *t, int32_t index, const trm_json *block, api_erro
     }
     for (const trm_json *part = trm_json_is_array(content) ? trm_json_first(content) : NULL; part != NULL;
          part = trm_json_next(part)) {
-        if (!is_text(part)) {
+        if (!is_text(part) && reference(part) == NULL) {
             return refuse_block("a tool_result of messages", index, part, error);
         }
     }
@@ -57,7 +63,12 @@ static bool take_block(turns *t, const char *role, int32_t index, const trm_json
         return true;
     }
     if (assistant && is_type(block, "thinking")) {
-        turns_reasoning(t, trm_json_string(trm_json_get(block, "thinking")));
+        const char *text = trm_json_string(trm_json_get(block, "thinking"));
+        if (text != NULL && *text != '\0') {
+            turns_reasoning(t, text);
+        } else {
+            turns_kept(t, trm_json_string(trm_json_get(block, "signature")));
+        }
         return true;
     }
     if (assistant && is_type(block, "redacted_thinking")) {
@@ -149,6 +160,26 @@ static bool write_messages(const trm_json *root, json_text *json, api_error *err
     return taken;
 }
 
+/* Whether a message refers to a tool. */
+static bool is_referred(const trm_json *root, const char *name)
+{
+    for (const trm_json *at = trm_json_first(trm_json_get(root, "messages")); at != NULL; at = trm_json_next(at)) {
+        const trm_json *content = trm_json_get(at, "content");
+        for (const trm_json *block = trm_json_is_array(content) ? trm_json_first(content) : NULL; block != NULL;
+             block = trm_json_next(block)) {
+            const trm_json *parts = trm_json_get(block, "content");
+            for (const trm_json *part = trm_json_is_array(parts) ? trm_json_first(parts) : NULL; part != NULL;
+                 part = trm_json_next(part)) {
+                const char *found = reference(part);
+                if (found != NULL && strcmp(found, name) == 0) {
+                    return true;
+                }
+            }
+        }
+    }
+    return false;
+}
+
 /* Tools that the client executes; those of Anthropic's servers, or of models trained for them, are refused. */
 static bool write_tools(const trm_json *root, json_text *json, api_error *error)
 {
@@ -168,10 +199,14 @@ static bool write_tools(const trm_json *root, json_text *json, api_error *error)
         if (!trm_json_is_object(schema)) {
             return api_fail(error, 400, "tools", "invalid_type", "tools[%d] has no input_schema object", index);
         }
+        const char *name = trm_json_string(trm_json_get(tool, "name"));
+        if (trm_json_truth(trm_json_get(tool, "defer_loading"), false) && name != NULL && !is_referred(root, name)) {
+            continue;
+        }
         json_object(json, NULL);
         json_string(json, "type", "function");
         json_object(json, "function");
-        json_string(json, "name", trm_json_string(trm_json_get(tool, "name")));
+        json_string(json, "name", name);
         if (trm_json_get(tool, "description") != NULL) {
             json_value(json, "description", trm_json_get(tool, "description"));
         }

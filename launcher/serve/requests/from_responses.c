@@ -85,8 +85,8 @@ static void take_reasoning(turns *t, const trm_json *item)
         turns_reasoning(t, text);
         any = any || text != NULL;
     }
-    if (!any && kept != NULL && strncmp(kept, FROM_RESPONSES_KEPT, strlen(FROM_RESPONSES_KEPT)) == 0) {
-        turns_reasoning(t, kept + strlen(FROM_RESPONSES_KEPT));
+    if (!any) {
+        turns_kept(t, kept);
     }
 }
 

@@ -7,9 +7,6 @@
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/requests/api_request.h"
 
-/* The beginning of a reasoning item's encrypted_content that this server wrote: the reasoning's text follows. */
-#define FROM_RESPONSES_KEPT "trireme:"
-
 /* Whether the model can be shown a tool: a function, or a namespace of functions. */
 bool from_responses_takes(const trm_json *tool);
 /* Writes the name of a called function as the request declares it: "name", and "namespace" if it has one. */

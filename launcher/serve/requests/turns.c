@@ -82,6 +82,13 @@ void turns_reasoning(turns *t, const char *text)
     append(t, &t->reasoning, text);
 }
 
+void turns_kept(turns *t, const char *kept)
+{
+    if (kept != NULL && strncmp(kept, TURNS_KEPT, strlen(TURNS_KEPT)) == 0) {
+        turns_reasoning(t, kept + strlen(TURNS_KEPT));
+    }
+}
+
 void turns_call(turns *t, const char *id, const char *name, const trm_json *arguments)
 {
     json_text *json = &t->calls;
@@ -114,7 +121,10 @@ void turns_answer(turns *t, const char *id, const trm_json *content, bool is_err
     for (const trm_json *part = trm_json_is_array(content) ? trm_json_first(content) : NULL; part != NULL;
          part = trm_json_next(part)) {
         append(t, &text, part == trm_json_first(content) ? "" : "\n");
-        append(t, &text, trm_json_string(trm_json_get(part, "text")));
+        const char *piece = trm_json_string(trm_json_get(part, "text"));
+        const char *tool = trm_json_string(trm_json_get(part, "tool_name"));
+        append(t, &text, piece != NULL ? piece : tool != NULL ? "Loaded tool: " : "");
+        append(t, &text, piece == NULL && tool != NULL ? tool : "");
     }
     json_object(t->json, NULL);
     json_string(t->json, "role", "tool");

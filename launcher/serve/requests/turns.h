@@ -8,6 +8,9 @@
 #include "base/json.h"
 #include "launcher/serve/json/json_text.h"
 
+/* The beginning of what the server gives clients to send back in place of reasoning: its text follows. */
+#define TURNS_KEPT "trireme:"
+
 typedef struct turns {
     json_text *json;               /* inside an array of messages */
     const char *role;              /* of the message that has begun; NULL: none */
@@ -23,9 +26,10 @@ void turns_begin(turns *t);
  * templates print them there. */
 void turns_text(turns *t, const char *role, const char *text);
 void turns_reasoning(turns *t, const char *text);
+void turns_kept(turns *t, const char *kept); /* what other servers gave is ignored */
 /* `arguments` are an object or its text. */
 void turns_call(turns *t, const char *id, const char *name, const trm_json *arguments);
-/* The answer to a call: the texts of `content`, a string or an array of parts. */
+/* The answer to a call: the texts of `content`, a string or an array of parts, and the tools that parts refer to. */
 void turns_answer(turns *t, const char *id, const trm_json *content, bool is_error);
 /* Ends the last message and frees what is held. */
 void turns_end(turns *t);

@@ -34,8 +34,15 @@ static void write_input(json_text *json, const reply_part *part)
     trm_json_close(document);
 }
 
-/* Writes a block of content, with its text unless it is `empty`. Thinking has no signature. */
-static void write_block(json_text *json, const char *key, const reply_part *part, bool empty)
+/* Whether the text of a part is not shown. */
+static bool omits(const completion *c, const reply_part *part)
+{
+    return part->kind == REPLY_REASONING && c->request.omits_thinking;
+}
+
+/* Writes a block of content, with its text unless it is `empty`. Thinking has a signature only where its text is
+ * omitted: for clients to send back. */
+static void write_block(json_text *json, const char *key, const completion *c, const reply_part *part, bool empty)
 {
     static const char *const types[] = {"text", "thinking", "tool_use"};
     static const reply_part nothing;
@@ -47,9 +54,11 @@ static void write_block(json_text *json, const char *key, const reply_part *part
         json_bytes(json, "name", part->name.data, part->name.size);
         write_input(json, empty ? &nothing : part);
     } else {
-        json_bytes(json, type, part->text.data, empty ? 0 : part->text.size);
+        json_bytes(json, type, part->text.data, empty || omits(c, part) ? 0 : part->text.size);
     }
-    if (part->kind == REPLY_REASONING) {
+    if (part->kind == REPLY_REASONING && omits(c, part) && !empty) {
+        reply_part_write_kept(json, "signature", part);
+    } else if (part->kind == REPLY_REASONING) {
         json_string(json, "signature", "");
     }
     json_end_object(json);
@@ -68,13 +77,14 @@ static void write_usage(json_text *json, const completion *c)
 
 typedef struct message_writer {
     json_text *json;
+    const completion *c;
     bool called;
 } message_writer;
 
 static void write_part(void *user, const reply_part *part)
 {
     message_writer *w = user;
-    write_block(w->json, NULL, part, false);
+    write_block(w->json, NULL, w->c, part, false);
     w->called = w->called || part->kind == REPLY_CALL;
 }
 
@@ -82,7 +92,7 @@ static void write_message(json_text *json, const char *key, const completion *c)
 {
     static const reply_part_writer parts = {.end = write_part};
     const choice *ch = &c->choices[0];
-    message_writer w = {.json = json};
+    message_writer w = {.json = json, .c = c};
     json_object(json, key);
     json_string(json, "id", c->id);
     json_string(json, "type", "message");
@@ -107,7 +117,7 @@ static void begin_block(void *user, const reply_part *part)
 {
     json_text json = completion_begin_event("content_block_start");
     json_integer(&json, "index", part->index);
-    write_block(&json, "content_block", part, true);
+    write_block(&json, "content_block", user, part, true);
     completion_end_event(user, &json);
 }
 
@@ -115,6 +125,9 @@ static void write_delta(void *user, const reply_part *part, const char *text, si
 {
     static const char *const types[] = {"text_delta", "thinking_delta", "input_json_delta"};
     static const char *const keys[] = {"text", "thinking", "partial_json"};
+    if (omits(user, part)) {
+        return;
+    }
     json_text json = completion_begin_event("content_block_delta");
     json_integer(&json, "index", part->index);
     json_object(&json, "delta");
@@ -126,6 +139,15 @@ static void write_delta(void *user, const reply_part *part, const char *text, si
 
 static void end_block(void *user, const reply_part *part)
 {
+    if (omits(user, part)) {
+        json_text kept = completion_begin_event("content_block_delta");
+        json_integer(&kept, "index", part->index);
+        json_object(&kept, "delta");
+        json_string(&kept, "type", "signature_delta");
+        reply_part_write_kept(&kept, "signature", part);
+        json_end_object(&kept);
+        completion_end_event(user, &kept);
+    }
     json_text json = completion_begin_event("content_block_stop");
     json_integer(&json, "index", part->index);
     completion_end_event(user, &json);

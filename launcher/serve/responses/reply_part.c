@@ -1,7 +1,10 @@
 /* Finds the parts of a reply, whole or while it is written. */
 #include "launcher/serve/responses/reply_part.h"
 
+#include <string.h>
+
 #include "base/error.h"
+#include "launcher/serve/requests/turns.h"
 
 void reply_part_fini(reply_part *part)
 {
@@ -114,4 +117,15 @@ trm_status reply_part_write(const choice *ch, const reply_part_writer *writer, v
     reply_reader_fini(&reader);
     reply_part_fini(&part);
     return status;
+}
+
+void reply_part_write_kept(json_text *json, const char *key, const reply_part *part)
+{
+    trm_bytes text = {0};
+    if (trm_bytes_append(&text, TURNS_KEPT, strlen(TURNS_KEPT)) != TRM_OK ||
+        trm_bytes_append(&text, part->text.data, part->text.size) != TRM_OK) {
+        json->status = TRM_ERROR_OUT_OF_MEMORY;
+    }
+    json_bytes(json, key, text.size > 0 ? text.data : "", text.size);
+    trm_bytes_fini(&text);
 }

@@ -21,5 +21,7 @@ void reply_part_finish(choice *ch, const reply_part_writer *writer, void *user);
 /* Writes all parts of a finished choice, from the beginning. */
 trm_status reply_part_write(const choice *ch, const reply_part_writer *writer, void *user);
 void reply_part_fini(reply_part *part);
+/* Writes a part's text for a client that sends it back (turns.h): nothing is stored. */
+void reply_part_write_kept(json_text *json, const char *key, const reply_part *part);
 
 #endif

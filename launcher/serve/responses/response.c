@@ -48,18 +48,6 @@ static void write_id(json_text *json, const char *key, const completion *c, cons
     json_string(json, key, id);
 }
 
-/* Reasoning for a client that sends it back: the text behind a mark, as nothing is stored. */
-static void write_kept_reasoning(json_text *json, const reply_part *part)
-{
-    trm_bytes text = {0};
-    if (trm_bytes_append(&text, FROM_RESPONSES_KEPT, strlen(FROM_RESPONSES_KEPT)) != TRM_OK ||
-        trm_bytes_append(&text, part->text.data, part->text.size) != TRM_OK) {
-        json->status = TRM_ERROR_OUT_OF_MEMORY;
-    }
-    json_bytes(json, "encrypted_content", text.data, text.size);
-    trm_bytes_fini(&text);
-}
-
 /* Writes a part's item, a message, reasoning or call; its text once it is finished. */
 static void write_item(json_text *json, const char *key, const completion *c, const reply_part *part,
                        const char *status, bool finished)
@@ -88,7 +76,7 @@ static void write_item(json_text *json, const char *key, const completion *c, co
     }
     json_end_array(json);
     if (finished && part->kind == REPLY_REASONING && c->request.keeps_reasoning) {
-        write_kept_reasoning(json, part);
+        reply_part_write_kept(json, "encrypted_content", part);
     }
     json_end_object(json);
 }
