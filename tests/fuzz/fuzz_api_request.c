@@ -28,14 +28,14 @@ static void check_request(const api_request *r)
             FUZZ_REQUIRE(r->prompts[i].ids[k] >= 0 && r->prompts[i].ids[k] < VOCAB);
         }
     }
-    FUZZ_REQUIRE((r->kind != API_CHAT && r->kind != API_MESSAGES) || trm_json_count(r->messages) > 0);
-    FUZZ_REQUIRE((r->kind != API_COMPLETION && r->kind != API_EMBEDDING) || r->n_prompts > 0);
+    const bool chats = r->kind == API_CHAT || r->kind == API_RESPONSE || r->kind == API_MESSAGES;
+    FUZZ_REQUIRE(chats ? trm_json_count(r->messages) > 0 : r->n_prompts > 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[] = {"m", NULL};
-    for (int kind = API_COMPLETION; kind <= API_MESSAGES; kind++) {
+    for (int kind = API_COMPLETION; kind <= API_RERANK; kind++) {
         api_request request;
         api_error error;
         if (api_request_parse((api_kind)kind, (const char *)data, size, VOCAB, names, &request, &error)) {

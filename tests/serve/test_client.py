@@ -932,6 +932,33 @@ class Embeddings(unittest.TestCase):
         self.assertEqual(len(short), 8)
         self.assertAlmostEqual(sum(x * x for x in short), 1, places=4)
 
+    def test_scores(self):
+        """Scores are the cosines of embeddings; ranks sort them."""
+        data = client.embeddings.create(model="kjv-7m", input=self.texts, encoding_format="float").data
+        cosine = lambda i, j: sum(x * y for x, y in zip(data[i].embedding, data[j].embedding))
+        ask = lambda path, **body: server.request("POST", path, body)
+        places = 2 if BACKEND == "cuda" else 5
+        for names in ("text_1", "text_2"), ("queries", "documents"):
+            status, reply, _ = ask("/v1/score", **{names[0]: self.texts[0], names[1]: self.texts[1:]})
+            self.assertEqual((status, [entry["index"] for entry in reply["data"]]), (200, [0, 1, 2]), reply)
+            for i, entry in enumerate(reply["data"]):
+                self.assertAlmostEqual(entry["score"], cosine(0, i + 1), places=places)
+        pairs = ask("/score", text_1=self.texts[:2], text_2=self.texts[2:])[1]["data"]
+        self.assertAlmostEqual(pairs[1]["score"], cosine(1, 3), places=places)
+        for path in "/rerank", "/v1/rerank", "/v2/rerank":
+            status, reply, _ = ask(path, query=self.texts[0], documents=[self.texts[3], {"text": self.texts[1]}, self.texts[0]], top_n=2)
+            self.assertEqual((status, [entry["index"] for entry in reply["results"]]), (200, [2, 1]), reply)
+            self.assertEqual(reply["results"][1]["document"], {"text": self.texts[1]})
+            self.assertAlmostEqual(reply["results"][0]["relevance_score"], 1, places=places)
+        self.assertNotIn("document", ask("/rerank", query="a", documents=["b"], return_documents=False)[1]["results"][0])
+        for path, body, param in (("/score", {"text_1": "a"}, "text_2"), ("/score", {"text_1": ["a", "b"], "text_2": ["c"]}, "text_2"),
+                                  ("/score", {"text_1": 5, "text_2": "b"}, "text_1"), ("/rerank", {"documents": ["a"]}, "query"),
+                                  ("/rerank", {"query": "a", "documents": []}, "documents"), ("/rerank", {"query": "a", "documents": [5]}, "documents"),
+                                  ("/rerank", {"query": "a", "documents": ["b"], "top_n": 0}, "top_n"),
+                                  ("/rerank", {"query": "a", "documents": ["word " * 2000]}, "documents")):
+            status, reply, _ = ask(path, **body)
+            self.assertEqual((status, reply["error"]["param"]), (400, param), (path, body))
+
     def test_beside_texts(self):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             embeddings = pool.map(lambda i: client.embeddings.create(model="kjv-7m", input=self.texts[i % 3]), range(24))

@@ -142,6 +142,8 @@ static void messages_are_refused_by_name(void **state)
 {
     (void)state;
     is_refused(API_MESSAGES, "\"messages\":[]", "messages", "missing or empty");
+    is_refused(API_MESSAGES, "\"messages\":[{\"role\":\"user\",\"content\":[]}]", "messages", "nothing");
+    is_refused(API_RESPONSE, "\"input\":[{\"type\":\"reasoning\",\"summary\":[]}]", "input", "nothing");
     is_refused(API_MESSAGES, "\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\",\"source\":{}}]}]",
                "messages", "messages[0] has a block of type image");
     is_refused(API_MESSAGES,

@@ -179,7 +179,8 @@ static trm_status write_out_prompts(const server *s, api_request *request)
 /* The field of the prompt in each kind of request. */
 static const char *prompt_key(api_kind kind)
 {
-    return kind == API_COMPLETION ? "prompt" : kind == API_RESPONSE || kind == API_EMBEDDING ? "input" : "messages";
+    static const char *const keys[] = {"prompt", "messages", "input", "input", "messages", "text_2", "documents"};
+    return keys[kind];
 }
 
 /* A prompt must leave room for max_tokens, or for one token. */
@@ -359,12 +360,13 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
     return submit_request(c, &request);
 }
 
-static enum MHD_Result answer_embeddings(call *c)
+/* Requests that need embeddings. */
+static enum MHD_Result answer_embedded(call *c, api_kind kind)
 {
     const server *s = c->server;
     api_request request;
     api_error error;
-    if (!parse_request(c, API_EMBEDDING, &request, &error)) {
+    if (!parse_request(c, kind, &request, &error)) {
         return call_reply_error(c, &error);
     }
     request.embedding = s->options.pooling;
@@ -378,6 +380,21 @@ static enum MHD_Result answer_embeddings(call *c)
         return call_reply_error(c, &error);
     }
     return submit_request(c, &request);
+}
+
+static enum MHD_Result answer_embeddings(call *c)
+{
+    return answer_embedded(c, API_EMBEDDING);
+}
+
+static enum MHD_Result answer_score(call *c)
+{
+    return answer_embedded(c, API_SCORE);
+}
+
+static enum MHD_Result answer_rerank(call *c)
+{
+    return answer_embedded(c, API_RERANK);
 }
 
 static enum MHD_Result answer_chat(call *c)
@@ -698,6 +715,11 @@ const route routes_table[] = {
     {"POST", "/v1/messages", answer_anthropic, false, "answer messages (Anthropic)"},
     {"POST", "/v1/messages/count_tokens", answer_count_tokens, false, "count the tokens of messages (Anthropic)"},
     {"POST", "/v1/embeddings", answer_embeddings, false, "embed texts (OpenAI)"},
+    {"POST", "/v1/score", answer_score, false, "compare texts by their embeddings (vLLM)"},
+    {"POST", "/score", answer_score, false, "compare texts by their embeddings (vLLM)"},
+    {"POST", "/v1/rerank", answer_rerank, false, "rank documents by their embeddings (Jina)"},
+    {"POST", "/rerank", answer_rerank, false, "rank documents by their embeddings (Jina)"},
+    {"POST", "/v2/rerank", answer_rerank, false, "rank documents by their embeddings (Cohere)"},
     {"POST", "/apply-template", answer_apply_template, false, "render a chat into a prompt"},
     {"GET", "/v1/models", answer_models, false, "list models"},
     {"GET", "/v1/models/", answer_model, false, "describe a model"},

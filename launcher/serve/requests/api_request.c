@@ -13,6 +13,8 @@
 #include "launcher/serve/requests/from_responses.h"
 #include "launcher/serve/requests/tools.h"
 
+#define MOST_TEXTS 2048 /* of a request for embeddings */
+
 static const char *error_type(int status)
 {
     return status == 401   ? "authentication_error"
@@ -331,7 +333,7 @@ static bool read_prompts(api_request *r, const char *key, int32_t vocab, api_err
         return api_fail(error, 400, key, "invalid_type",
                         "%s is missing or empty, expected a string, an array of strings, or token ids", key);
     }
-    size_t most = r->kind == API_EMBEDDING ? 2048 : API_MAX_CHOICES / (size_t)r->best_of;
+    size_t most = r->kind == API_EMBEDDING ? MOST_TEXTS : API_MAX_CHOICES / (size_t)r->best_of;
     if (n > most) {
         return api_fail(error, 400, key, "invalid_value", "%s has %zu entries, expected at most %zu", key, n, most);
     }
@@ -566,7 +568,9 @@ static bool take_chat(api_request *r, json_text *json, bool written, api_error *
     r->messages = trm_json_get(root, "messages");
     r->tools = trm_json_get(root, "tools");
     r->tool_choice = trm_json_get(root, "tool_choice");
-    return true;
+    const char *key = r->kind == API_RESPONSE ? "input" : "messages";
+    return trm_json_count(r->messages) > 0 ||
+           api_fail(error, 400, key, "invalid_value", "%s has nothing that the model can be shown", key);
 }
 
 static bool read_response(api_request *r, int32_t vocab, api_error *error)
@@ -641,6 +645,69 @@ static bool read_messages(api_request *r, int32_t vocab, api_error *error)
            api_read_format(r, error) && tools_read(r, error);
 }
 
+/* The text of a document: a string, or an object with a text. */
+static const char *document_text(const trm_json *value)
+{
+    return trm_json_is_object(value) ? trm_json_string(trm_json_get(value, "text")) : trm_json_string(value);
+}
+
+/* Adds the prompts of a field, one text or several. */
+static bool add_texts(api_request *r, const char *key, const trm_json *value, api_error *error)
+{
+    const bool single = document_text(value) != NULL;
+    for (const trm_json *at = single ? value : trm_json_first(value); at != NULL;
+         at = single ? NULL : trm_json_next(at)) {
+        const char *text = document_text(at);
+        if (text == NULL) {
+            return api_fail(error, 400, key, "invalid_type", "%s has an element that is not a text", key);
+        }
+        r->prompts[r->n_prompts++].text = text;
+    }
+    return true;
+}
+
+/* Reads the texts that are compared, as vLLM and Jina name them. */
+static bool read_compared(api_request *r, const char *first, const char *second, api_error *error)
+{
+    const trm_json *root = trm_json_root(r->document), *a = trm_json_get(root, first), *b = trm_json_get(root, second);
+    const size_t n = document_text(a) != NULL ? 1 : trm_json_is_array(a) ? trm_json_count(a) : 0;
+    const size_t m = document_text(b) != NULL ? 1 : trm_json_is_array(b) ? trm_json_count(b) : 0;
+    if (n == 0 || m == 0) {
+        const char *key = n == 0 ? first : second;
+        return api_fail(error, 400, key, "invalid_type", "%s is missing or empty, expected a text or an array of texts",
+                        key);
+    }
+    if (n + m > MOST_TEXTS || (n != 1 && n != m)) {
+        return api_fail(error, 400, second, "invalid_value",
+                        "%s has %zu texts and %s %zu, expected one or as many, and at most %d together", first, n,
+                        second, m, MOST_TEXTS);
+    }
+    r->prompts = trm_arena_array(&r->arena, n + m, sizeof(api_prompt));
+    if (r->prompts == NULL) {
+        return out_of_memory(error);
+    }
+    r->n_queries = (int32_t)n;
+    r->top_n = (int64_t)m;
+    r->max_tokens = 0;
+    return add_texts(r, first, a, error) && add_texts(r, second, b, error) &&
+           read_bool(r, "add_special_tokens", &r->add_special, error);
+}
+
+static bool read_score(api_request *r, api_error *error)
+{
+    const bool renamed = trm_json_get(trm_json_root(r->document), "queries") != NULL;
+    return read_compared(r, renamed ? "queries" : "text_1", renamed ? "documents" : "text_2", error);
+}
+
+static bool read_rerank(api_request *r, api_error *error)
+{
+    if (!trm_json_is_string(trm_json_get(trm_json_root(r->document), "query"))) {
+        return api_fail(error, 400, "query", "invalid_type", "query is missing, expected a text");
+    }
+    return read_compared(r, "query", "documents", error) && read_integer(r, "top_n", 1, INT32_MAX, &r->top_n, error) &&
+           read_bool(r, "return_documents", &r->return_documents, error);
+}
+
 static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, const char *const *names,
                   api_error *error)
 {
@@ -665,6 +732,10 @@ static bool parse(api_request *r, const char *body, size_t size, int32_t vocab, 
         return read_embedding(r, vocab, error);
     case API_MESSAGES:
         return read_messages(r, vocab, error);
+    case API_SCORE:
+        return read_score(r, error);
+    case API_RERANK:
+        return read_rerank(r, error);
     }
     return false;
 }
@@ -685,6 +756,7 @@ bool api_request_parse(api_kind kind, const char *body, size_t size, int32_t voc
                              .skip_special = true,
                              .add_special = true,
                              .parallel_tools = true,
+                             .return_documents = true,
                              .include_reasoning = true};
     if (!parse(request, body, size, vocab, names, error)) {
         api_request_fini(request);

@@ -62,8 +62,16 @@ typedef enum tool_style {
     TOOL_STYLES
 } tool_style;
 
-/* API_MESSAGES: Anthropic's API. */
-typedef enum api_kind { API_COMPLETION, API_CHAT, API_RESPONSE, API_EMBEDDING, API_MESSAGES } api_kind;
+/* API_MESSAGES: Anthropic's API. API_SCORE, API_RERANK: embeddings of texts, compared. */
+typedef enum api_kind {
+    API_COMPLETION,
+    API_CHAT,
+    API_RESPONSE,
+    API_EMBEDDING,
+    API_MESSAGES,
+    API_SCORE,
+    API_RERANK
+} api_kind;
 
 /* One prompt: text, or tokens if the client sent ids. */
 typedef struct api_prompt {
@@ -105,6 +113,9 @@ typedef struct api_request {
     bool return_ids;                                /* of COMPLETION and CHAT: the reply has token ids, too */
     bool base64;                                    /* of EMBEDDING: numbers as base64 */
     int64_t dimensions;                             /* 0: all */
+    int32_t n_queries;                              /* of SCORE and RERANK: prompts that the others are compared with */
+    int64_t top_n;                                  /* of RERANK: documents in the reply */
+    bool return_documents;                          /* of RERANK */
     trm_embedding embedding;                        /* how embeddings are pooled */
     bool parallel_tools;
     const struct reasoning_marks *reasoning; /* of models that think (formats/reasoning.h); NULL: the reply has none */

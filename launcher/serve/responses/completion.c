@@ -14,6 +14,7 @@
 #include "launcher/serve/responses/message.h"
 #include "launcher/serve/responses/reply_part.h"
 #include "launcher/serve/responses/response.h"
+#include "launcher/serve/responses/score.h"
 
 #define EVENT_BYTES 256 /* the head of most events is longer than the rest */
 
@@ -60,7 +61,7 @@ trm_status completion_create(http_exchange *x, api_request *request, trm_tokens 
                       .created = (int64_t)time(NULL),
                       .choices = choices};
     *request = (api_request){0};
-    static const char *const prefixes[] = {"cmpl-", "chatcmpl-", "resp_", "embd-", "msg_"};
+    static const char *const prefixes[] = {"cmpl-", "chatcmpl-", "resp_", "embd-", "msg_", "score-", "rerank-"};
     snprintf(c->id, sizeof(c->id), "%s%.32s", prefixes[c->request.kind], x->id);
     uint64_t seed = c->request.has_seed ? c->request.seed : random_seed();
     for (; c->n_choices < n && status == TRM_OK; c->n_choices++) {
@@ -469,6 +470,8 @@ static void reply_whole(completion *c)
         anthropic_write(c, &json);
     } else if (c->request.kind == API_EMBEDDING) {
         embedding_write(c, &json);
+    } else if (c->request.kind == API_SCORE || c->request.kind == API_RERANK) {
+        score_write(c, &json);
     } else {
         write_head(&json, c, false);
         json_array(&json, "choices");
