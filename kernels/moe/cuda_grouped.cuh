@@ -14,6 +14,8 @@
  * Of a gated product a tile's rows are 8 of the gate, 8 of the up, and so on, so that both factors of an output end in
  * the same thread; a tensor map of five dimensions reads them so, however they are stored.
  *
+ * With quantized weights and up to 64 tokens a tile, tokens are split into numbers of e4m3 (cuda_split.cuh).
+ *
  * Outputs go through shared memory to whole rows of memory, while no product runs. A token's outputs of an expert are
  * rounded before the kernel that adds them up multiplies them by their weights.
  *
