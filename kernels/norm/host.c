@@ -53,17 +53,22 @@ bool trm_host_norm_accepts(const trm_kernel_call *call)
 TRM_VECTOR_CLONES static double sum_of(const float *x, int64_t n, double shift, bool square)
 {
     double parts[8] = {0};
-    int64_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        for (int j = 0; j < 8 && square; j++) {
-            const double v = (double)x[i + j] - shift;
-            parts[j] += v * v;
+    const int64_t whole = n / 8 * 8;
+    if (square) {
+        for (int64_t i = 0; i < whole; i += 8) {
+            for (int j = 0; j < 8; j++) {
+                const double v = (double)x[i + j] - shift;
+                parts[j] += v * v;
+            }
         }
-        for (int j = 0; j < 8 && !square; j++) {
-            parts[j] += (double)x[i + j] - shift;
+    } else {
+        for (int64_t i = 0; i < whole; i += 8) {
+            for (int j = 0; j < 8; j++) {
+                parts[j] += (double)x[i + j] - shift;
+            }
         }
     }
-    for (; i < n; i++) {
+    for (int64_t i = whole; i < n; i++) {
         const double v = (double)x[i] - shift;
         parts[0] += square ? v * v : v;
     }

@@ -232,11 +232,16 @@ bool trm_host_softmax_accepts(const trm_kernel_call *call)
            y->dtype == x->dtype && axis >= 0 && axis < x->dims.n && trm_element_same_dims(&x->dims, &y->dims);
 }
 
-/* The larger of each, NaN being larger than anything. */
+/* The larger of two; NaN is larger than anything. */
+static inline float larger(float v, float max)
+{
+    return (max == max) & !(max >= v) ? v : max;
+}
+
 TRM_VECTOR_CLONES static void keep_larger(const float *restrict v, int64_t n, float *restrict max)
 {
     for (int64_t i = 0; i < n; i++) {
-        max[i] = (max[i] == max[i]) & !(max[i] >= v[i]) ? v[i] : max[i];
+        max[i] = larger(v[i], max[i]);
     }
 }
 
@@ -250,7 +255,7 @@ TRM_VECTOR_CLONES static void exp_of(const float *v, const float *max, int64_t n
 }
 
 /* The largest of n elements; NaN is larger than anything. */
-static float max_of(const float *v, int64_t n)
+TRM_VECTOR_CLONES static float max_of(const float *v, int64_t n)
 {
     enum { PARTS = 32 }; /* so that the loop becomes vector code */
     float parts[PARTS], max = -INFINITY;
@@ -259,7 +264,9 @@ static float max_of(const float *v, int64_t n)
         parts[k] = -INFINITY;
     }
     for (; i + PARTS <= n; i += PARTS) {
-        keep_larger(v + i, PARTS, parts);
+        for (int32_t k = 0; k < PARTS; k++) {
+            parts[k] = larger(v[i + k], parts[k]);
+        }
     }
     for (; i < n; i++) {
         max = v[i] > max || v[i] != v[i] ? v[i] : max;

@@ -192,10 +192,13 @@ TRM_VECTOR_CLONES static void sum_row(const trm_pool_args *args, int64_t plane, 
     for (int64_t i = 0; i < n; i++) {
         all = all && counts[i] > 0.0;
     }
-    for (int64_t i = 0; i < n && all; i++) {
-        y[i] = (float)(sums[i] / (rows * counts[i]));
+    if (all) {
+        for (int64_t i = 0; i < n; i++) {
+            y[i] = (float)(sums[i] / (rows * counts[i]));
+        }
+        return;
     }
-    for (int64_t i = 0; i < n && !all; i++) {
+    for (int64_t i = 0; i < n; i++) {
         const double count = rows * counts[i];
         y[i] = count > 0.0 ? (float)(sums[i] / count) : 0.0f;
     }
