@@ -98,6 +98,12 @@ static void names_and_json(void **state)
              "<|tool_call|>[{\"name\": \"f\", \"arguments\": {\"n\": 1}}, {\"name\": \"g\", \"arguments\": {}}]",
              "f({\"n\": 1})g({})");
     reply_is(TOOLS_GRANITE, "<tool_call>[{\"name\": \"f\", \"arguments\": {}}]", "f({})");
+    reply_is(TOOLS_COHERE,
+             "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"f\", \"parameters\": {\"n\": 1}},\n    "
+             "{\"tool_call_id\": \"1\", \"tool_name\": \"g\", \"parameters\": {}}\n]<|END_ACTION|>",
+             "f({\"n\": 1})g({})");
+    reply_is(TOOLS_APERTUS, "So.<|tools_prefix|>[{\"f\": {\"n\": 1}}, {\"g\": {}}]<|tools_suffix|>",
+             "C[So.]f({\"n\": 1})g({})");
 }
 
 static void keys_and_values(void **state)
@@ -144,6 +150,8 @@ static void literals(void **state)
              "<|python_start|>[f(s='it\\'s \\u00e9', n=-1, o={'a': [1, None], \"b\": True}), g()]<|python_end|>",
              "f({\"s\":\"it's \u00e9\",\"n\":-1,\"o\":{\"a\":[1,null],\"b\":true}})g({})");
     reply_is(TOOLS_LLAMA4, "[f(s=\"a)b\")]", "f({\"s\":\"a)b\"})");
+    reply_is(TOOLS_OLMO, "<function_calls>f(s=\"a\", o={\"k\": true})\ng()</function_calls>",
+             "f({\"s\":\"a\",\"o\":{\"k\":true}})g({})");
     reply_is(TOOLS_LLAMA4, "{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "f({\"n\": 1})");
     reply_is(TOOLS_LLAMA4, "[1] is a source.", "C[[1] is a source.]");
     reply_is(TOOLS_LLAMA4, "[h(n=1)]", "C[[h(n=1)]]");
@@ -202,6 +210,9 @@ static void reasoning_comes_first(void **state)
     request.reasoning_open = false;
     take_reasoning("{{ '</seed:think>' }}");
     reply_is(TOOLS_SEED, "<seed:think>Hm.</seed:think>Yes.", "R[Hm.]C[Yes.]");
+    take_reasoning("<|END_THINKING|>");
+    reply_is(TOOLS_COHERE, "<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>",
+             "R[Hm.]C[Yes.]");
     take_reasoning("[/THINK]");
     reply_is(TOOLS_MISTRAL, "[THINK]Hm.[/THINK]Yes.[TOOL_CALLS]g[ARGS]{}", "R[Hm.]C[Yes.]g({})");
     take_reasoning("<channel|>");

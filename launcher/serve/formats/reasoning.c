@@ -6,6 +6,8 @@
 /* The first row whose sign a template has decides. */
 static const reasoning_marks families[] = {
     {"</response>", "<think>", "</think>", "<response>", "</response>", false}, /* Granite 3.3 */
+    {"<|END_THINKING|>", "<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>",
+     true}, /* Cohere */
     {"</seed:think>", "<seed:think>", "</seed:think>", NULL, NULL, false},
     {"[/THINK]", "[THINK]", "[/THINK]", NULL, NULL, true},               /* Magistral */
     {"<channel|>", "<|channel>thought", "<channel|>", NULL, NULL, true}, /* Gemma 4 */

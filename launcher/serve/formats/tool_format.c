@@ -292,6 +292,35 @@ static bool open_seed(tool_reader *r, int32_t count, tool_opening *opening)
     return open_function(r, "<seed:tool_call>", opening);
 }
 
+static bool open_cohere(tool_reader *r, int32_t count, tool_opening *opening)
+{
+    tool_opening id = {.name = NULL};
+    opening->is_member = true;
+    return (count > 0 ? tool_reader_word(r, ",")
+                      : tool_reader_word(r, "<|START_ACTION|>") && tool_reader_word(r, "[")) &&
+           tool_reader_word(r, "{") && tool_reader_word(r, "\"tool_call_id\"") && tool_reader_word(r, ":") &&
+           read_quoted(r, &id) && tool_reader_word(r, ",") && tool_reader_word(r, "\"tool_name\"") &&
+           tool_reader_word(r, ":") && read_quoted(r, opening) && tool_reader_word(r, ",") &&
+           tool_reader_word(r, "\"parameters\"") && tool_reader_word(r, ":") && read_json(r, opening);
+}
+
+static bool open_apertus(tool_reader *r, int32_t count, tool_opening *opening)
+{
+    opening->is_member = true;
+    return (count > 0 ? tool_reader_word(r, ",")
+                      : tool_reader_word(r, "<|tools_prefix|>") && tool_reader_word(r, "[")) &&
+           tool_reader_word(r, "{") && read_quoted(r, opening) && tool_reader_word(r, ":") && read_json(r, opening);
+}
+
+static bool open_olmo(tool_reader *r, int32_t count, tool_opening *opening)
+{
+    if (count == 0 && !tool_reader_word(r, "<function_calls>")) {
+        return false;
+    }
+    skip_spaces(r);
+    return (r->at == r->size || r->text[r->at] != '<') && open_python(r, opening);
+}
+
 static bool open_gemma(tool_reader *r, int32_t count, tool_opening *opening)
 {
     span name;
@@ -501,6 +530,12 @@ static const tool_format formats[TOOL_STYLES] = {
                         .closes = {"</tool_call>"},
                         .open = open_qwen_xml,
                         .argument = argument_xml},
+    [TOOLS_COHERE] = {.sign = "<|START_ACTION|>", .opens = {"<|START_ACTION|>"}, .open = open_cohere},
+    [TOOLS_APERTUS] = {.sign = "<|tools_prefix|>", .opens = {"<|tools_prefix|>"}, .open = open_apertus},
+    [TOOLS_OLMO] = {.sign = "<function_calls>",
+                    .opens = {"<function_calls>"},
+                    .open = open_olmo,
+                    .argument = argument_python},
     [TOOLS_GEMMA] = {.sign = "<|tool_call>",
                      .opens = {"<|tool_call>"},
                      .closes = {"<tool_call|>"},

@@ -13,6 +13,9 @@
  *   MINIMAX (M2)               <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE</parameter> ...
  *   QWEN_XML (Qwen 3 Coder)    <tool_call><function=NAME><parameter=KEY>VALUE</parameter> ... </function></tool_call>
  *   SEED                       the same in <seed:tool_call>
+ *   COHERE (Command R7B, A)    <|START_ACTION|>[{"tool_call_id": ..., "tool_name": ..., "parameters": {...}}, ...]
+ *   APERTUS                    <|tools_prefix|>[{NAME: {...}}, ...]<|tools_suffix|>
+ *   OLMO (3)                   <function_calls>NAME(KEY=VALUE, ...) on lines </function_calls>
  *   GEMMA (4), GEMMA_FUNCTION  call:NAME{KEY:VALUE, ...} between marks, with marks for quotes
  *
  * Source: the models' chat templates.
