@@ -213,8 +213,8 @@ static bool dominates(const search *s, const state *better, const state *worse)
     return cost <= worse->cost;
 }
 
-/* What settle() knows of the states that it kept: their forms side by side in a word, so that only those are looked at
- * that a state lacks. */
+/* What settle() knows of the states that it kept: their forms side by side in a word, so that it compares only the
+ * forms that a state lacks. */
 typedef struct kept_states {
     bool fits;                       /* in a word, with prices of all */
     uint64_t bits[BEAM];             /* of kept states */

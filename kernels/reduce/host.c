@@ -235,7 +235,7 @@ bool trm_host_softmax_accepts(const trm_kernel_call *call)
 /* The larger of two; NaN is larger than anything. */
 static inline float larger(float v, float max)
 {
-    return (max == max) & !(max >= v) ? v : max;
+    return ((max == max) & !(max >= v)) ? v : max;
 }
 
 TRM_VECTOR_CLONES static void keep_larger(const float *restrict v, int64_t n, float *restrict max)

@@ -88,7 +88,7 @@ TRM_VECTOR_CLONES static bool any_above(const uint32_t *x, int64_t n, uint32_t k
     uint32_t found = 0;
     for (int64_t i = 0; i < n; i++) {
         const uint32_t magnitude = x[i] & 0x7fffffffu, positive = magnitude | 0x80000000u;
-        uint32_t own = (magnitude == 0) | (x[i] >> 31 == 0) ? positive : 0x80000000u - magnitude;
+        uint32_t own = ((magnitude == 0) | (x[i] >> 31 == 0)) ? positive : 0x80000000u - magnitude;
         own = magnitude > 0x7f800000u ? 0xffffffffu : own;
         found |= (own ^ flip) > key;
     }

@@ -47,7 +47,7 @@ static sight sight_of(const trm_windows *w, int64_t c0, int64_t n)
 /* The larger of two, the second where they are equal; NaN is larger than anything. */
 static inline float larger(float v, float best)
 {
-    return (best == best) & !(best >= v) ? v : best;
+    return ((best == best) & !(best >= v)) ? v : best;
 }
 
 /* to[i] = the larger of to[i] and x[i * stride]; n is a multiple of LANES, so that there is vector code alone. */
