@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import tempfile
+import time
 import unittest
 
 import openai
@@ -493,6 +494,22 @@ class Formats(unittest.TestCase):
             self.assertEqual((status, reply["error"]["param"]), (400, list(guide)[0]), (guide, reply))
         self.assertEqual(server.complete(), BEGINNING)
 
+    def test_heavy(self):
+        """Grammars that take long to compile, or are refused for that, hold nobody up."""
+        def ask(index):
+            schema = {"type": "string", "minLength": 900 + index, "allOf": [{"pattern": "^([a-z][0-9])+$"}, {"pattern": "(c1.{4,8}){6}"}, {"pattern": "(t|8){10}$"}]}
+            return server.request("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2, "guided_json": schema})[0]
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            asked = [pool.submit(ask, index) for index in range(24)]
+            longest = 0
+            while not all(each.done() for each in asked):
+                began = time.monotonic()
+                self.assertEqual(server.request("GET", "/health")[0], 200)
+                longest = max(longest, time.monotonic() - began)
+            self.assertTrue({each.result() for each in asked} <= {200, 400})
+        self.assertLess(longest, 5) # on a machine as busy as it may be; else some tens of milliseconds
+        self.assertEqual(server.complete(), BEGINNING)
+
     def test_several(self):
         reply = client.completions.create(model="kjv-7m", prompt="In the", max_tokens=30, temperature=1.5, seed=1, n=8,
                                           extra_body={"guided_regex": "[a-z]{5}"})
@@ -646,6 +663,19 @@ class Tools(unittest.TestCase):
                 arguments += call.function.arguments
         self.assertEqual(name, "count")
         Formats.check(self, arguments)
+
+    def test_schemas(self):
+        """References are relative to the tool; what is refused names it."""
+        def ask(parameters):
+            other = {"type": "function", "function": {"name": "other", "parameters": {"type": "object", "$defs": {"d": {"type": "null"}}}}}
+            tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+            return server.request("POST", "/v1/chat/completions", {"messages": self.messages, "tools": [other, tool], "tool_choice": "required",
+                                                                   "max_tokens": 4})
+        defined = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d"}}, "$defs": {"d": {"type": "string", "pattern": "^[a-z]+$", "maxLength": 5}}}
+        self.assertEqual(ask(defined)[0], 200)
+        status, reply, _ = ask({"type": "object", "properties": {"d": {"pattern": "(?<=a)b"}}})
+        self.assertEqual(status, 400)
+        self.assertRegex(reply["error"]["message"], "^tool f: JSON schema at /properties/d/pattern: ")
 
     def required(self, **more):
         """Pieces of the calls of a reply that must be calls: names, arguments, how many pieces, and why it ended."""
