@@ -56,6 +56,7 @@ static void test_regex(void **state)
     CHECK(TRM_GRAMMAR_REGEX, "a{|b}|{x}", "a{", "b}", "{x}", NULL, "a");
     CHECK(TRM_GRAMMAR_REGEX, "(|a)(b|)", "", "a", "b", "ab", NULL, "ba");
     CHECK(TRM_GRAMMAR_REGEX, "", "", NULL, "a");
+    CHECK(TRM_GRAMMAR_REGEX, "(ab(?=a)mc)*d|e(?!f)f", "d", NULL, "abmcd", "e", "ef");
     CHECK(TRM_GRAMMAR_REGEX, "((a{9999}){9999}){9999}|b", "b", NULL, "a", "ab");
     CHECK(TRM_GRAMMAR_REGEX, "(a|b)*a(a|b){20}", "aabababababababababab", "bbaaaaaaaaaaaaaaaaaaaabb", NULL,
           "babababababababababab", "a");

@@ -311,8 +311,8 @@ static trm_status walk_recursion(const survey *s, const trm_grammar_tree *tree, 
     return TRM_OK;
 }
 
-/* Writes the rules anew without calls of rules that cannot be completed. */
-static void drop_dead_calls(survey *s, uint32_t *numbers)
+/* Writes the rules anew without calls of rules that cannot be completed and intersections that match nothing. */
+static void drop_dead(survey *s, uint32_t *numbers)
 {
     trm_grammar_automaton *a = s->a;
     trm_expressions *x = &a->x;
@@ -321,10 +321,14 @@ static void drop_dead_calls(survey *s, uint32_t *numbers)
         const trm_expression_node node = *trm_expression_get(x, (trm_expression)e);
         trm_ids list = {0};
         numbers[e] = (uint32_t)e;
-        if (!node.has_calls) {
+        if (!node.has_calls && !node.has_both) {
             continue;
         }
         switch ((trm_expression_kind)node.kind) {
+        case TRM_EXPRESSION_BOTH:
+        case TRM_EXPRESSION_NOT:
+            numbers[e] = s->live[e] ? (uint32_t)e : TRM_NOTHING;
+            break;
         case TRM_EXPRESSION_CALL:
             numbers[e] = s->rule_lives[node.a] ? (uint32_t)e : TRM_NOTHING;
             break;
@@ -334,12 +338,15 @@ static void drop_dead_calls(survey *s, uint32_t *numbers)
         case TRM_EXPRESSION_REPEAT:
             numbers[e] = trm_expression_repeat(x, numbers[node.a], node.min, node.max);
             break;
-        default:
+        case TRM_EXPRESSION_EITHER:
             for (uint32_t i = 0; i < node.b && x->status == TRM_OK; i++) {
                 x->status = trm_ids_append(&list, (int32_t)numbers[x->pool.data[node.a + i]]);
             }
             numbers[e] = trm_expression_either(x, (const trm_expression *)list.data, list.size);
             trm_ids_fini(&list);
+            break;
+        default: /* has no part outside of an intersection */
+            break;
         }
     }
     for (size_t i = 0; i < a->n_rules; i++) {
@@ -387,8 +394,11 @@ static trm_status check(const trm_grammar_tree *tree, trm_grammar_automaton *a)
     for (size_t i = 0; i < a->n_rules && status == TRM_OK; i++) {
         all = all && s.rule_lives[i];
     }
+    for (size_t e = TRM_EMPTY; e < count && status == TRM_OK; e++) {
+        all = all && s.live[e];
+    }
     if (status == TRM_OK && !all) {
-        drop_dead_calls(&s, numbers);
+        drop_dead(&s, numbers);
         status = a->x.status;
     }
     free(numbers);
