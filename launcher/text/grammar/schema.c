@@ -10,7 +10,7 @@
 #include "launcher/text/jinja/value.h"
 #include "launcher/text/strings/buffer.h"
 
-#define MAX_WORK 2000000 /* steps to read a schema */
+#define MAX_WORK 400000 /* steps to read a schema: a tenth of a second at most */
 
 const trm_json *trm_schema_member(const trm_json *object, const char *key)
 {
@@ -167,6 +167,16 @@ static bool find_base(const trm_json *value, const trm_json *schema, const trm_j
     return found;
 }
 
+/* Counts values, and notes whether one within the root has an identifier. */
+static void survey_document(schema_reader *reader, const trm_json *value)
+{
+    reader->n_values++;
+    reader->has_ids |= value != reader->root && has_id(value);
+    for (const trm_json *item = trm_json_first(value); item != NULL; item = trm_json_next(item)) {
+        survey_document(reader, item);
+    }
+}
+
 /* What a fragment refers to: a JSON pointer, or an anchor. */
 static const trm_json *at_fragment(const trm_json *base, const char *fragment)
 {
@@ -192,8 +202,15 @@ const trm_json *trm_schema_follow(schema_reader *reader, const trm_json *schema,
     /* what stands before the fragment is the address of a schema; without it, that of the nearest one around */
     const size_t size = strcspn(pointer, "#");
     snprintf(name, sizeof(name), "%.*s", size < sizeof(name) ? (int)size : 0, pointer);
+    const char *fragment = pointer[size] == '#' ? pointer + size + 1 : "";
+    const bool looks = size != 0 || reader->has_ids || (fragment[0] != '/' && fragment[0] != '\0');
+    if (looks && !trm_schema_work(reader, reader->n_values / 16)) { /* through the whole document */
+        return NULL;
+    }
     if (size == 0) {
-        (void)find_base(reader->root, schema, &base);
+        if (reader->has_ids) {
+            (void)find_base(reader->root, schema, &base);
+        }
         base = base == NULL ? reader->root : base;
     } else {
         const char *id = trm_json_string(trm_schema_member(reader->root, "$id"));
@@ -206,7 +223,7 @@ const trm_json *trm_schema_follow(schema_reader *reader, const trm_json *schema,
         trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, ref, what);
         return NULL;
     }
-    found = at_fragment(base, pointer[size] == '#' ? pointer + size + 1 : "");
+    found = at_fragment(base, fragment);
     if (found == NULL) {
         snprintf(what, sizeof(what), "$ref %.200s does not exist", pointer);
         trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, ref, what);
@@ -494,6 +511,7 @@ void trm_grammar_read_schema(trm_grammar_tree *tree, const char *text, size_t si
                             .work = MAX_WORK};
     const schema_part part = {reader.root, false};
     reader.refs_alone = has_old_refs(reader.root);
+    survey_document(&reader, reader.root);
     tree->status = trm_expressions_init(&reader.matcher);
     reader.matcher.work = 10000000;
     reader.matcher.max_nodes = 300000;

@@ -113,6 +113,8 @@ typedef struct schema_reader {
     const trm_json *root, *never; /* never: a schema that nothing follows */
     const trm_json *at;           /* what is being read, for errors */
     bool refs_alone;              /* nothing beside a $ref counts, as before 2019 */
+    bool has_ids;                 /* schemas within the root have identifiers */
+    int64_t n_values;             /* of the document */
     trm_map keys;                 /* of sets */
     schema_set *sets;
     size_t n_sets, capacity;
