@@ -650,7 +650,8 @@ void server_destroy(server *s)
         return;
     }
     if (s->daemon != NULL) {
-        /* Replies in flight must arrive. */
+        /* Replies in flight must arrive; connections that sleep cannot be ended. */
+        grammar_cache_stop(s->options.grammars);
         double until = supervisor_clock() + LAST_REPLIES_SECONDS;
         while (atomic_load(&s->calls) > 0 && supervisor_clock() < until) {
             struct timespec pause = {.tv_nsec = 10000000};

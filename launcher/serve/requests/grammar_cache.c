@@ -84,15 +84,22 @@ static void destroy_grammar(cached_grammar *g)
     }
 }
 
+void grammar_cache_stop(grammar_cache *cache)
+{
+    if (cache != NULL) {
+        pthread_mutex_lock(&cache->lock);
+        cache->ends = true;
+        pthread_cond_broadcast(&cache->changed);
+        pthread_mutex_unlock(&cache->lock);
+    }
+}
+
 void grammar_cache_destroy(grammar_cache *cache)
 {
     if (cache == NULL) {
         return;
     }
-    pthread_mutex_lock(&cache->lock);
-    cache->ends = true;
-    pthread_cond_broadcast(&cache->changed);
-    pthread_mutex_unlock(&cache->lock);
+    grammar_cache_stop(cache);
     for (int32_t i = 0; i < cache->n_threads; i++) {
         pthread_join(cache->threads[i], NULL);
     }
@@ -158,11 +165,12 @@ static trm_grammar_kind kind_of(api_format format)
     return TRM_GRAMMAR_JSON;
 }
 
-/* Compiles a grammar, without the lock. */
-static void compile(grammar_cache *cache, cached_grammar *g)
+/* Compiles a grammar, without the lock; `ends`: refuses it. */
+static void compile(grammar_cache *cache, cached_grammar *g, bool ends)
 {
     trm_grammar *made = NULL;
-    trm_status status = trm_grammar_compile(cache->vocab, kind_of(g->format), g->text, strlen(g->text), &made);
+    trm_status status = ends ? trm_fail(TRM_ERROR_BUSY, "the server is ending")
+                             : trm_grammar_compile(cache->vocab, kind_of(g->format), g->text, strlen(g->text), &made);
     char *error = status == TRM_OK ? NULL : strdup(trm_last_error());
     pthread_mutex_lock(&cache->lock);
     g->grammar = made;
@@ -192,8 +200,9 @@ static void *compile_main(void *user)
         if (g != NULL) {
             cache->first_waiting = g->waiting;
             cache->n_waiting--;
+            const bool ends = cache->ends;
             pthread_mutex_unlock(&cache->lock);
-            compile(cache, g);
+            compile(cache, g, ends);
             pthread_mutex_lock(&cache->lock);
         } else if (cache->ends) {
             break;
@@ -208,6 +217,9 @@ static void *compile_main(void *user)
 /* A new grammar at the end of those that wait. Call with the lock held. */
 static trm_status add_grammar(grammar_cache *cache, api_format format, const char *text, cached_grammar **result)
 {
+    if (cache->ends) {
+        TRM_FAIL(TRM_ERROR_BUSY, "the server is ending");
+    }
     if (cache->n_waiting == MAX_WAITING) {
         TRM_FAIL(TRM_ERROR_BUSY, "%d grammars are waiting to be compiled, try again later", MAX_WAITING);
     }

@@ -15,6 +15,8 @@ typedef struct cached_grammar cached_grammar; /* a compiled grammar with a refer
 /* `vocab` is the width of the logits; any of end_tokens [n_end] ends a text. */
 trm_status grammar_cache_create(const trm_tokenizer *tokenizer, const int32_t *end_tokens, int32_t n_end, int64_t vocab,
                                 grammar_cache **result);
+/* Compiles nothing more: what waits is refused, so that nobody waits any longer. NULL is ignored. */
+void grammar_cache_stop(grammar_cache *cache);
 void grammar_cache_destroy(grammar_cache *cache); /* NULL is ignored; release all grammars before */
 /* Grammars are compiled by threads of the cache, few at a time, so that no caller is held up. All calls: any thread. */
 /* A grammar that is compiled, or is going to be; release it in either case. BUSY if too many are waiting. */
