@@ -264,6 +264,20 @@ const schema_item **trm_schema_in_order(schema_reader *reader, const schema_item
     return order;
 }
 
+bool trm_schema_is_below(const schema_scope *scope, const schema_scope *above)
+{
+    while (scope != NULL && scope != above) {
+        scope = scope->parent;
+    }
+    return scope != NULL;
+}
+
+trm_grammar_node *trm_schema_comma_before(schema_reader *reader, trm_grammar_node *node)
+{
+    return trm_grammar_sequence(reader->tree, 3, trm_grammar_literal(reader->tree, ","),
+                                trm_grammar_json_space(&reader->json), node);
+}
+
 /* ---- matching strings ---- */
 
 /* Appends a string as it stands between quotes, with the shortest escapes. */

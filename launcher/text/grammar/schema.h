@@ -142,6 +142,10 @@ trm_grammar_node *trm_schema_literal(schema_reader *reader, const trm_json *valu
 const schema_item *trm_schema_add(schema_reader *reader, const schema_item *list, schema_item item);
 /* The items in the order of the document, in the arena. */
 const schema_item **trm_schema_in_order(schema_reader *reader, const schema_item *list, size_t *count);
+/* Whether a schema was read below another one, or is it. */
+bool trm_schema_is_below(const schema_scope *scope, const schema_scope *above);
+/* "," and space before a node. */
+trm_grammar_node *trm_schema_comma_before(schema_reader *reader, trm_grammar_node *node);
 /* Whether a pattern matches a string, unanchored. */
 bool trm_schema_pattern_matches(schema_reader *reader, const char *pattern, const char *text);
 /* The values of a case with values that the whole set allows, as alternatives. */

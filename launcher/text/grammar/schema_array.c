@@ -34,25 +34,17 @@ static const trm_json *rest_of(const trm_json *schema)
     return trm_json_is_array(items) ? trm_schema_member(schema, "additionalItems") : items;
 }
 
-static bool is_below(const schema_scope *scope, const schema_scope *above)
-{
-    while (scope != NULL && scope != above) {
-        scope = scope->parent;
-    }
-    return scope != NULL;
-}
-
 /* Whether a schema below unevaluatedItems speaks of an item. */
 static bool is_evaluated(const schema_case *c, const schema_item *rest, int32_t position)
 {
     for (const schema_item *item = c->arrays; item != NULL; item = item->next) {
-        if (!item->negated && is_below(item->scope, rest->scope) &&
+        if (!item->negated && trm_schema_is_below(item->scope, rest->scope) &&
             (rest_of(item->schema) != NULL || position < (int32_t)trm_json_count(prefix_of(item->schema)))) {
             return true;
         }
     }
     for (const schema_item *item = c->rest_items; item != NULL; item = item->next) {
-        if (item != rest && is_below(item->scope, rest->scope)) {
+        if (item != rest && trm_schema_is_below(item->scope, rest->scope)) {
             return true;
         }
     }
@@ -102,12 +94,6 @@ static trm_grammar_node *item_at(const array_reader *a, int32_t position)
     return parts == NULL ? NULL : trm_schema_call(a->reader, parts, count);
 }
 
-static trm_grammar_node *comma_before(schema_reader *reader, trm_grammar_node *node)
-{
-    return trm_grammar_sequence(reader->tree, 3, trm_grammar_literal(reader->tree, ","),
-                                trm_grammar_json_space(&reader->json), node);
-}
-
 /* item ("," space item){..} with min to max items in all. */
 static trm_grammar_node *repeated(schema_reader *reader, trm_grammar_node *item, int32_t min, int32_t max)
 {
@@ -115,7 +101,7 @@ static trm_grammar_node *repeated(schema_reader *reader, trm_grammar_node *item,
     if (max == 0) {
         return trm_grammar_literal(tree, "");
     }
-    trm_grammar_node *more = comma_before(reader, trm_grammar_copy(tree, item));
+    trm_grammar_node *more = trm_schema_comma_before(reader, trm_grammar_copy(tree, item));
     trm_grammar_node *list = trm_grammar_sequence(
         tree, 2, item, trm_grammar_repeat(tree, more, min > 1 ? min - 1 : 0, max < 0 ? -1 : max - 1));
     return min > 0 ? list : trm_grammar_repeat(tree, list, 0, 1);
@@ -133,8 +119,8 @@ static trm_grammar_node *by_position(const array_reader *a)
     }
     trm_grammar_node *tail = trm_grammar_literal(tree, "");
     if (max < 0 || max > count) {
-        tail = trm_grammar_repeat(tree, comma_before(reader, item_at(a, count)), min > count ? min - count : 0,
-                                  max < 0 ? -1 : max - count);
+        tail = trm_grammar_repeat(tree, trm_schema_comma_before(reader, item_at(a, count)),
+                                  min > count ? min - count : 0, max < 0 ? -1 : max - count);
     }
     for (int32_t i = count - 1; i >= 0 && tree->status == TRM_OK; i--) {
         trm_grammar_node *item = item_at(a, i);
@@ -143,7 +129,7 @@ static trm_grammar_node *by_position(const array_reader *a)
             tree->rules[rule].node = tail;
             tail = trm_grammar_call(tree, rule);
         }
-        tail = trm_grammar_sequence(tree, 2, i > 0 ? comma_before(reader, item) : item, tail);
+        tail = trm_grammar_sequence(tree, 2, i > 0 ? trm_schema_comma_before(reader, item) : item, tail);
         if (i >= min) {
             tail = trm_grammar_repeat(tree, tail, 0, 1);
         }
@@ -210,7 +196,7 @@ static trm_grammar_node *containing(array_reader *a, int32_t position, int32_t c
         }
         if (possible) {
             trm_grammar_node *item = trm_schema_call(reader, parts, count);
-            item = position > 0 ? comma_before(reader, item) : item;
+            item = position > 0 ? trm_schema_comma_before(reader, item) : item;
             trm_grammar_append(tree, list, trm_grammar_sequence(tree, 2, item, containing(a, next, after)));
         }
     }
@@ -306,7 +292,7 @@ static trm_grammar_node *distinct(array_reader *a, const trm_json *const *values
     for (size_t i = 0; i < count && (a->c->max_items < 0 || n_used < a->c->max_items) && tree->status == TRM_OK; i++) {
         if ((used >> i & 1) == 0) {
             trm_grammar_node *item = trm_schema_literal(reader, values[i]);
-            item = n_used > 0 ? comma_before(reader, item) : item;
+            item = n_used > 0 ? trm_schema_comma_before(reader, item) : item;
             trm_grammar_append(tree, list,
                                trm_grammar_sequence(tree, 2, item, distinct(a, values, count, used | 1u << i)));
         }

@@ -35,14 +35,6 @@ typedef struct object_reader {
     int32_t *rules;                 /* [n_members + 1, most + 1] or -1 */
 } object_reader;
 
-static bool is_below(const schema_scope *scope, const schema_scope *above)
-{
-    while (scope != NULL && scope != above) {
-        scope = scope->parent;
-    }
-    return scope != NULL;
-}
-
 static const trm_json *extra_of(const trm_json *schema)
 {
     return trm_schema_member(schema, "additionalProperties");
@@ -124,10 +116,10 @@ static schema_part *parts_of(const object_reader *o, const name_kind *kind, size
     for (const schema_item *rest = o->c->rest_members; rest != NULL; rest = rest->next) {
         bool evaluated = false;
         for (size_t i = 0; i < o->n_objects; i++) {
-            evaluated |= says[i] && is_below(o->objects[i]->scope, rest->scope);
+            evaluated |= says[i] && trm_schema_is_below(o->objects[i]->scope, rest->scope);
         }
         for (const schema_item *item = o->c->rest_members; item != NULL; item = item->next) {
-            evaluated |= item != rest && is_below(item->scope, rest->scope);
+            evaluated |= item != rest && trm_schema_is_below(item->scope, rest->scope);
         }
         if (!evaluated) {
             parts[n++] = (schema_part){rest->schema, false};
@@ -408,12 +400,6 @@ static trm_grammar_node *extra_member(object_reader *o)
     return any ? list : NULL;
 }
 
-static trm_grammar_node *comma_before(schema_reader *reader, trm_grammar_node *node)
-{
-    return trm_grammar_sequence(reader->tree, 3, trm_grammar_literal(reader->tree, ","),
-                                trm_grammar_json_space(&reader->json), node);
-}
-
 /* Members with other names, behind `count` members. */
 static trm_grammar_node *extra_members(const object_reader *o, int32_t count)
 {
@@ -427,7 +413,7 @@ static trm_grammar_node *extra_members(const object_reader *o, int32_t count)
         trm_grammar_node *members =
             trm_grammar_unique(tree, trm_grammar_copy(tree, o->name), trm_grammar_json_space(&reader->json),
                                trm_grammar_copy(tree, o->value), min, max);
-        return count > 0 ? comma_before(reader, members) : members;
+        return count > 0 ? trm_schema_comma_before(reader, members) : members;
     }
     if (min > 1 && o->n_members > 0) {
         return trm_grammar_list(tree, TRM_GRAMMAR_ANY_OF);
@@ -436,7 +422,7 @@ static trm_grammar_node *extra_members(const object_reader *o, int32_t count)
         return trm_schema_fail(reader, TRM_ERROR_UNSUPPORTED, NULL,
                                "minProperties of two or more members with names of several patterns is not supported");
     }
-    trm_grammar_node *more = comma_before(reader, trm_grammar_copy(tree, o->extra));
+    trm_grammar_node *more = trm_schema_comma_before(reader, trm_grammar_copy(tree, o->extra));
     if (count > 0) {
         return trm_grammar_repeat(tree, more, min, max);
     }
@@ -465,7 +451,8 @@ static void make_rules(object_reader *o)
                 if (o->max < 0 || count < o->max) {
                     trm_grammar_node *copy = trm_grammar_copy(tree, member->node);
                     trm_grammar_append(tree, node,
-                                       trm_grammar_sequence(tree, 2, count > 0 ? comma_before(reader, copy) : copy,
+                                       trm_grammar_sequence(tree, 2,
+                                                            count > 0 ? trm_schema_comma_before(reader, copy) : copy,
                                                             trm_grammar_call(tree, after[next])));
                 }
                 if (!member->required) {
