@@ -73,7 +73,7 @@ def lost():
         while True:
             model.generate(PROMPTS, max_tokens=16)
     except trireme.LostRankError as error:
-        print("lost:", error.status.name)
+        print("lost:", error.status.name, flush=True)
     os._exit(0)
 
 
