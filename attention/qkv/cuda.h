@@ -16,7 +16,7 @@ extern "C" {
 #define TRM_QKV_PART_ROW(dim) ((dim) + 4)
 
 typedef struct trm_cuda_qkv {
-    trm_cuda_attention a; /* as for ATTENTION, but for q, k and v */
+    trm_cuda_attention a; /* as for ATTENTION, without q, k and v */
     const void *qkv;      /* [tokens, width]: (query_heads + 2 * kv_heads) * dim elements or more */
     int64_t width;
     const int32_t *positions, *rope_lengths; /* [tokens]; rope_lengths may be NULL */

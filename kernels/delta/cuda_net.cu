@@ -485,7 +485,7 @@ bool trm_cuda_delta_net_accepts(const trm_kernel_call *call)
            in[TRM_DELTA_NET_X].dims.d[0] * p->heads <= INT32_MAX;
 }
 
-/* The next room of the workspace; addresses count from 0 where there is none. */
+/* The next part of the workspace. Without a workspace, addresses count from 0 to find its size. */
 static void *next_room(const trm_kernel_call *call, size_t *used, size_t bytes)
 {
     void *room = call->workspace == NULL ? NULL : (char *)call->workspace + *used;

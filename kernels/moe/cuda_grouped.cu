@@ -117,7 +117,8 @@ bool trm_cuda_moe_grouped_accepts(const trm_moe_experts *p)
 }
 
 /*
- * Tiles by how many tokens an expert has on average. bench_moe --forms, us on an H200; tokens of an expert in brackets:
+ * Tiles by how many tokens an expert has on average. bench_moe on an H200, us, every tile forced in turn; tokens of an
+ * expert in brackets:
  *
  *   most of a tile                    16      32      64     128     256
  *   bf16, qwen3-30b, T 128 [8]       315     316     312       -       -

@@ -80,7 +80,7 @@ static void sink(const heap *h, int64_t at, int64_t n)
     h->positions[at * step] = moved;
 }
 
-#define RUN 64 /* elements looked at before the heap is */
+#define RUN 64 /* elements compared with the least of the heap at a time */
 
 /* Whether one of n floats has a key above `key`. Without branches, so that it becomes vector code. */
 TRM_VECTOR_CLONES static bool any_above(const uint32_t *x, int64_t n, uint32_t key, uint32_t flip)

@@ -122,7 +122,7 @@ class Output:
 
 
 class Collector:
-    """Makes the Output of a request from its events, and its text as it comes."""
+    """Builds the Output of a request from its events, piece by piece."""
 
     def __init__(
         self, tokenizer: Tokenizer, params: SamplingParams, *, streams: bool, reply: Reply | None = None

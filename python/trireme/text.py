@@ -122,7 +122,7 @@ class ToolCall:
 
 
 class Reply(Handle):
-    """Divides what a model writes after a prompt of `template` into reasoning, answer and calls, as it comes."""
+    """Splits the reply to a prompt of `template` into reasoning, answer and calls while it is generated."""
 
     def __init__(self, template: ChatTemplate) -> None:
         handle = ctypes.c_void_p()

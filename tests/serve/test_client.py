@@ -767,7 +767,7 @@ class Tools(unittest.TestCase):
 
 
 class Reasoning(unittest.TestCase):
-    """What a template marks as reasoning is told apart. A grammar stands for a model that reasons."""
+    """Text that a template marks as reasoning is reported apart from the answer. A grammar stands for a model that reasons."""
     text = "<think>\nLet me see.\n\nYes.\n</think>\n\nIt is so."
 
     def replies(self, server, text, **extra):

@@ -30,7 +30,7 @@ void trm_state_pool_fini(trm_state_pool *pool);
 int32_t trm_state_pool_take(trm_state_pool *pool);
 void trm_state_pool_retain(trm_state_pool *pool, int32_t slot);
 void trm_state_pool_release(trm_state_pool *pool, int32_t slot);
-/* The slot with the state behind a prefix; -1 if there is none. */
+/* The slot with the state behind a prefix, or -1. */
 int32_t trm_state_pool_find(const trm_state_pool *pool, uint64_t chain);
 /* Names the state of a held slot, which is not written from now on. */
 void trm_state_pool_keep(trm_state_pool *pool, int32_t slot, uint64_t chain);

@@ -25,7 +25,7 @@ typedef struct reply_reader {
     bool whole;                /* the text is complete: a call that it cuts is none */
     harmony_reader channels;   /* of the harmony format */
     bool begins;               /* a message has begun without text so far; in other formats: */
-    bool answers;              /* the reasoning is over, or there is none */
+    bool answers;              /* reads the answer: after the reasoning, or without one */
     size_t reasoning, content; /* end of what was given of each; 0: nothing */
     size_t answer;             /* where the answer begins */
     tool_stream stream;

@@ -34,8 +34,8 @@ typedef struct tool_piece {
 } tool_piece;
 
 void tool_stream_fini(tool_stream *stream);
-/* The next piece of text [size], whose calls begin at `start`. Returns false if there is none yet. With `whole`, a call
- * whose arguments do not end is none. */
+/* The next piece of text [size], whose calls begin at `start`. Returns false if more text must come first. With
+ * `whole`, a call whose arguments do not end is none. */
 bool tool_stream_next(tool_stream *stream, const api_request *request, const char *text, size_t start, size_t size,
                       bool whole, tool_piece *piece);
 

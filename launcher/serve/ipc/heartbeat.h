@@ -24,11 +24,11 @@ typedef struct heartbeat_times {
 /* Counters of one rank, which alone writes them. Two cache lines apart, so that ranks do not disturb each other. */
 typedef struct heartbeat {
     _Alignas(128) atomic_ullong heartbeats; /* counts the heartbeat thread, several times a second: the process runs */
-    atomic_ullong turns;  /* counts the step thread: steps, and polls for a step while there is none */
-    atomic_ullong steps;  /* steps among them */
-    atomic_int busy;      /* there is work on ranks that follow, so `steps` should grow */
-    atomic_int thread;    /* the heartbeat thread; 0: not started */
-    atomic_ullong loaded; /* bytes of weights, while they load */
+    atomic_ullong turns;                    /* counts steps of the step thread, and its polls while it is idle */
+    atomic_ullong steps;                    /* steps among them */
+    atomic_int busy;                        /* there is work on ranks that follow, so `steps` should grow */
+    atomic_int thread;                      /* the heartbeat thread; 0: not started */
+    atomic_ullong loaded;                   /* bytes of weights, while they load */
     atomic_ullong step, device, last_step, layer, collective, last_collective; /* heartbeat_times in nanoseconds */
 } heartbeat;
 

@@ -131,7 +131,7 @@ const trm_json *trm_schema_member(const trm_json *object, const char *key);
 bool trm_schema_is_null(const trm_json *value);
 /* Record a failure at `at` (NULL: at what is being read); return NULL. */
 trm_grammar_node *trm_schema_fail(schema_reader *reader, trm_status status, const trm_json *at, const char *what);
-/* Counts down the work left; false, with the failure recorded, if there is none. */
+/* Counts down the work that is left. Returns false, with the error recorded, when it is used up. */
 bool trm_schema_work(schema_reader *reader, int64_t work);
 /* What a $ref refers to; NULL, with the failure recorded, if nothing. */
 const trm_json *trm_schema_follow(schema_reader *reader, const trm_json *schema, const trm_json *ref);

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-#define MAX_DIVIDED 5     /* patterns all sets of which are looked at; of more, a name may match one only */
+#define MAX_DIVIDED 5     /* with more patterns, a name may match only one; up to here every set is tried */
 #define MAX_COUNTED 20000 /* rules of an object's members: their number, times how many may have come */
 
 typedef struct object_member {
@@ -31,7 +31,7 @@ typedef struct object_reader {
     size_t n_patterns;
     trm_grammar_node *extra;        /* a member with another name; NULL: none */
     trm_grammar_node *name, *value; /* its name, and what follows, if all such names are of one kind */
-    int32_t min, max, most;         /* members; most: count up to which they are told apart */
+    int32_t min, max, most;         /* members; most: counts from here on are alike */
     int32_t *rules;                 /* [n_members + 1, most + 1] or -1 */
 } object_reader;
 
