@@ -6,7 +6,7 @@
 #define TRM_DIST_LLM_MICROBATCH_H
 
 #include "collectives/peer_lane.h"
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #define TRM_MICROBATCHES 2
 /* Microbatches are split at multiples of this, so that no tile of a product is split. */

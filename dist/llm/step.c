@@ -226,7 +226,7 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
 /* Copies from pageable memory cannot be part of a captured step. */
 static bool can_capture(const trm_generator *g)
 {
-    return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !g->context->profiling &&
+    return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !trm_context_is_profiling(g->context) &&
            (g->context->ring == NULL || g->engine->places.capturable);
 }
 
@@ -357,7 +357,7 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     *form = NULL;
     trm_sampler_begin(&g->sampler);
     g->was_captured = false;
-    if (g->microbatches != NULL && tokens >= g->lane_tokens && !regular && !g->context->profiling) {
+    if (g->microbatches != NULL && tokens >= g->lane_tokens && !regular && !trm_context_is_profiling(g->context)) {
         return enqueue_lanes(g, sequences, n, tokens);
     }
     trm_graph_bucket *step = find_captured(g, sequences, n, regular);
@@ -376,7 +376,7 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
 static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
 {
     return g->goes_on && form != NULL && g->versions != 1 && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
-           !g->context->profiling && (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
+           !trm_context_is_profiling(g->context) && (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 
 /* Copies the sampled tokens, which are ordered by row. */
@@ -394,7 +394,7 @@ static void take_chosen(const int32_t *from, const trm_step_sequence *sequences,
 static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     trm_async_step *ahead = &g->ahead;
-    const bool under_way = trm_async_step_applies(g, sequences, n), profiling = g->context->profiling;
+    const bool under_way = trm_async_step_applies(g, sequences, n), profiling = trm_context_is_profiling(g->context);
     trm_graph_bucket *form = ahead->step;
     trm_event *began = g->began;
     if (under_way) {
@@ -418,7 +418,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     float milliseconds;
     TRM_TRY(trm_event_elapsed_ms(began, end, &milliseconds));
     g->device_seconds = (double)milliseconds * 1e-3;
-    if (g->context->profiling && !under_way) { /* an async step began before profiling */
+    if (trm_context_is_profiling(g->context) && !under_way) { /* an async step began before profiling */
         TRM_TRY(trm_context_collect_profile(g->context));
         if (!profiling) {
             trm_context_sum_sample(g->context, &g->layer_seconds, &g->collective_seconds);
@@ -437,10 +437,10 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
 
 trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
-    const bool profiling = g->context->profiling;
+    const bool profiling = trm_context_is_profiling(g->context);
     g->layer_seconds = g->collective_seconds = 0;
     const trm_status status = make_step(g, sequences, n, chosen);
-    if (status != TRM_OK && !profiling && g->context->profiling) { /* the step was to be profiled */
+    if (status != TRM_OK && !profiling && trm_context_is_profiling(g->context)) { /* the step was to be profiled */
         trm_context_end_sample(g->context);
     }
     return status;

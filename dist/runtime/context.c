@@ -2,7 +2,7 @@
  * The execution context: inputs, outputs and runs of a rank's network. Dims and kernels of a run are in
  * context_shape.c.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -166,34 +166,12 @@ trm_recorder *trm_context_recorder(const trm_context *context)
                                        : trm_engine_recorder(context->engine);
 }
 
-static void drop_marks(trm_context *context)
-{
-    if (context->marks != NULL) {
-        for (int32_t i = 0; i <= context->engine->plan->network->n_layers; i++) {
-            trm_event_destroy(context->marks[i]);
-            trm_event_destroy(context->arrivals == NULL ? NULL : context->arrivals[i]);
-        }
-    }
-    free(context->arrivals);
-    free(context->waited);
-    free(context->stalls);
-    context->arrivals = NULL;
-    context->waited = NULL;
-    context->stalls = NULL;
-    free(context->marks);
-    free(context->milliseconds);
-    context->marks = NULL;
-    context->milliseconds = NULL;
-    context->profiling = false;
-}
-
 void trm_context_destroy(trm_context *context)
 {
     if (context == NULL) {
         return;
     }
     trm_device *device = context->engine->world->device;
-    drop_marks(context);
     if (context->outputs != NULL) {
         for (int32_t i = 0; i < context->engine->plan->network->n_outputs; i++) {
             trm_device_free_host(device, context->outputs[i]);
@@ -209,8 +187,7 @@ void trm_context_destroy(trm_context *context)
         (void)trm_stream_synchronize(context->stream);
     }
     trm_cpu_offload_destroy(context->offload, device);
-    trm_device_free_host(device, context->debug_memory.memory);
-    trm_context_drop_clock(context);
+    trm_observers_fini(context);
     trm_device_free_host(device, context->input_staging);
     trm_device_free(device, context->is_lodger ? NULL : context->memory);
     trm_event_destroy(context->done);
@@ -329,29 +306,6 @@ TRM_CALL(trm_context_recorder(context), trm_context_bind_input,
     return TRM_OK;
 }
 
-trm_status trm_context_collect_profile(trm_context *context)
-{
-    for (int32_t i = 0; i < context->engine->plan->network->n_layers; i++) {
-        float milliseconds;
-        trm_event *start = context->marks[i];
-        if (context->arrivals != NULL && context->waited[i]) {
-            TRM_TRY(trm_event_elapsed_ms(start, context->arrivals[i], &milliseconds));
-            context->stalls[i] += (double)milliseconds;
-            start = context->arrivals[i];
-        }
-        TRM_TRY(trm_event_elapsed_ms(start, context->marks[i + 1], &milliseconds));
-        context->milliseconds[i] += (double)milliseconds;
-    }
-    int32_t end = context->engine->plan->network->n_layers;
-    if (context->arrivals != NULL && context->waited[end]) {
-        float milliseconds;
-        TRM_TRY(trm_event_elapsed_ms(context->marks[end], context->arrivals[end], &milliseconds));
-        context->stalls[end] += (double)milliseconds;
-    }
-    context->profiled_runs++;
-    return TRM_OK;
-}
-
 trm_status trm_context_wait(trm_context *context)
 {
     TRM_TRY(trm_event_record(context->done, context->stream));
@@ -464,7 +418,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_finish, (trm_context *contex
     context->is_started = false;
     TRM_TRY(trm_context_wait(context));
     context->has_outputs = true;
-    return context->profiling ? trm_context_collect_profile(context) : TRM_OK;
+    return trm_context_is_profiling(context) ? trm_context_collect_profile(context) : TRM_OK;
 }
 
 size_t trm_context_streamed(const trm_context *context)
@@ -539,92 +493,6 @@ TRM_CALL(trm_context_recorder(context), trm_context_output,
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the network has no output %s", name);
 }
 
-static trm_status create_marks(trm_context *context)
-{
-    size_t n = (size_t)context->engine->plan->network->n_layers + 1;
-    bool streams = context->engine->plan->streaming != NULL;
-    context->marks = calloc(n, sizeof(*context->marks));
-    context->milliseconds = calloc(n, sizeof(*context->milliseconds));
-    context->arrivals = streams ? calloc(n, sizeof(*context->arrivals)) : NULL;
-    context->waited = streams ? calloc(n, sizeof(*context->waited)) : NULL;
-    context->stalls = streams ? calloc(n, sizeof(*context->stalls)) : NULL;
-    if (context->marks == NULL || context->milliseconds == NULL ||
-        (streams && (context->arrivals == NULL || context->waited == NULL || context->stalls == NULL))) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the profile of %zu layers", n - 1);
-    }
-    for (size_t i = 0; i < n; i++) {
-        TRM_TRY(trm_event_create(context->engine->world->device, &context->marks[i]));
-        if (streams) {
-            TRM_TRY(trm_event_create(context->engine->world->device, &context->arrivals[i]));
-        }
-    }
-    return TRM_OK;
-}
-
-trm_status trm_context_prepare_sample(trm_context *context)
-{
-    if (context->marks != NULL) {
-        return TRM_OK;
-    }
-    trm_status status = create_marks(context);
-    if (status != TRM_OK) {
-        drop_marks(context);
-    }
-    return status;
-}
-
-bool trm_context_begin_sample(trm_context *context)
-{
-    if (context->marks == NULL || context->profiling) {
-        return false;
-    }
-    size_t n = (size_t)context->engine->plan->network->n_layers + 1;
-    memset(context->milliseconds, 0, n * sizeof(*context->milliseconds));
-    if (context->stalls != NULL) {
-        memset(context->stalls, 0, n * sizeof(*context->stalls));
-        memset(context->waited, 0, n * sizeof(*context->waited));
-    }
-    context->profiling = true;
-    return true;
-}
-
-void trm_context_sum_sample(const trm_context *context, double *layers, double *collectives)
-{
-    const trm_network *network = context->engine->plan->network;
-    *layers = *collectives = 0;
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        trm_layer_kind kind = network->layers[i]->desc.kind;
-        double seconds = context->milliseconds[i] * 1e-3;
-        *layers += seconds;
-        *collectives += kind == TRM_LAYER_DIST_COLLECTIVE || kind == TRM_LAYER_ALL_REDUCE_NORM ? seconds : 0;
-    }
-}
-
-void trm_context_end_sample(trm_context *context)
-{
-    context->profiling = false;
-    context->profiled_runs = 0;
-}
-
-TRM_CALL(trm_context_recorder(context), trm_context_set_layer_timing, (trm_context *context, bool on), (context, on))
-{
-    if (context == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot profile: context is NULL");
-    }
-    drop_marks(context);
-    context->profiled_runs = 0;
-    if (!on) {
-        return TRM_OK;
-    }
-    trm_status status = create_marks(context);
-    if (status != TRM_OK) {
-        drop_marks(context);
-        return status;
-    }
-    context->profiling = true;
-    return TRM_OK;
-}
-
 TRM_CALL(trm_context_recorder(context), trm_context_set_capture, (trm_context *context, bool on), (context, on))
 {
     if (context == NULL) {
@@ -645,23 +513,4 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_optimization_profile, (t
     context->profile = profile;
     context->shaped = false;
     return TRM_OK;
-}
-
-void trm_context_layer_times(trm_context *context, trm_layer_time_fn fn, void *user)
-{
-    const trm_network *network = context->engine->plan->network;
-    for (int32_t i = 0; context->profiling && context->profiled_runs > 0 && i < network->n_layers; i++) {
-        const trm_layer *layer = network->layers[i];
-        if (context->stalls != NULL && context->waited[i]) {
-            fn(user, layer->name, layer->desc.kind, TRM_KERNEL_WAIT,
-               context->stalls[i] / (double)context->profiled_runs, context->profiled_runs);
-        }
-        fn(user, layer->name, layer->desc.kind, context->steps[i].kernel == NULL ? "" : context->steps[i].kernel->name,
-           context->milliseconds[i] / (double)context->profiled_runs, context->profiled_runs);
-    }
-    int32_t end = network->n_layers;
-    if (context->profiling && context->profiled_runs > 0 && context->stalls != NULL && context->waited[end]) {
-        fn(user, TRM_NEXT_STEP, network->layers[end - 1]->desc.kind, TRM_KERNEL_WAIT,
-           context->stalls[end] / (double)context->profiled_runs, context->profiled_runs);
-    }
 }

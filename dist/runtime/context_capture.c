@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 /* Longer runs, which loops may cause, are not captured: each layer becomes a node in memory. */
 #define MOST_CAPTURED 16384
@@ -185,7 +185,7 @@ trm_status trm_context_check_capture(const trm_context *context)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot capture a run before the run that was started "
                                              "is finished");
     }
-    if (context->debug != NULL) {
+    if (trm_context_shows_layers(context)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot read debug tensors of a captured run");
     }
     if (context->offload != NULL) {
@@ -219,7 +219,7 @@ trm_status trm_context_check_capture(const trm_context *context)
 static bool can_capture(const trm_context *context)
 {
     /* copies from pageable memory cannot be captured */
-    const bool may = context->captures && !context->profiling && context->debug == NULL &&
+    const bool may = context->captures && !trm_context_is_profiling(context) && !trm_context_shows_layers(context) &&
                      !trm_stream_is_capturing(context->stream) &&
                      (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context) &&
                      !others_stream_in_regions(context);

@@ -2,7 +2,7 @@
  * Prepares kernels for new dims: kernels that ask a library for an engine (cuDNN) or algorithm (cuBLASLt) before their
  * first launch do so for all layers in parallel, on the rank's CPUs, instead of one by one as layers are enqueued.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <stdlib.h>
 

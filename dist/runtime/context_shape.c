@@ -4,7 +4,7 @@
  * Most networks are shaped once for the dims of their inputs and then enqueued many times. If inference stops (at a
  * data-dependent layer, or values computed on the device), a run goes in parts (walk.c).
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 trm_status trm_context_open_streams(trm_context *context)
 {

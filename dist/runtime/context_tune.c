@@ -2,7 +2,7 @@
  * Tunes a context: one run on the current inputs, in which every kernel chooses among its variants before it runs.
  * Reads the timing cache file before and writes it after.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <ctype.h>
 #include <stdio.h>

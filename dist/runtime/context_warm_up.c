@@ -2,7 +2,7 @@
  * Warms up: runs the shapes that profiles name, and all between if they are few, with zeros for inputs. The first runs
  * of a shape load, prepare and capture its kernels, so that later runs do not wait for that.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * The inspector: a plan, or a context after a run, as JSON: layers with parameters and kernels, tensors with types,
  * dims, places in memory and parts of whole tensors, weights with their sources, profiles and memory.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <stdlib.h>
 #include <string.h>

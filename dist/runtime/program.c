@@ -3,7 +3,7 @@
  * including waits for streamed weights, events between streams, and copies to the CPU and back. trm_program_run() runs
  * it; layer times and debug tensors use a loop of their own.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include "base/error.h"
 #include "graph/memory_plan.h"
@@ -87,7 +87,8 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     call->stream = context->stream;
     call->allow_tf32 = plan->allow_tf32;
     call->batch_invariant = plan->batch_invariant;
-    call->unread = context->debug != NULL ? 0 : find_unread(plan->network, layer); /* debug tensors show all outputs */
+    call->unread =
+        trm_context_shows_layers(context) ? 0 : find_unread(plan->network, layer); /* debug tensors show all outputs */
     call->communicator = context->engine->world->communicator;
     step->kernel = context->schedule == TRM_COPY_SCHEDULE_SMALL
                        ? trm_cpu_offload_kernel(context->offload, layer->index, context->dims)
@@ -355,19 +356,15 @@ static trm_status run_tuned(trm_context *context, int32_t begin, int32_t end, bo
 }
 
 /* Runs the launches of a layer on one stream; *at is their begin, and then their end. */
-static trm_status run_watched_layer(trm_context *context, int32_t layer, bool marked, int32_t *at)
+static trm_status run_watched_layer(trm_context *context, int32_t layer, int32_t *at)
 {
     const trm_program *program = &context->program;
-    if (marked && layer >= 0 && context->arrivals != NULL) {
-        context->waited[layer] = false;
-    }
     for (; *at < program->n && program->launches[*at].layer == layer; ++*at) {
         const trm_launch *launch = &program->launches[*at];
         const trm_status status = launch->enqueue(launch->args, context->stream);
         TRM_TRY(status == TRM_OK ? TRM_OK : fail_at(context, *at, status));
-        if (marked && context->arrivals != NULL && (launch->enqueue == await_weights || launch->enqueue == end_ring)) {
-            context->waited[layer] = ((const ring_args *)launch->args)->waits;
-            TRM_TRY(context->waited[layer] ? trm_event_record(context->arrivals[layer], context->stream) : TRM_OK);
+        if (launch->enqueue == await_weights || launch->enqueue == end_ring) {
+            TRM_TRY(trm_context_mark_arrival(context, layer, ((const ring_args *)launch->args)->waits));
         }
     }
     return TRM_OK;
@@ -376,16 +373,15 @@ static trm_status run_watched_layer(trm_context *context, int32_t layer, bool ma
 /* With layer times or debug tensors. `uncounted`: a layer whose number of entries is not known yet, or -1. */
 static trm_status run_watched(trm_context *context, int32_t begin, int32_t end, bool last, int32_t uncounted)
 {
-    const bool marked = context->profiling && !trm_stream_is_capturing(context->stream);
     int32_t at = 0;
-    TRM_TRY(run_watched_layer(context, begin - 1, false, &at));
+    TRM_TRY(run_watched_layer(context, begin - 1, &at));
     for (int32_t i = begin; i < end; i++) {
-        TRM_TRY(marked ? trm_event_record(context->marks[i], context->stream) : TRM_OK);
-        TRM_TRY(run_watched_layer(context, i, marked, &at));
-        TRM_TRY(context->debug != NULL && i != uncounted ? trm_context_show_layer(context, i) : TRM_OK);
+        TRM_TRY(trm_context_mark(context, i));
+        TRM_TRY(run_watched_layer(context, i, &at));
+        TRM_TRY(i != uncounted ? trm_context_show_layer(context, i) : TRM_OK);
     }
-    TRM_TRY(marked && last ? trm_event_record(context->marks[end], context->stream) : TRM_OK);
-    return run_watched_layer(context, end, marked && last, &at);
+    TRM_TRY(last ? trm_context_mark(context, end) : TRM_OK);
+    return run_watched_layer(context, end, &at);
 }
 
 trm_status trm_context_run_program(trm_context *context, int32_t begin, int32_t end, bool last, int32_t uncounted)
@@ -399,6 +395,7 @@ trm_status trm_context_run_program(trm_context *context, int32_t begin, int32_t 
         context->tuning = tuning;
         return status;
     }
-    return context->profiling || context->debug != NULL ? run_watched(context, begin, end, last, uncounted)
-                                                        : run_range(context, 0, context->program.n);
+    return trm_context_is_profiling(context) || trm_context_shows_layers(context)
+               ? run_watched(context, begin, end, last, uncounted)
+               : run_range(context, 0, context->program.n);
 }

@@ -2,7 +2,7 @@
  * Runs networks whose dims or layers depend on data, in parts: each part is a program up to the next unknown dims or
  * condition, whose values are read back between parts.
  */
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 #include <string.h>
 
@@ -64,11 +64,8 @@ static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *ne
     if (layer->desc.kind == TRM_LAYER_END_LOOP) {
         TRM_TRY(carry_on(context, trm_inference_regions(context->inference)->other[layer->index], layer->index));
     }
-    for (int32_t i = layer->index + 1; context->profiling && i < *next; i++) { /* skipped layers take no time */
-        TRM_TRY(trm_event_record(context->marks[i], context->stream));
-        if (context->arrivals != NULL) {
-            context->waited[i] = false;
-        }
+    for (int32_t i = layer->index + 1; i < *next; i++) { /* skipped layers take no time */
+        TRM_TRY(trm_context_mark(context, i));
     }
     if (context->ring != NULL && *next <= layer->index) {
         return trm_ring_repeat(context->ring, *next, layer->index + 1, context->stream);
@@ -112,9 +109,7 @@ trm_status trm_context_walk(trm_context *context, bool uploads)
         } else if (stop.state != TRM_INFERENCE_DONE) {
             TRM_TRY(answer_stop(context, &stop));
         }
-        if (counts && context->debug != NULL) {
-            TRM_TRY(trm_context_show_layer(context, end - 1));
-        }
+        TRM_TRY(counts ? trm_context_show_layer(context, end - 1) : TRM_OK);
     } while (stop.state != TRM_INFERENCE_DONE);
     context->shaped = context->asking == NULL;
     return TRM_OK;

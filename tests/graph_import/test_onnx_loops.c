@@ -4,7 +4,7 @@
 
 #include <trireme/trireme.h>
 
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 #include "support/world.h"
 
 #include "support/onnx_message.h"

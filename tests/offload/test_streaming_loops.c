@@ -2,7 +2,7 @@
  * the host, which captures nothing, a stand-in for captures enqueues the layers again. */
 #include "offload/streaming_fixture.h"
 
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 #include "graph/regions.h"
 #include "support/onnx_message.h"
 

@@ -9,7 +9,7 @@
 
 #include <trireme/trireme.h>
 
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 #include "support/interpreter.h"
 #include "support/world.h"
 

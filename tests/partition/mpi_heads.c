@@ -8,7 +8,7 @@
 
 #include <trireme/trireme.h>
 
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 #include "dist/plan/plan.h"
 #include "support/interpreter.h"
 #include "support/world.h"

@@ -14,7 +14,7 @@
 #include "support/world.h"
 
 #include "base/error.h"
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 #include "kernels/prepare.h"
 
 enum { LAYERS = 6, MOST_ROWS = 9, FIRST_WIDTH = 8, THREADS = 4, PATIENCE = 60 };

@@ -8,7 +8,7 @@
 
 #include "support/world.h"
 
-#include "dist/runtime/engine.h"
+#include "dist/runtime/context.h"
 
 typedef struct run {
     trm_engine *engine;

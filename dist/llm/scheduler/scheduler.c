@@ -449,15 +449,8 @@ trm_status trm_scheduler_create_lockstep(trm_generator *generator, const trm_sch
 
 int64_t trm_scheduler_stalls(const trm_scheduler *s, trm_stall_fn fn, void *user)
 {
-    const trm_context *context = s->g->context;
-    const trm_network *network = context->engine->plan->network;
-    bool has = fn != NULL && s->g->n_sampled > 0 && context->waited != NULL;
-    for (int32_t i = 0; has && i <= network->n_layers; i++) {
-        if (context->waited[i]) {
-            fn(user, i == network->n_layers ? TRM_NEXT_STEP : network->layers[i]->name, context->stalls[i] * 1e-3);
-        }
-    }
-    return context->waited != NULL ? s->g->n_sampled : 0;
+    const int64_t n = s->g->n_sampled;
+    return trm_context_sample_stalls(s->g->context, n > 0 ? fn : NULL, user) ? n : 0;
 }
 
 TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_end, (trm_scheduler *s), (s))
