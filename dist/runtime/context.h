@@ -4,6 +4,8 @@
 #ifndef TRM_DIST_RUNTIME_CONTEXT_H
 #define TRM_DIST_RUNTIME_CONTEXT_H
 
+#include "dist/runtime/bindings.h"
+#include "dist/runtime/captures.h"
 #include "dist/runtime/engine.h"
 #include "dist/runtime/observers.h"
 #include "graph/inference.h"
@@ -25,18 +27,6 @@ typedef struct trm_context_extra {
     size_t capacity;
 } trm_context_extra;
 
-/* Number of shapes whose captured runs are kept. */
-#define TRM_KEPT_CAPTURES 64
-
-/* A captured run and its shapes of inputs. */
-typedef struct trm_kept_capture {
-    trm_graph_exec *exec;
-    void *key;
-    size_t key_size;
-    int32_t schedule;
-    int64_t used; /* a larger number: later */
-} trm_kept_capture;
-
 struct trm_context {
     trm_engine *engine;
     trm_recorder *recorder; /* the caller's, or NULL: the engine's */
@@ -49,19 +39,8 @@ struct trm_context {
     unsigned char *memory;                /* device: inputs, state unless it is another's, activations, workspace */
     bool is_lodger;                       /* it is the caller's */
     unsigned char *state, *activations, *workspace;
-    unsigned char *input_staging; /* host [plan->input_bytes], copied to the device at every run */
-    unsigned char **outputs;      /* host [network outputs], grown at need */
-    size_t *output_capacity;
-    trm_dims *output_dims;     /* [network outputs] of the last run */
-    const void **bound_inputs; /* [n_tensors] bound memory of the caller, or NULL */
-    int32_t n_bound_inputs;
-    trm_context_extra *bound_outputs; /* [network outputs] bound memory of the caller, NULL: none */
-    void **output_memory;             /* [network outputs] device addresses of the last run */
-    trm_output_allocate_fn allocate_output;
-    void *allocate_user;
     bool has_outputs, is_started;
     trm_dims *dims;          /* [n_tensors] of the run */
-    bool *input_is_set;      /* [n_tensors] */
     int32_t profile;         /* profile of runs; -1: any */
     bool shaped;             /* dims and steps match the current inputs */
     int64_t ran_at;          /* `shapings` of the last completely enqueued run; 0: none */
@@ -82,27 +61,19 @@ struct trm_context {
     trm_tuner *tuner;               /* NULL before the first tuning */
     const trm_timing **timings;     /* [n_layers] of the last tuning, NULL if nothing was chosen */
     struct trm_tuning *tuning;      /* during tuning */
-    bool captures;                  /* whether runs are to be captured */
     bool warned_of_names;           /* of dimensions of one name with several sizes */
-    int64_t shapings, captured_at;  /* number of shapings; and its value when `captured` and `ran` were set */
-    trm_graph_exec *captured;       /* all layers, one of `kept`, or NULL */
-    trm_kept_capture *kept;         /* [TRM_KEPT_CAPTURES], NULL before the first */
-    int64_t launches;               /* clock of their use */
-    bool inputs_changed;            /* set since they were last copied to the device */
-    bool ran;                       /* ran once with these shapes, so that libraries are initialized for a capture */
+    int64_t shapings;               /* number of shapings */
     trm_ring *ring;                 /* NULL without a weight budget */
     trm_cpu_offload *offload;       /* NULL without CPU offload */
     int32_t schedule, ran_schedule; /* copy schedule: for the current dims, and of the last run */
     uint64_t places_version; /* version of the engine's residency when the ring was made and kernels got addresses */
+    trm_bindings bindings;
+    trm_captures captures;
     trm_observers observers;
 };
 
 /* The recorder for failed calls about a context (base/recorder.h), which may be NULL. */
 trm_recorder *trm_context_recorder(const trm_context *context);
-
-/* Sets the dims of an input, within the plan's bounds; the caller fills its host memory. */
-trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, const trm_dims *dims);
-void *trm_context_staging(trm_context *context, const trm_tensor *input);
 
 /* Infers all dims and chooses the kernels, if an input's dims, or values that decide dims, have changed.
  * TRM_ERROR_UNSUPPORTED if inference may stop (trm_inference_may_stop), since only a run knows the dims. */
@@ -126,7 +97,6 @@ trm_status trm_context_walk(trm_context *context, bool uploads);
 trm_status trm_context_begin_walk(trm_context *context);
 trm_status trm_context_make_room(trm_context *context, int32_t begin, int32_t end);
 trm_status trm_context_stage_values(trm_context *context, int32_t begin, int32_t end, bool upload);
-trm_status trm_context_upload(trm_context *context);
 trm_status trm_context_grow(trm_context *context, trm_context_extra *extra, size_t size);
 void *trm_context_address(trm_context *context, const trm_tensor *tensor);
 /* trm_context_tune without exchanges between ranks, for a generator, which chose those before its context was created.
@@ -134,26 +104,12 @@ void *trm_context_address(trm_context *context, const trm_tensor *tensor);
 trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options);
 /* Makes the kernel of a layer choose among its variants, during tuning. context_tune.c */
 trm_status trm_context_tune_step(trm_context *context, int32_t layer);
-/* Drops all captured runs, because other kernels or addresses would now run. context_capture.c */
-void trm_context_drop_capture(trm_context *context);
 /* Whether a run would equal the last one except for the elements of inputs, also for networks whose inference may stop.
  */
 bool trm_context_is_known(const trm_context *context);
 /* Enqueues the copy of the inputs and all layers. Can be captured, unless inference needs values that the run computes:
  * then it waits. */
 trm_status trm_context_enqueue(trm_context *context);
-/* The same, captured if the caller asked for it and it is possible, but not for the first run of the same dims.
- * Captured runs are kept for later runs of the same dims. context_capture.c */
-trm_status trm_context_enqueue_run(trm_context *context);
-/* Checks whether a run may become part of a graph that the caller captures; the error says why not. Enqueues nothing.
- */
-trm_status trm_context_check_capture(const trm_context *context);
-/* Checks that network output `i` of `bytes` fits its bound memory, if any. context.c */
-trm_status trm_context_check_bound(const trm_context *context, int32_t i, size_t bytes);
-/* Whether the caller captures the context's stream, so that calls must not wait for it. */
-trm_status trm_context_refuse_captured(const trm_context *context, const char *what);
-/* Launches a captured run of all layers, captured with this copy schedule. */
-trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t schedule);
 /* Sets dims and kernels and enqueues the copy of the inputs, for callers that order the layers themselves (not if
  * inference may stop). */
 trm_status trm_context_begin_layers(trm_context *context);

@@ -83,8 +83,8 @@ void *trm_context_address(trm_context *context, const trm_tensor *tensor)
     }
     switch (tensor->role) {
     case TRM_TENSOR_INPUT:
-        if (context->bound_inputs[tensor->index] != NULL) {
-            return (void *)(uintptr_t)context->bound_inputs[tensor->index]; /* kernels do not write inputs */
+        if (trm_context_bound_input(context, tensor) != NULL) {
+            return (void *)(uintptr_t)trm_context_bound_input(context, tensor); /* kernels do not write inputs */
         }
         return context->memory + plan->input_offsets[tensor->index];
     case TRM_TENSOR_CONSTANT: /* a streamed weight has an address per layer, weight_address */
@@ -216,7 +216,7 @@ trm_status trm_context_stage_values(trm_context *context, int32_t begin, int32_t
                          tensor->name, trm_dims_format(&context->dims[tensor->index], found),
                          plan->tensor_bytes[tensor->index]);
             }
-            unsigned char *to = context->input_staging + plan->input_offsets[tensor->index];
+            void *to = trm_context_staging(context, tensor);
             memcpy(to, elements, bytes);
             if (upload) {
                 TRM_TRY(trm_stream_upload(context->stream, context->memory + plan->input_offsets[tensor->index], to,
@@ -340,43 +340,6 @@ trm_status trm_context_shape(trm_context *context)
 }
 
 /* ---- running ----------------------------------------------------------------------------------- */
-
-/* Copies inputs one by one, without bound ones. */
-static trm_status upload_unbound(trm_context *context)
-{
-    const trm_plan *plan = context->engine->plan;
-    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
-        const trm_tensor *tensor = plan->network->tensors[i];
-        bool is_input = tensor->role == TRM_TENSOR_INPUT && context->bound_inputs[i] == NULL;
-        size_t bytes = plan->on_host[i] ? plan->tensor_bytes[i] : trm_dims_bytes(&context->dims[i], tensor->dtype);
-        if ((is_input || plan->on_host[i]) && bytes > 0) {
-            size_t at = plan->input_offsets[i];
-            TRM_TRY(trm_stream_upload(context->stream, context->memory + at, context->input_staging + at, bytes));
-        }
-    }
-    return TRM_OK;
-}
-
-/* Bytes of the inputs' memory up to the end of the last and largest one, for the current dims. */
-static size_t used_input_bytes(const trm_context *context)
-{
-    const trm_plan *plan = context->engine->plan;
-    int32_t last = plan->last_input;
-    bool whole = last < 0 || plan->on_host[last];
-    return whole
-               ? plan->input_bytes
-               : plan->input_offsets[last] + trm_dims_bytes(&context->dims[last], plan->network->tensors[last]->dtype);
-}
-
-trm_status trm_context_upload(trm_context *context)
-{
-    if (context->n_bound_inputs > 0) {
-        TRM_TRY(upload_unbound(context));
-    } else {
-        TRM_TRY(trm_stream_upload(context->stream, context->memory, context->input_staging, used_input_bytes(context)));
-    }
-    return trm_context_note(context, TRM_CLOCK_UPLOADED);
-}
 
 bool trm_context_is_known(const trm_context *context)
 {

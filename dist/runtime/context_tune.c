@@ -70,17 +70,6 @@ static trm_status open_tuner(trm_context *context, const trm_tune_options *optio
     return TRM_OK;
 }
 
-static trm_status check_inputs(const trm_context *context)
-{
-    const trm_network *network = context->engine->plan->network;
-    for (int32_t i = 0; i < network->n_tensors; i++) {
-        if (network->tensors[i]->role == TRM_TENSOR_INPUT && !context->input_is_set[i]) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune: input %s is not set", network->tensors[i]->name);
-        }
-    }
-    return TRM_OK;
-}
-
 /* Whether any kernel of a backend has something to choose. */
 static bool has_choices(trm_backend backend)
 {
@@ -110,7 +99,7 @@ static trm_status check(const trm_context *context)
     if (context->is_started) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot tune before the run that was started is finished");
     }
-    return check_inputs(context);
+    return trm_context_check_inputs(context, "cannot tune: ");
 }
 
 trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options *options)
@@ -127,7 +116,7 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
     }
     TRM_TRY(open_tuner(context, options));
     trm_tuner_set_listener(context->tuner, await_weights, context);
-    trm_context_drop_capture(context);
+    trm_context_drop_captures(context);
     context->tuning = &tuning;
     trm_status status = trm_context_enqueue(context);
     context->tuning = NULL;

@@ -170,8 +170,6 @@ TRM_CALL(trm_context_recorder(context), trm_context_warm_up, (trm_context *conte
         }
     }
     free(zeros);
-    for (int32_t i = 0; i < plan->network->n_tensors; i++) {
-        context->input_is_set[i] = false;
-    }
+    trm_context_forget_inputs(context);
     return status == TRM_OK && plan->state_bytes > 0 ? trm_context_reset(context) : status;
 }

@@ -49,7 +49,7 @@ static void find_inputs(trm_context *context, const trm_layer *layer, trm_kernel
         } else {
             call->inputs[i].data = input == NULL ? NULL : trm_context_address(context, input);
         }
-        if (input != NULL && input->role == TRM_TENSOR_INPUT && context->bound_inputs[input->index] == NULL) {
+        if (input != NULL && input->role == TRM_TENSOR_INPUT && trm_context_bound_input(context, input) == NULL) {
             call->constants |= 1u << i; /* uploaded before a run's first kernel starts */
         }
         if (input != NULL && (value_inputs >> i & 1) != 0) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/recorder.h"
 #include "dist/runtime/context.h"
 
 /* Longer runs, which loops may cause, are not captured: each layer becomes a node in memory. */
@@ -28,7 +29,7 @@ static input_key *make_key(const trm_context *context, size_t *size)
     for (int32_t i = 0; key != NULL && i < network->n_tensors; i++) {
         if (network->tensors[i]->role == TRM_TENSOR_INPUT) {
             const trm_dims *dims = &context->dims[i];
-            key[n].bound = context->bound_inputs[i];
+            key[n].bound = trm_context_bound_input(context, network->tensors[i]);
             key[n].n = dims->n;
             memcpy(key[n++].d, dims->d, (size_t)dims->n * sizeof(dims->d[0]));
         }
@@ -50,40 +51,55 @@ static void drop_kept(trm_kept_capture *kept)
     *kept = (trm_kept_capture){0};
 }
 
-void trm_context_drop_capture(trm_context *context)
+void trm_context_drop_captures(trm_context *context)
 {
-    for (int32_t i = 0; context->kept != NULL && i < TRM_KEPT_CAPTURES; i++) {
-        drop_kept(&context->kept[i]);
+    for (int32_t i = 0; context->captures.kept != NULL && i < TRM_KEPT_CAPTURES; i++) {
+        drop_kept(&context->captures.kept[i]);
     }
-    free(context->kept);
-    context->kept = NULL;
-    context->captured = NULL;
-    context->ran = false;
+    free(context->captures.kept);
+    context->captures.kept = NULL;
+    context->captures.exec = NULL;
+    context->captures.ran = false;
+}
+
+TRM_CALL(trm_context_recorder(context), trm_context_set_capture, (trm_context *context, bool on), (context, on))
+{
+    if (context == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot capture: context is NULL");
+    }
+    trm_context_drop_captures(context);
+    context->captures.wanted = on && context->engine->plan->backend == TRM_BACKEND_CUDA;
+    return TRM_OK;
+}
+
+bool trm_context_is_captured(const trm_context *context)
+{
+    return context->captures.exec != NULL;
 }
 
 /* For new shapes: finds their captured run, if there is one. */
 static trm_status find_kept(trm_context *context)
 {
     size_t size;
-    if (!may_keep(context) || context->kept == NULL) {
-        trm_context_drop_capture(context);
+    if (!may_keep(context) || context->captures.kept == NULL) {
+        trm_context_drop_captures(context);
         return TRM_OK;
     }
     input_key *key = make_key(context, &size);
     if (key == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the key of a captured run");
     }
-    context->captured = NULL;
+    context->captures.exec = NULL;
     for (int32_t i = 0; i < TRM_KEPT_CAPTURES; i++) {
-        trm_kept_capture *kept = &context->kept[i];
+        trm_kept_capture *kept = &context->captures.kept[i];
         if (kept->exec != NULL && kept->schedule == context->schedule && kept->key_size == size &&
             memcmp(kept->key, key, size) == 0) {
-            context->captured = kept->exec;
-            kept->used = ++context->launches;
+            context->captures.exec = kept->exec;
+            kept->used = ++context->captures.launches;
         }
     }
-    context->ran = context->captured != NULL;
-    context->inputs_changed = true; /* with values computed on the host */
+    context->captures.ran = context->captures.exec != NULL;
+    trm_context_set_inputs_changed(context, true); /* with values computed on the host */
     free(key);
     return TRM_OK;
 }
@@ -93,21 +109,21 @@ static trm_status keep(trm_context *context, trm_graph_exec *exec)
 {
     size_t size;
     input_key *key = make_key(context, &size);
-    if (context->kept == NULL) {
-        context->kept = calloc(TRM_KEPT_CAPTURES, sizeof(*context->kept));
+    if (context->captures.kept == NULL) {
+        context->captures.kept = calloc(TRM_KEPT_CAPTURES, sizeof(*context->captures.kept));
     }
-    if (key == NULL || context->kept == NULL) {
+    if (key == NULL || context->captures.kept == NULL) {
         free(key);
         trm_graph_exec_destroy(exec);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of captured runs");
     }
-    trm_kept_capture *oldest = &context->kept[0];
+    trm_kept_capture *oldest = &context->captures.kept[0];
     for (int32_t i = 1; i < TRM_KEPT_CAPTURES; i++) {
-        oldest = context->kept[i].used < oldest->used ? &context->kept[i] : oldest;
+        oldest = context->captures.kept[i].used < oldest->used ? &context->captures.kept[i] : oldest;
     }
     drop_kept(oldest);
-    *oldest = (trm_kept_capture){exec, key, size, context->schedule, ++context->launches};
-    context->captured = exec;
+    *oldest = (trm_kept_capture){exec, key, size, context->schedule, ++context->captures.launches};
+    context->captures.exec = exec;
     return TRM_OK;
 }
 
@@ -122,7 +138,7 @@ static trm_status enqueue(void *user)
 {
     trm_context *context = user;
     const trm_status status = trm_context_enqueue_again(context);
-    context->ran = context->ran && status == TRM_OK;
+    context->captures.ran = context->captures.ran && status == TRM_OK;
     return status;
 }
 
@@ -130,7 +146,7 @@ static trm_status capture(trm_context *context)
 {
     trm_graph_exec *exec = NULL;
     TRM_TRY(trm_stream_capture(context->stream, enqueue, context, &exec));
-    context->captured_at = context->shapings; /* a walk in parts is one more */
+    context->captures.shaped_at = context->shapings; /* a walk in parts is one more */
     return keep(context, exec);
 }
 
@@ -139,22 +155,6 @@ static trm_status refuse_first(void)
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
              "cannot capture this run: no run had the same dims and the same bound memory; run "
              "it once before");
-}
-
-/* Whether all outputs fit their bound memory, and the others have host memory already. */
-static trm_status check_places(const trm_context *context)
-{
-    const trm_network *network = context->engine->plan->network;
-    for (int32_t i = 0; i < network->n_outputs; i++) {
-        const trm_tensor *output = network->outputs[i];
-        const size_t bytes = trm_dims_bytes(&context->dims[output->index], output->dtype);
-        TRM_TRY(trm_context_check_bound(context, i, bytes));
-        if (context->bound_outputs[i].memory == NULL && context->allocate_output == NULL &&
-            bytes > context->output_capacity[i]) {
-            return refuse_first();
-        }
-    }
-    return TRM_OK;
 }
 
 trm_status trm_context_refuse_captured(const trm_context *context, const char *what)
@@ -212,15 +212,17 @@ trm_status trm_context_check_capture(const trm_context *context)
     if (moved || context->ran_at != context->shapings || !trm_context_is_known(context)) {
         return refuse_first();
     }
-    return check_places(context);
+    bool known;
+    TRM_TRY(trm_context_check_places(context, &known));
+    return known ? TRM_OK : refuse_first();
 }
 
 /* Whether a run with the current inputs can be captured. */
 static bool can_capture(const trm_context *context)
 {
     /* copies from pageable memory cannot be captured */
-    const bool may = context->captures && !trm_context_is_profiling(context) && !trm_context_shows_layers(context) &&
-                     !trm_stream_is_capturing(context->stream) &&
+    const bool may = context->captures.wanted && !trm_context_is_profiling(context) &&
+                     !trm_context_shows_layers(context) && !trm_stream_is_capturing(context->stream) &&
                      (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context) &&
                      !others_stream_in_regions(context);
     return may && (!trm_inference_may_stop(context->inference) ||
@@ -233,28 +235,28 @@ trm_status trm_context_enqueue_run(trm_context *context)
     TRM_TRY(trm_context_follow_weights(context)); /* captured runs have the old addresses */
     if (!can_capture(context)) {
         if (in_parts) {
-            trm_context_drop_capture(context);
+            trm_context_drop_captures(context);
         }
         return trm_context_enqueue(context);
     }
     TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, since it is known */
-    if (context->captured_at != context->shapings) {
+    if (context->captures.shaped_at != context->shapings) {
         TRM_TRY(find_kept(context));
-        context->captured_at = context->shapings;
+        context->captures.shaped_at = context->shapings;
     }
-    if (!context->ran && !in_parts) {
+    if (!context->captures.ran && !in_parts) {
         TRM_TRY(trm_context_enqueue(context));
-        context->ran = true;
-        context->inputs_changed = false;
+        context->captures.ran = true;
+        trm_context_set_inputs_changed(context, false);
         return TRM_OK;
     }
-    if (context->inputs_changed) {
+    if (trm_context_inputs_changed(context)) {
         TRM_TRY(trm_context_begin_layers(context));
-        context->inputs_changed = false;
+        trm_context_set_inputs_changed(context, false);
     }
-    if (context->captured == NULL && capture(context) != TRM_OK) { /* as when a library initializes itself again */
+    if (context->captures.exec == NULL && capture(context) != TRM_OK) { /* as when a library initializes itself again */
         TRM_DEBUG("cannot capture a run, it goes on without: %s", trm_last_error());
         return trm_context_enqueue(context);
     }
-    return trm_context_launch(context, context->captured, context->schedule);
+    return trm_context_launch(context, context->captures.exec, context->schedule);
 }
