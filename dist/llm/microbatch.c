@@ -98,9 +98,9 @@ static trm_status prepare_gathered(trm_microbatches *microbatches, int32_t micro
         trm_microbatch_layer *own = &microbatches->layers[i];
         own->first[microbatch] = program->n;
         if (own->reads_gathered) {
-            trm_kernel_call call = context->steps[i].call;
+            trm_kernel_call call = *trm_context_call(context, i);
             call.inputs[0].data = microbatches->gathered[microbatch];
-            TRM_TRY(trm_kernel_prepare(context->steps[i].kernel, &call, program));
+            TRM_TRY(trm_kernel_prepare(trm_context_kernel(context, i), &call, program));
         }
         own->end[microbatch] = program->n;
     }

@@ -183,7 +183,7 @@ bool trm_microbatch_sums_can_copy(const trm_microbatches *microbatches)
     bool all = microbatches->places[0] != NULL && microbatches->places[1] != NULL;
     for (int32_t i = 0; i < network->n_layers && all; i++) {
         for (int32_t microbatch = 0; microbatch < TRM_MICROBATCHES && microbatches->layers[i].copies; microbatch++) {
-            trm_peer_norm n = trm_all_reduce_norm_describe(&microbatches->contexts[microbatch]->steps[i].call);
+            trm_peer_norm n = trm_all_reduce_norm_describe(trm_context_call(microbatches->contexts[microbatch], i));
             all = all && trm_peer_lane_takes(microbatches->places[microbatch], &n);
         }
     }
@@ -193,7 +193,7 @@ bool trm_microbatch_sums_can_copy(const trm_microbatches *microbatches)
 trm_status trm_microbatch_sums_add(trm_microbatches *microbatches, int32_t microbatch, int32_t layer,
                                    trm_stream *stream)
 {
-    const trm_kernel_call *call = &microbatches->contexts[microbatch]->steps[layer].call;
+    const trm_kernel_call *call = trm_context_call(microbatches->contexts[microbatch], layer);
     const trm_microbatch_layer *own = &microbatches->layers[layer];
     trm_peer_norm n = trm_all_reduce_norm_describe(call);
     if (own->in_place) {

@@ -227,7 +227,7 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
 static bool can_capture(const trm_generator *g)
 {
     return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !trm_context_is_profiling(g->context) &&
-           (g->context->ring == NULL || g->engine->places.capturable);
+           (!trm_context_streams_weights(g->context) || g->engine->places.capturable);
 }
 
 typedef struct capturing {
@@ -259,13 +259,13 @@ static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_m
     TRM_TRY(trm_context_shape(g->context));
     capturing c = {g, step->form.rows, mode};
     TRM_TRY(trm_stream_capture(g->context->stream, enqueue_captured, &c, &step->execs[mode]));
-    step->schedule = g->context->schedule;
+    step->schedule = trm_context_schedule(g->context);
     return TRM_OK;
 }
 
 trm_status trm_generator_time_steps(trm_generator *g)
 {
-    if (g->context->ring == NULL && g->world->size == 1) {
+    if (!trm_context_streams_weights(g->context) && g->world->size == 1) {
         return TRM_OK;
     }
     TRM_TRY(trm_context_prepare_sample(g->context));
@@ -277,19 +277,24 @@ trm_status trm_generator_time_steps(trm_generator *g)
 /* Whether to profile this step: the same on all ranks, which make the same steps. */
 static bool begins_sample(trm_generator *g)
 {
-    const int64_t every = g->context->ring != NULL ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
-    return g->samples && g->n_steps++ % every == SAMPLE_FIRST && trm_context_begin_sample(g->context);
+    if (!g->samples) {
+        return false;
+    }
+    const int64_t every = trm_context_streams_weights(g->context) ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
+    g->is_sample = g->n_steps++ % every == SAMPLE_FIRST && trm_context_begin_sample(g->context);
+    return g->is_sample;
 }
 
-/* Runs a step whose inputs are laid out for bucket `step`, which may be NULL. */
-static trm_status run(trm_generator *g, trm_graph_bucket *step, int32_t n_rows)
+/* Runs a step whose inputs are laid out for bucket `step`, which may be NULL. `captures`: can_capture. */
+static trm_status run(trm_generator *g, trm_graph_bucket *step, int32_t n_rows, bool captures)
 {
     trm_sample_mode mode = g->sampler.mode;
-    if (can_capture(g)) {
+    if (captures) {
         TRM_TRY(trm_context_follow_weights(g->context));
-        if (g->captured.places != g->context->places_version) { /* captured graphs have their old addresses */
+        if (g->captured.places !=
+            trm_context_weight_places(g->context)) { /* captured graphs have their old addresses */
             trm_graph_buckets_drop(&g->captured);
-            g->captured.places = g->context->places_version;
+            g->captured.places = trm_context_weight_places(g->context);
         }
         bool mixed = step != NULL && step->last_use > 0;
         if (mixed && step->uses < MIXED_USES) {
@@ -323,13 +328,10 @@ static bool is_regular(const trm_step_sequence *sequences, int32_t n)
 }
 
 /* The bucket that a step is padded to; NULL: none. */
-static trm_graph_bucket *find_captured(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
+static trm_graph_bucket *find_bucket(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
 {
     const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
     trm_step_form form = {0, n, 0};
-    if (!can_capture(g) && !g->pad_steps) {
-        return NULL;
-    }
     if (regular) {
         return trm_graph_bucket_decode(&g->captured, n);
     }
@@ -360,11 +362,12 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     if (g->microbatches != NULL && tokens >= g->lane_tokens && !regular && !trm_context_is_profiling(g->context)) {
         return enqueue_lanes(g, sequences, n, tokens);
     }
-    trm_graph_bucket *step = find_captured(g, sequences, n, regular);
+    const bool captures = can_capture(g);
+    trm_graph_bucket *step = captures || g->pad_steps ? find_bucket(g, sequences, n, regular) : NULL;
     TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : &step->form, &n_rows));
     TRM_TRY(trm_sampler_stage(&g->sampler, g->context->stream));
-    TRM_TRY(run(g, step, n_rows));
-    if (wants_hidden(sequences, n)) {
+    TRM_TRY(run(g, step, n_rows, captures));
+    if (g->hidden != NULL && wants_hidden(sequences, n)) {
         TRM_TRY(trm_context_shape(g->context)); /* a captured step has not done so */
         TRM_TRY(hand_over_hidden(g, g->context, 0, n_rows));
     }
@@ -375,8 +378,9 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
 /* Whether an async step may follow a step in bucket `form`. If it is discarded, states need their version before it. */
 static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
 {
-    return g->goes_on && form != NULL && g->versions != 1 && mode != TRM_SAMPLE_FULL && g->context->ring == NULL &&
-           !trm_context_is_profiling(g->context) && (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
+    return g->goes_on && form != NULL && g->versions != 1 && mode != TRM_SAMPLE_FULL &&
+           !trm_context_streams_weights(g->context) && !trm_context_is_profiling(g->context) &&
+           (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 
 /* Copies the sampled tokens, which are ordered by row. */
@@ -394,7 +398,7 @@ static void take_chosen(const int32_t *from, const trm_step_sequence *sequences,
 static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     trm_async_step *ahead = &g->ahead;
-    const bool under_way = trm_async_step_applies(g, sequences, n), profiling = trm_context_is_profiling(g->context);
+    const bool under_way = ahead->step != NULL && trm_async_step_applies(g, sequences, n);
     trm_graph_bucket *form = ahead->step;
     trm_event *began = g->began;
     if (under_way) {
@@ -403,7 +407,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
         ahead->step = NULL;
         ahead->n_taken++;
     } else {
-        TRM_TRY(trm_async_step_settle(g));
+        TRM_TRY(ahead->step == NULL ? TRM_OK : trm_async_step_settle(g));
         TRM_TRY(begin_step(g, sequences, n, &form));
         TRM_TRY(trm_event_record(ahead->ends[ahead->turn], g->context->stream));
     }
@@ -414,15 +418,14 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
         TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
     }
     TRM_TRY(trm_world_await(g->world, end, "a step"));
-    TRM_TRY(trm_cpu_offload_status(g->context->offload));
+    TRM_TRY(trm_context_offload_status(g->context));
     float milliseconds;
     TRM_TRY(trm_event_elapsed_ms(began, end, &milliseconds));
     g->device_seconds = (double)milliseconds * 1e-3;
     if (trm_context_is_profiling(g->context) && !under_way) { /* an async step began before profiling */
         TRM_TRY(trm_context_collect_profile(g->context));
-        if (!profiling) {
+        if (g->is_sample) {
             trm_context_sum_sample(g->context, &g->layer_seconds, &g->collective_seconds);
-            trm_context_end_sample(g->context);
             g->n_sampled++;
         }
     }
@@ -437,11 +440,11 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
 
 trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
-    const bool profiling = trm_context_is_profiling(g->context);
     g->layer_seconds = g->collective_seconds = 0;
     const trm_status status = make_step(g, sequences, n, chosen);
-    if (status != TRM_OK && !profiling && trm_context_is_profiling(g->context)) { /* the step was to be profiled */
+    if (g->is_sample) {
         trm_context_end_sample(g->context);
+        g->is_sample = false;
     }
     return status;
 }

@@ -65,7 +65,7 @@ trm_status trm_context_set_dims(trm_context *context, const trm_tensor *input, c
                      (long long)dims->d[i], i, input->dims.d[i] >= 0 ? "exactly" : "at most", (long long)max->d[i]);
         }
         if (dims->d[i] != current->d[i]) {
-            context->shaped = false;
+            trm_context_drop_shape(context);
         }
     }
     *current = *dims;
@@ -91,7 +91,7 @@ static void bind_input(trm_context *context, const trm_tensor *input, const void
     if (*bound != data) { /* kernels have its address */
         context->bindings.n_bound_inputs += (data != NULL) - (*bound != NULL);
         *bound = data;
-        context->shaped = false;
+        trm_context_drop_shape(context);
     }
 }
 
@@ -172,7 +172,8 @@ static trm_status upload_unbound(trm_context *context)
         size_t bytes = plan->on_host[i] ? plan->tensor_bytes[i] : trm_dims_bytes(&context->dims[i], tensor->dtype);
         if ((is_input || plan->on_host[i]) && bytes > 0) {
             size_t at = plan->input_offsets[i];
-            TRM_TRY(trm_stream_upload(context->stream, context->memory + at, context->bindings.staging + at, bytes));
+            TRM_TRY(trm_stream_upload(context->stream, trm_context_input_memory(context) + at,
+                                      context->bindings.staging + at, bytes));
         }
     }
     return TRM_OK;
@@ -194,8 +195,8 @@ trm_status trm_context_upload(trm_context *context)
     if (context->bindings.n_bound_inputs > 0) {
         TRM_TRY(upload_unbound(context));
     } else {
-        TRM_TRY(
-            trm_stream_upload(context->stream, context->memory, context->bindings.staging, used_input_bytes(context)));
+        TRM_TRY(trm_stream_upload(context->stream, trm_context_input_memory(context), context->bindings.staging,
+                                  used_input_bytes(context)));
     }
     return trm_context_note(context, TRM_CLOCK_UPLOADED);
 }

@@ -41,7 +41,9 @@ static input_key *make_key(const trm_context *context, size_t *size)
 /* If elements decide dims, or memory grows with them, dims of inputs do not identify a run. */
 static bool may_keep(const trm_context *context)
 {
-    return context->n_value_inputs == 0 && context->extra == NULL;
+    int32_t n;
+    (void)trm_context_value_inputs(context, &n);
+    return n == 0 && !trm_context_may_grow(context);
 }
 
 static void drop_kept(trm_kept_capture *kept)
@@ -92,7 +94,7 @@ static trm_status find_kept(trm_context *context)
     context->captures.exec = NULL;
     for (int32_t i = 0; i < TRM_KEPT_CAPTURES; i++) {
         trm_kept_capture *kept = &context->captures.kept[i];
-        if (kept->exec != NULL && kept->schedule == context->schedule && kept->key_size == size &&
+        if (kept->exec != NULL && kept->schedule == trm_context_schedule(context) && kept->key_size == size &&
             memcmp(kept->key, key, size) == 0) {
             context->captures.exec = kept->exec;
             kept->used = ++context->captures.launches;
@@ -122,15 +124,14 @@ static trm_status keep(trm_context *context, trm_graph_exec *exec)
         oldest = context->captures.kept[i].used < oldest->used ? &context->captures.kept[i] : oldest;
     }
     drop_kept(oldest);
-    *oldest = (trm_kept_capture){exec, key, size, context->schedule, ++context->captures.launches};
+    *oldest = (trm_kept_capture){exec, key, size, trm_context_schedule(context), ++context->captures.launches};
     context->captures.exec = exec;
     return TRM_OK;
 }
 
 trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t schedule)
 {
-    context->ran_schedule = schedule;
-    TRM_TRY(context->ring == NULL ? TRM_OK : trm_ring_prime(context->ring, schedule, context->stream));
+    TRM_TRY(trm_context_prime_weights(context, schedule));
     return trm_graph_exec_launch(exec, context->stream);
 }
 
@@ -146,7 +147,7 @@ static trm_status capture(trm_context *context)
 {
     trm_graph_exec *exec = NULL;
     TRM_TRY(trm_stream_capture(context->stream, enqueue, context, &exec));
-    context->captures.shaped_at = context->shapings; /* a walk in parts is one more */
+    context->captures.shaped_at = trm_context_shapings(context); /* a walk in parts is one more */
     return keep(context, exec);
 }
 
@@ -169,14 +170,15 @@ trm_status trm_context_refuse_captured(const trm_context *context, const char *w
 /* Copies then depend on which layers run. */
 static bool streams_in_regions(const trm_context *context)
 {
-    return context->ring != NULL && trm_streaming_fetches(context->engine->plan) &&
+    return trm_context_streams_weights(context) && trm_streaming_fetches(context->engine->plan) &&
            trm_inference_regions(context->inference)->n > 0;
 }
 
 /* Ranks that exchange in a loop must all capture or all not, since libraries run captured exchanges differently. */
 static bool others_stream_in_regions(const trm_context *context)
 {
-    return context->ring != NULL && !context->engine->others_stay && trm_inference_regions(context->inference)->n > 0;
+    return trm_context_streams_weights(context) && !context->engine->others_stay &&
+           trm_inference_regions(context->inference)->n > 0;
 }
 
 trm_status trm_context_check_capture(const trm_context *context)
@@ -188,12 +190,12 @@ trm_status trm_context_check_capture(const trm_context *context)
     if (trm_context_shows_layers(context)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot read debug tensors of a captured run");
     }
-    if (context->offload != NULL) {
+    if (trm_context_offloads(context)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                  "cannot capture a run with CPU offload: after a run of more rows the ring would "
                  "hold other weights");
     }
-    if (context->ring != NULL && !context->engine->places.capturable) {
+    if (trm_context_streams_weights(context) && !context->engine->places.capturable) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                  "cannot capture a run that reads weights from files or shares them between ranks: "
                  "keep them in pinned host memory");
@@ -203,13 +205,13 @@ trm_status trm_context_check_capture(const trm_context *context)
                  "cannot capture a run with loops or branches while weights stream: keep them all "
                  "on the device");
     }
-    if (context->asking != NULL) {
+    if (trm_context_asking(context) != NULL) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot capture this network: layer %s depends on what a run computes",
-                 context->asking->name);
+                 trm_context_asking(context)->name);
     }
-    const bool moved =
-        context->engine->plan->streaming != NULL && context->places_version != context->engine->places.version;
-    if (moved || context->ran_at != context->shapings || !trm_context_is_known(context)) {
+    const bool moved = context->engine->plan->streaming != NULL &&
+                       trm_context_weight_places(context) != context->engine->places.version;
+    if (moved || !trm_context_ran(context) || !trm_context_is_known(context)) {
         return refuse_first();
     }
     bool known;
@@ -223,10 +225,10 @@ static bool can_capture(const trm_context *context)
     /* copies from pageable memory cannot be captured */
     const bool may = context->captures.wanted && !trm_context_is_profiling(context) &&
                      !trm_context_shows_layers(context) && !trm_stream_is_capturing(context->stream) &&
-                     (context->ring == NULL || context->engine->places.capturable) && !streams_in_regions(context) &&
-                     !others_stream_in_regions(context);
+                     (!trm_context_streams_weights(context) || context->engine->places.capturable) &&
+                     !streams_in_regions(context) && !others_stream_in_regions(context);
     return may && (!trm_inference_may_stop(context->inference) ||
-                   (trm_context_is_known(context) && context->walked <= MOST_CAPTURED));
+                   (trm_context_is_known(context) && trm_context_walked(context) <= MOST_CAPTURED));
 }
 
 trm_status trm_context_enqueue_run(trm_context *context)
@@ -240,9 +242,9 @@ trm_status trm_context_enqueue_run(trm_context *context)
         return trm_context_enqueue(context);
     }
     TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, since it is known */
-    if (context->captures.shaped_at != context->shapings) {
+    if (context->captures.shaped_at != trm_context_shapings(context)) {
         TRM_TRY(find_kept(context));
-        context->captures.shaped_at = context->shapings;
+        context->captures.shaped_at = trm_context_shapings(context);
     }
     if (!context->captures.ran && !in_parts) {
         TRM_TRY(trm_context_enqueue(context));
@@ -258,5 +260,5 @@ trm_status trm_context_enqueue_run(trm_context *context)
         TRM_DEBUG("cannot capture a run, it goes on without: %s", trm_last_error());
         return trm_context_enqueue(context);
     }
-    return trm_context_launch(context, context->captures.exec, context->schedule);
+    return trm_context_launch(context, context->captures.exec, trm_context_schedule(context));
 }

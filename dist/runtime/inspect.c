@@ -177,8 +177,8 @@ static void write_layer(inspector *self, const trm_layer *layer)
     trm_json_writer_integer(w, "workspace", (int64_t)workspace);
     trm_json_writer_bool(w, "collective", trm_layer_collective(&layer->desc) != NULL);
     trm_json_writer_bool(w, "on_host", trm_plan_layer_is_on_host(self->plan, layer));
-    if (self->context != NULL && self->context->timings != NULL && self->context->timings[layer->index] != NULL) {
-        write_timing(w, self->context->timings[layer->index]);
+    if (self->context != NULL && trm_context_timing(self->context, layer->index) != NULL) {
+        write_timing(w, trm_context_timing(self->context, layer->index));
     }
     trm_json_writer_close(w);
 }
@@ -332,17 +332,14 @@ static void write_launches(trm_json_writer *w, const trm_context *context)
 {
     const trm_network *network = context->engine->plan->network;
     trm_json_writer_open(w, "program", '[');
-    for (int32_t i = 0; i < context->program.n; i++) {
-        const trm_launch *launch = &context->program.launches[i];
+    const trm_program *program = trm_context_launches(context);
+    for (int32_t i = 0; i < program->n; i++) {
+        const trm_launch *launch = &program->launches[i];
         const bool is_of_layer = launch->layer >= 0 && launch->layer < network->n_layers;
-        int32_t stream = 0;
-        for (int32_t s = 0; s < context->engine->plan->streams.n; s++) {
-            stream = launch->stream == context->aux[s] ? s + 1 : stream;
-        }
         trm_json_writer_open(w, NULL, '{');
         trm_json_writer_text(w, "layer", is_of_layer ? network->layers[launch->layer]->name : NULL);
         trm_json_writer_text(w, "launch", launch->name);
-        trm_json_writer_integer(w, "stream", stream);
+        trm_json_writer_integer(w, "stream", trm_context_stream_number(context, launch->stream));
         trm_json_writer_close(w);
     }
     trm_json_writer_close(w);

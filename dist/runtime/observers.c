@@ -230,7 +230,7 @@ void trm_context_layer_times(trm_context *context, trm_layer_time_fn fn, void *u
             fn(user, name, layer->desc.kind, TRM_KERNEL_WAIT, watched->stall / runs, self->profiled_runs);
         }
         if (i < end) {
-            const trm_kernel *kernel = context->steps[i].kernel;
+            const trm_kernel *kernel = trm_context_kernel(context, i);
             fn(user, name, layer->desc.kind, kernel == NULL ? "" : kernel->name, watched->milliseconds / runs,
                self->profiled_runs);
         }
@@ -246,7 +246,9 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *con
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set debug tensors: context is NULL");
     }
     trm_observers *self = &context->observers;
-    context->shaped = context->shaped && (fn == NULL) == (self->debug == NULL); /* all outputs are then computed */
+    if ((fn == NULL) != (self->debug == NULL)) { /* all outputs are then computed */
+        trm_context_drop_shape(context);
+    }
     self->debug = fn;
     self->debug_user = user;
     return TRM_OK;
@@ -255,6 +257,11 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *con
 bool trm_context_shows_layers(const trm_context *context)
 {
     return context->observers.debug != NULL;
+}
+
+bool trm_context_is_watched(const trm_context *context)
+{
+    return context->observers.is_profiling || context->observers.debug != NULL;
 }
 
 /* Host memory for one tensor, which grows as needed. */
@@ -272,7 +279,7 @@ static trm_status reserve(trm_observers *self, trm_device *device, size_t bytes)
 static trm_status show(trm_context *context, const trm_layer *layer, const trm_tensor *tensor)
 {
     trm_observers *self = &context->observers;
-    const trm_kernel *kernel = context->steps[layer->index].kernel;
+    const trm_kernel *kernel = trm_context_kernel(context, layer->index);
     trm_view view = trm_context_view(context, tensor);
     size_t bytes = trm_dims_bytes(&view.dims, view.dtype);
     TRM_TRY(reserve(self, context->engine->world->device, bytes));

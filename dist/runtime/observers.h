@@ -36,9 +36,10 @@ typedef struct trm_observers {
 
 void trm_observers_fini(trm_context *context);
 
-/* Whether runs are profiled, and whether they show debug tensors: then they go layer by layer on one stream. */
+/* Whether runs are profiled, and whether they show debug tensors; if either, they go layer by layer on one stream. */
 bool trm_context_is_profiling(const trm_context *context);
 bool trm_context_shows_layers(const trm_context *context);
+bool trm_context_is_watched(const trm_context *context);
 
 /* Records a moment of the run, if runs are timed. */
 trm_status trm_context_note(trm_context *context, int32_t moment);

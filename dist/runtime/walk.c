@@ -20,17 +20,17 @@ static trm_status answer_stop(trm_context *context, const trm_inference_stop *st
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s decides dims of layer %s with %zu bytes of values, expected at most %zu",
                  stop->tensor->name, stop->layer->name, bytes, TRM_LARGEST_VALUE);
     }
-    TRM_TRY(trm_stream_download(context->stream, context->read, view.data, bytes));
+    TRM_TRY(trm_stream_download(context->stream, context->shaping.read, view.data, bytes));
     TRM_TRY(trm_context_wait(context));
     bool same_on_all = trm_mesh_tensor_ranks(&plan->mesh) == world->size && !plan->partition.as_written;
     if (world->size > 1 && same_on_all && world->bootstrap != NULL) {
-        TRM_TRY(trm_world_agree(world, stop->tensor->name, context->read, bytes));
+        TRM_TRY(trm_world_agree(world, stop->tensor->name, context->shaping.read, bytes));
     }
     if (stop->state == TRM_INFERENCE_VALUES) {
-        return trm_inference_give(context->inference, stop->tensor, &view.dims, context->read);
+        return trm_inference_give(context->inference, stop->tensor, &view.dims, context->shaping.read);
     }
     int64_t count;
-    memcpy(&count, context->read, sizeof(count));
+    memcpy(&count, context->shaping.read, sizeof(count));
     if (count < 0) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "layer %s has the invalid count of %lld entries", stop->layer->name,
                  (long long)count);
@@ -67,10 +67,17 @@ static trm_status jump(trm_context *context, const trm_layer *layer, int32_t *ne
     for (int32_t i = layer->index + 1; i < *next; i++) { /* skipped layers take no time */
         TRM_TRY(trm_context_mark(context, i));
     }
-    if (context->ring != NULL && *next <= layer->index) {
-        return trm_ring_repeat(context->ring, *next, layer->index + 1, context->stream);
-    }
-    return context->ring == NULL ? TRM_OK : trm_ring_skip(context->ring, layer->index + 1, *next, context->stream);
+    return trm_context_jump_weights(context, layer->index, *next);
+}
+
+const trm_layer *trm_context_asking(const trm_context *context)
+{
+    return context->shaping.asking;
+}
+
+int64_t trm_context_walked(const trm_context *context)
+{
+    return context->shaping.walked;
 }
 
 /* Runs in parts, each up to the next unknown dims or condition. If the run needed no values from the device, the
@@ -80,17 +87,17 @@ trm_status trm_context_walk(trm_context *context, bool uploads)
     int32_t begin = 0, end, n = context->engine->plan->network->n_layers;
     bool is_first = true;
     trm_inference_stop stop;
-    context->walked = 0;
-    context->asking = NULL;
+    context->shaping.walked = 0;
+    context->shaping.asking = NULL;
     TRM_TRY(trm_context_begin_walk(context));
     do {
         TRM_TRY(trm_inference_run(context->inference, &stop));
         bool counts = stop.state == TRM_INFERENCE_COUNT, jumps = stop.state == TRM_INFERENCE_JUMP;
         const bool asks = counts || stop.state == TRM_INFERENCE_VALUES;
-        context->asking = asks && context->asking == NULL ? stop.layer : context->asking;
-        if (context->asking != NULL && trm_stream_is_capturing(context->stream)) {
+        context->shaping.asking = asks && context->shaping.asking == NULL ? stop.layer : context->shaping.asking;
+        if (context->shaping.asking != NULL && trm_stream_is_capturing(context->stream)) {
             TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot capture this network: layer %s depends on what a run computes",
-                     context->asking->name);
+                     context->shaping.asking->name);
         }
         end = stop.state == TRM_INFERENCE_DONE ? n : stop.layer->index + (counts || jumps ? 1 : 0);
         TRM_TRY(trm_context_make_room(context, begin, end));
@@ -102,7 +109,7 @@ trm_status trm_context_walk(trm_context *context, bool uploads)
             is_first = false;
         }
         TRM_TRY(trm_context_run_program(context, begin, end, is_last, counts ? end - 1 : -1));
-        context->walked += end - begin;
+        context->shaping.walked += end - begin;
         begin = end;
         if (jumps) {
             TRM_TRY(jump(context, stop.layer, &begin));
@@ -111,6 +118,6 @@ trm_status trm_context_walk(trm_context *context, bool uploads)
         }
         TRM_TRY(counts ? trm_context_show_layer(context, end - 1) : TRM_OK);
     } while (stop.state != TRM_INFERENCE_DONE);
-    context->shaped = context->asking == NULL;
+    context->shaping.is_current = context->shaping.asking == NULL;
     return TRM_OK;
 }

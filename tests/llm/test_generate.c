@@ -31,7 +31,7 @@ static bool take(void *user, int32_t request, int32_t token)
     transcript *t = user;
     t->tokens[request][t->count[request]++] = token;
     if (t->sabotage != NULL && t->count[request] == 3) {
-        const trm_program *program = &t->sabotage->context->program;
+        const trm_program *program = trm_context_launches(t->sabotage->context);
         program->launches[program->n / 2].enqueue = fail_to_run;
     }
     return t->stop_after[request] == 0 || t->count[request] < t->stop_after[request];

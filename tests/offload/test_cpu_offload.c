@@ -497,8 +497,8 @@ static void networks_and_contexts(void **state)
                 const int64_t rows = batch[i] * length[i];
                 float *wanted = expected[batch[i] - 1][length[i] - 1];
                 finish(contexts[i], rows, share == 0 ? wanted : found);
-                const bool offloads =
-                    contexts[i]->offload != NULL && contexts[i]->ran_schedule == TRM_COPY_SCHEDULE_SMALL;
+                const bool offloads = trm_context_offloads(contexts[i]) &&
+                                      trm_context_ran_schedule(contexts[i]) == TRM_COPY_SCHEDULE_SMALL;
                 assert_int_equal(offloads, share > 0 && rows <= TRM_HOST_COMPUTE_ROWS);
                 for (int64_t k = 0; share > 0 && k < rows * WIDTH; k++) {
                     float off = on_cuda() ? 1e-5f : 0;

@@ -126,10 +126,10 @@ static trm_status launch(trm_graph_exec *exec, trm_stream *stream)
 {
     (void)exec;
     (void)stream;
-    const int64_t shapings = captured_context->shapings;
+    const int64_t shapings = captured_context->shaping.count;
     n_launches++;
     TRM_TRY(trm_context_enqueue_again(captured_context));
-    captured_context->shapings = shapings;
+    captured_context->shaping.count = shapings;
     return TRM_OK;
 }
 

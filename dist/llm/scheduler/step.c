@@ -334,7 +334,7 @@ static void count_streamed(trm_scheduler *s)
 {
     const trm_streaming_plan *streaming = s->g->engine->plan->streaming;
     if (streaming != NULL) {
-        const trm_residency *step = trm_streaming_copy_schedule(streaming, s->g->context->ran_schedule);
+        const trm_residency *step = trm_streaming_copy_schedule(streaming, trm_context_ran_schedule(s->g->context));
         s->stats.streamed_bytes += (int64_t)step->link_bytes;
         s->stats.unpacked_bytes += (int64_t)step->streamed_bytes;
         s->stats.hosted_bytes += (int64_t)step->hosted_bytes;

@@ -17,8 +17,10 @@
 static bool is_whole(const trm_context *context, const trm_plan_profile *profile, int32_t point)
 {
     bool whole = profile->has[point];
-    for (int32_t i = 0; i < context->n_value_inputs && whole; i++) {
-        const int32_t input = context->value_inputs[i]->index;
+    int32_t n;
+    const trm_tensor *const *inputs = trm_context_value_inputs(context, &n);
+    for (int32_t i = 0; i < n && whole; i++) {
+        const int32_t input = inputs[i]->index;
         whole = profile->values[point][input] != NULL || trm_dims_count(&profile->dims[point][input]) == 0;
     }
     return whole;
@@ -70,8 +72,10 @@ static int64_t count_shapes(const trm_context *context, const trm_plan_profile *
 {
     const trm_network *network = context->engine->plan->network;
     int64_t count = 1;
+    int32_t n;
+    (void)trm_context_value_inputs(context, &n);
     all->n = 0;
-    if (!profile->has[TRM_POINT_MIN] || context->n_value_inputs > 0) {
+    if (!profile->has[TRM_POINT_MIN] || n > 0) {
         return 0;
     }
     for (int32_t i = 0; i < network->n_tensors; i++) {
@@ -164,7 +168,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_warm_up, (trm_context *conte
     void *zeros = NULL;
     trm_status status = make_zeros(plan, &zeros);
     for (int32_t p = 0; p < plan->n_profiles; p++) {
-        const bool wanted = context->profile < 0 || context->profile == p;
+        const bool wanted = trm_context_runs_profile(context, p);
         if (wanted && status == TRM_OK) {
             status = run_profile(context, &plan->profiles[p], zeros);
         }

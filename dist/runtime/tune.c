@@ -23,11 +23,27 @@ typedef struct trm_tuning {
     double began;
 } trm_tuning;
 
+void trm_context_tuning_fini(trm_context *context)
+{
+    trm_tuner_destroy(context->tuning.tuner);
+    free(context->tuning.timings);
+}
+
+bool trm_context_is_tuning(const trm_context *context)
+{
+    return context->tuning.running != NULL && !context->tuning.is_paused;
+}
+
+void trm_context_pause_tuning(trm_context *context, bool pause)
+{
+    context->tuning.is_paused = pause;
+}
+
 trm_status trm_context_tune_step(trm_context *context, int32_t layer)
 {
-    trm_tuning *tuning = context->tuning;
-    const trm_context_step *step = &context->steps[layer];
-    if (step->kernel == NULL || step->kernel->tune == NULL) {
+    trm_tuning *tuning = context->tuning.running;
+    const trm_kernel *kernel = trm_context_kernel(context, layer);
+    if (kernel == NULL || kernel->tune == NULL) {
         return TRM_OK;
     }
     double elapsed = trm_clock_seconds() - tuning->began;
@@ -35,9 +51,9 @@ trm_status trm_context_tune_step(trm_context *context, int32_t layer)
     if (tuning->progress != NULL && !tuning->progress(tuning->user, tuning->done, tuning->total, left)) {
         TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was cancelled after %d of %d layers", tuning->done, tuning->total);
     }
-    trm_tuner_forget_last(context->tuner);
-    TRM_TRY(step->kernel->tune(&step->call, context->tuner));
-    context->timings[layer] = trm_tuner_last(context->tuner);
+    trm_tuner_forget_last(context->tuning.tuner);
+    TRM_TRY(kernel->tune(trm_context_call(context, layer), context->tuning.tuner));
+    context->tuning.timings[layer] = trm_tuner_last(context->tuning.tuner);
     tuning->done++;
     return TRM_OK;
 }
@@ -53,19 +69,19 @@ static void warn(trm_status status)
 static trm_status open_tuner(trm_context *context, const trm_tune_options *options)
 {
     size_t n_layers = (size_t)context->engine->plan->network->n_layers;
-    if (context->tuner == NULL) {
-        TRM_TRY(trm_tuner_create(context->engine->world->device, &context->tuner));
+    if (context->tuning.tuner == NULL) {
+        TRM_TRY(trm_tuner_create(context->engine->world->device, &context->tuning.tuner));
     }
-    if (context->timings == NULL) {
-        context->timings = calloc(n_layers + 1, sizeof(*context->timings));
-        if (context->timings == NULL) {
+    if (context->tuning.timings == NULL) {
+        context->tuning.timings = calloc(n_layers + 1, sizeof(*context->tuning.timings));
+        if (context->tuning.timings == NULL) {
             TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the timings of %zu layers", n_layers);
         }
     }
-    memset(context->timings, 0, n_layers * sizeof(*context->timings));
-    trm_tuner_set_level(context->tuner, options->level);
+    memset(context->tuning.timings, 0, n_layers * sizeof(*context->tuning.timings));
+    trm_tuner_set_level(context->tuning.tuner, options->level);
     if (options->cache != NULL) {
-        warn(trm_tuner_load(context->tuner, options->cache));
+        warn(trm_tuner_load(context->tuning.tuner, options->cache));
     }
     return TRM_OK;
 }
@@ -115,12 +131,12 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
         tuning.total += kind == TRM_LAYER_MATMUL || kind == TRM_LAYER_CONVOLUTION;
     }
     TRM_TRY(open_tuner(context, options));
-    trm_tuner_set_listener(context->tuner, await_weights, context);
+    trm_tuner_set_listener(context->tuning.tuner, await_weights, context);
     trm_context_drop_captures(context);
-    context->tuning = &tuning;
+    context->tuning.running = &tuning;
     trm_status status = trm_context_enqueue(context);
-    context->tuning = NULL;
-    trm_tuner_set_listener(context->tuner, NULL, NULL);
+    context->tuning.running = NULL;
+    trm_tuner_set_listener(context->tuning.tuner, NULL, NULL);
     if (status == TRM_OK || status == TRM_ERROR_CANCELLED) {
         trm_status waited = trm_context_wait(context);
         status = waited != TRM_OK && status == TRM_OK ? waited : status;
@@ -128,7 +144,7 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
     trm_held_error ran;
     trm_error_hold(status, &ran);
     if (options->cache != NULL) {
-        warn(trm_tuner_save(context->tuner, options->cache));
+        warn(trm_tuner_save(context->tuning.tuner, options->cache));
     }
     if (status == TRM_OK && options->progress != NULL) {
         (void)options->progress(options->progress_user, tuning.total, tuning.total, 0);
@@ -162,11 +178,16 @@ TRM_CALL(trm_context_recorder(context), trm_context_tune, (trm_context *context,
     return trm_context_tune_kernels(context, options);
 }
 
+const trm_timing *trm_context_timing(const trm_context *context, int32_t layer)
+{
+    return context->tuning.timings == NULL ? NULL : context->tuning.timings[layer];
+}
+
 void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, void *user)
 {
     const trm_network *network = context->engine->plan->network;
-    for (int32_t i = 0; context->timings != NULL && i < network->n_layers; i++) {
-        const trm_timing *timing = context->timings[i];
+    for (int32_t i = 0; context->tuning.timings != NULL && i < network->n_layers; i++) {
+        const trm_timing *timing = context->tuning.timings[i];
         for (int32_t k = 0; timing != NULL && k < timing->n_tactics; k++) {
             fn(user, network->layers[i]->name, timing->problem, timing->tactics[k].name,
                timing->tactics[k].microseconds, k == 0);
