@@ -135,3 +135,60 @@ done:
     trm_graph_exec_destroy(exec);
     return status;
 }
+
+/* Launches begin .. end - 1 of a program. */
+typedef struct part {
+    const trm_program *program;
+    trm_stream *stream;
+    int32_t begin, end;
+} part;
+
+static trm_status enqueue_part(void *user, int32_t i)
+{
+    const part *run = user;
+    int32_t at;
+    (void)i;
+    return trm_program_run_on(run->program, run->begin, run->end, run->stream, &at);
+}
+
+static trm_status time_part(bench *b, const bench_call *what, const char *launch, part *run)
+{
+    float milliseconds;
+    if (b->only != NULL && strstr(launch, b->only) == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(bench_time(b, what->calls, enqueue_part, run, &milliseconds));
+    const double us = (double)milliseconds * 1e3, rate = what->bytes / us * 1e-3, tera = what->operations / us * 1e-6;
+    if (b->json) {
+        printf("%s  {\"shape\": \"%s\", \"launch\": \"%s\", %s, \"microseconds\": %.2f, \"gbytes\": %.0f, "
+               "\"tflops\": %.2f}",
+               b->first ? "" : ",\n", what->name, launch, what->fields, us, rate, tera);
+    } else {
+        printf("%-24s %-32s %10.2f %10.0f %10.2f\n", what->name, launch, us, rate, tera);
+    }
+    fflush(stdout);
+    b->first = false;
+    return TRM_OK;
+}
+
+trm_status bench_time_launches(bench *b, const trm_kernel_table *table, const bench_call *what, trm_kernel_call *call)
+{
+    const trm_kernel *kernel = trm_kernel_find(&table, 1, b->backend, call);
+    if (kernel == NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "no kernel takes %s", what->name);
+    }
+    call->workspace_size = kernel->workspace(call);
+    TRM_TRY(trm_device_alloc(b->device, call->workspace_size, &call->workspace));
+    trm_program program = {0};
+    trm_status status = trm_kernel_prepare(kernel, call, &program);
+    part run = {&program, b->stream, 0, program.n};
+    status = status == TRM_OK ? enqueue_part(&run, 0) : status; /* outside of the capture first: code is loaded then */
+    status = status == TRM_OK ? time_part(b, what, "all", &run) : status;
+    for (int32_t i = 0; i < program.n && status == TRM_OK; i++) {
+        run.begin = i;
+        run.end = i + 1;
+        status = time_part(b, what, program.launches[i].name, &run);
+    }
+    trm_program_fini(&program);
+    return status;
+}

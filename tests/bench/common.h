@@ -5,7 +5,7 @@
 #ifndef TRM_TESTS_BENCH_COMMON_H
 #define TRM_TESTS_BENCH_COMMON_H
 
-#include "kernels/kernel.h"
+#include "kernels/program.h"
 
 typedef struct bench {
     const char *name; /* of the program */
@@ -36,5 +36,19 @@ void bench_free_call(const bench *b, trm_kernel_call *call);
  * enqueue(user, i) is call number i. Warm up before: code is loaded by the first call. */
 trm_status bench_time(const bench *b, int32_t calls, trm_status (*enqueue)(void *user, int32_t i), void *user,
                       float *milliseconds);
+
+/* A call whose launches are timed. */
+typedef struct bench_call {
+    const char *name;         /* of its shape */
+    char fields[128];         /* of JSON, which describe it */
+    double operations, bytes; /* that it takes */
+    int32_t calls;            /* in a chain */
+} bench_call;
+
+/* Finds the call's kernel, and times all its launches together and each by itself. Reports those whose name has b->only
+ * in it, under this heading. */
+#define BENCH_LAUNCHES_HEADING                                                                                         \
+    "shape                    launch                                   us       GB/s    TFLOP/s"
+trm_status bench_time_launches(bench *b, const trm_kernel_table *table, const bench_call *what, trm_kernel_call *call);
 
 #endif

@@ -8,12 +8,9 @@
  * and head. Each figure is the median of several launches of a captured chain of calls.
  */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "bench/common.h"
-#include "kernels/program.h"
 
 #define CALLS     16
 #define DIM       128
@@ -120,63 +117,13 @@ static trm_status make_problem(const bench *b, const shape *s, problem *p)
     return add_sequences(b, s, inputs);
 }
 
-/* Launches begin .. end - 1 of a program. */
-typedef struct part {
-    const trm_program *program;
-    trm_stream *stream;
-    int32_t begin, end;
-} part;
-
-static trm_status enqueue(void *user, int32_t i)
+static trm_status run_call(bench *b, const shape *s, trm_kernel_call *call)
 {
-    const part *run = user;
-    int32_t at;
-    (void)i;
-    return trm_program_run_on(run->program, run->begin, run->end, run->stream, &at);
-}
-
-static trm_status time_part(bench *b, const shape *s, const char *name, part *run)
-{
-    float milliseconds;
-    if (b->only != NULL && strstr(name, b->only) == NULL) {
-        return TRM_OK;
-    }
-    TRM_TRY(bench_time(b, CALLS, enqueue, run, &milliseconds));
-    const double seconds = (double)milliseconds * 1e-3;
-    if (b->json) {
-        printf("%s  {\"shape\": \"%s\", \"launch\": \"%s\", \"sequences\": %d, \"tokens\": %d, \"heads\": %d, "
-               "\"microseconds\": %.2f, \"gbytes\": %.0f, \"tflops\": %.2f}",
-               b->first ? "" : ",\n", s->name, name, s->sequences, s->tokens, s->heads, seconds * 1e6,
-               bytes(s) / seconds * 1e-9, operations(s) / seconds * 1e-12);
-    } else {
-        printf("%-24s %-24s %10.2f %10.0f %10.2f\n", s->name, name, seconds * 1e6, bytes(s) / seconds * 1e-9,
-               operations(s) / seconds * 1e-12);
-    }
-    fflush(stdout);
-    b->first = false;
-    return TRM_OK;
-}
-
-static trm_status run_call(bench *b, const shape *s, trm_kernel_call *call, trm_program *program)
-{
-    const trm_kernel_table *const tables[] = {&trm_cuda_kernels};
-    const trm_kernel *kernel = trm_kernel_find(tables, 1, TRM_BACKEND_CUDA, call);
-    if (kernel == NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "no kernel takes %s", s->name);
-    }
-    call->workspace_size = kernel->workspace(call);
-    TRM_TRY(trm_device_alloc(b->device, call->workspace_size, &call->workspace));
-    trm_status status = trm_kernel_prepare(kernel, call, program);
-    part run = {program, b->stream, 0, program->n};
-    status = status == TRM_OK ? enqueue(&run, 0) : status; /* outside of the capture first: code is loaded then */
-    status = status == TRM_OK ? time_part(b, s, "all", &run) : status;
-    for (int32_t i = 0; i < program->n && status == TRM_OK; i++) {
-        run.begin = i;
-        run.end = i + 1;
-        status = time_part(b, s, program->launches[i].name, &run);
-    }
-    trm_device_free(b->device, call->workspace);
-    return status;
+    bench_call what = {.name = s->name, .operations = operations(s), .bytes = bytes(s)};
+    what.calls = CALLS;
+    snprintf(what.fields, sizeof(what.fields), "\"sequences\": %d, \"tokens\": %d, \"heads\": %d", s->sequences,
+             s->tokens, s->heads);
+    return bench_time_launches(b, &trm_cuda_kernels, &what, call);
 }
 
 static trm_status run_all(bench *b)
@@ -184,10 +131,8 @@ static trm_status run_all(bench *b)
     trm_status status = TRM_OK;
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]) && status == TRM_OK; i++) {
         problem p = {0};
-        trm_program program = {0};
         status = make_problem(b, &shapes[i], &p);
-        status = status == TRM_OK ? run_call(b, &shapes[i], &p.call, &program) : status;
-        trm_program_fini(&program);
+        status = status == TRM_OK ? run_call(b, &shapes[i], &p.call) : status;
         bench_free_call(b, &p.call);
     }
     return status;
@@ -196,10 +141,8 @@ static trm_status run_all(bench *b)
 int main(int argc, char **argv)
 {
     bench b = {.name = "bench_delta", .backend = TRM_BACKEND_CUDA};
-    char heading[128];
     if (!bench_read_options(&b, argc, argv, "--kernel")) {
         return 2;
     }
-    snprintf(heading, sizeof(heading), "%-24s %-24s %10s %10s %10s", "shape", "launch", "us", "GB/s", "TFLOP/s");
-    return bench_main(&b, heading, run_all);
+    return bench_main(&b, BENCH_LAUNCHES_HEADING, run_all);
 }

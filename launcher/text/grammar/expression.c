@@ -234,16 +234,6 @@ trm_expression trm_expression_unique(trm_expressions *x, trm_unique unique)
                                                           .has_calls = true});
 }
 
-trm_expression trm_expression_text(trm_expressions *x, const char *text, size_t size)
-{
-    trm_expression e = TRM_EMPTY;
-    while (size > 0 && x->status == TRM_OK) {
-        size--;
-        e = trm_expression_sequence(x, trm_expression_byte_range(x, (uint8_t)text[size], (uint8_t)text[size]), e);
-    }
-    return e;
-}
-
 /* The code points from first[] to last[], all of `size` bytes. */
 static trm_expression encoded(trm_expressions *x, const uint8_t *first, const uint8_t *last, size_t size)
 {

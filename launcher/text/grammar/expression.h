@@ -116,7 +116,6 @@ trm_expression trm_expression_repeat(trm_expressions *x, trm_expression a, int32
 trm_expression trm_expression_call(trm_expressions *x, uint32_t rule);
 trm_expression trm_expression_multiple(trm_expressions *x, trm_multiple multiple);
 trm_expression trm_expression_unique(trm_expressions *x, trm_unique unique);
-trm_expression trm_expression_text(trm_expressions *x, const char *text, size_t size);
 /* One code point of first to last in UTF-8; no surrogates. */
 trm_expression trm_expression_codepoints(trm_expressions *x, int32_t first, int32_t last);
 
