@@ -11,6 +11,7 @@
 #include "kernels/codec/codec_impl.h"
 #include "kernels/device/cuda.h"
 #include "kernels/device/device_impl.h"
+#include "kernels/moe/expert_table.h"
 #include "kernels/sampling/backends.h"
 
 typedef struct cuda_device {
@@ -528,6 +529,8 @@ static const trm_device_ops cuda_ops = {
     .logits_report = trm_cuda_logits_report,
     .random_fill = trm_cuda_random_fill,
     .bf16_decode = trm_cuda_bf16_decode,
+    .expert_select = trm_cuda_expert_select,
+    .expert_fetch = trm_cuda_expert_fetch,
     .graph_exec_launch = cuda_graph_exec_launch,
     .graph_exec_destroy = cuda_graph_exec_destroy,
 };

@@ -19,6 +19,8 @@ struct trm_sample_advance_args;
 struct trm_logits_adjust_args;
 struct trm_logits_report_args;
 struct trm_random_fill_args;
+struct trm_expert_table;
+struct trm_expert_tensor;
 
 typedef struct trm_device_ops {
     trm_backend backend;
@@ -57,7 +59,8 @@ typedef struct trm_device_ops {
     trm_status (*event_query)(trm_event *event, bool *passed);
     trm_status (*event_elapsed_ms)(trm_event *start, trm_event *end, float *milliseconds);
 
-    /* Kernels that are no layers: kernels/sampling/backends.h, kernels/codec/codec_impl.h. */
+    /* Kernels that are no layers: kernels/sampling/backends.h, kernels/codec/codec_impl.h,
+     * kernels/moe/expert_table.h. */
     size_t (*sample_workspace)(const trm_stream *stream, int64_t rows, int64_t vocab);
     trm_status (*sample)(trm_stream *stream, const struct trm_sample_args *args);
     trm_status (*sample_advance)(trm_stream *stream, const struct trm_sample_advance_args *args);
@@ -65,6 +68,10 @@ typedef struct trm_device_ops {
     trm_status (*logits_report)(trm_stream *stream, const struct trm_logits_report_args *args);
     trm_status (*random_fill)(trm_stream *stream, const struct trm_random_fill_args *args);
     trm_status (*bf16_decode)(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors);
+    trm_status (*expert_select)(trm_stream *stream, const struct trm_expert_table *table, const int32_t *ids,
+                                int64_t pairs, int32_t *slot_ids);
+    trm_status (*expert_fetch)(trm_stream *stream, const struct trm_expert_table *table,
+                               const struct trm_expert_tensor *tensors, int32_t n);
 
     trm_status (*graph_exec_launch)(trm_graph_exec *exec, trm_stream *stream);
     void (*graph_exec_destroy)(trm_graph_exec *exec);

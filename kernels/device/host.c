@@ -19,6 +19,7 @@
 #include "kernels/device/device_impl.h"
 #include "kernels/device/host_queue.h"
 #include "kernels/host/host.h"
+#include "kernels/moe/expert_table.h"
 #include "kernels/sampling/backends.h"
 
 #define ALIGNMENT 256
@@ -343,6 +344,8 @@ static const trm_device_ops host_ops = {
     .logits_report = trm_host_logits_report,
     .random_fill = trm_host_random_fill,
     .bf16_decode = trm_host_bf16_decode,
+    .expert_select = trm_host_expert_select,
+    .expert_fetch = trm_host_expert_fetch,
     .graph_exec_launch = graph_exec_launch,
     .graph_exec_destroy = graph_exec_destroy,
 };

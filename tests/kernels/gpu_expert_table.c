@@ -1,0 +1,14 @@
+/* Tables of cached experts on CUDA device 0. Exits 77 if there is none. */
+#include "support/device.h"
+#include "support/support.h"
+
+#include "kernels/expert_table_cases.h"
+
+int main(void)
+{
+    if (test_lacks_cuda()) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {EXPERT_TABLE_CASES(EXPERT_TABLE_LIST)};
+    return cmocka_run_group_tests(tests, test_open_cuda, test_close_device);
+}
