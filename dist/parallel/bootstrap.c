@@ -48,20 +48,11 @@ static trm_status open_mpi(trm_bootstrap *b, trm_launcher *launch, double deadli
 
 static trm_status open_tcp(trm_bootstrap *b, const trm_launcher *launch, double deadline_seconds)
 {
-    const char *host = getenv("MASTER_ADDR"), *text = getenv("TRIREME_PORT"), *master = getenv("MASTER_PORT");
-    const char *name = text != NULL ? "TRIREME_PORT" : "MASTER_PORT";
-    long offset = text == NULL; /* torchrun's own store uses MASTER_PORT */
-    text = text != NULL ? text : master;
-    char *end = NULL;
-    long port = text != NULL ? strtol(text, &end, 10) : 0;
-    if (host == NULL || text == NULL || *end != '\0' || port < 1 || port + offset > 65535) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "environment variable %s is %s, expected %s for %d ranks without MPI",
-                 host == NULL ? "MASTER_ADDR" : name, host == NULL || text == NULL ? "not set" : text,
-                 host == NULL ? "the host of rank 0" : "a port", (int)launch->size);
-    }
+    trm_meeting_point point;
+    TRM_TRY(trm_launcher_meeting_point(trm_environment, launch, &point));
     const char *secret = getenv("TRIREME_SECRET");
-    const trm_tcp_options options = {.host = host,
-                                     .port = (uint16_t)(port + offset),
+    const trm_tcp_options options = {.host = point.host,
+                                     .port = point.port,
                                      .secret = secret != NULL && *secret != '\0' ? secret : NULL,
                                      .several_hosts = launch->local_size > 0 && launch->local_size < launch->size,
                                      .deadline_seconds = deadline_seconds};
@@ -74,8 +65,8 @@ trm_status trm_bootstrap_open(trm_launcher *launch, double deadline_seconds, trm
     if (b == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bootstrap");
     }
-    trm_status status = strcmp(launch->launcher, "torchrun") == 0 ? open_tcp(b, launch, deadline_seconds)
-                                                                  : open_mpi(b, launch, deadline_seconds);
+    trm_status status =
+        trm_launcher_has_no_mpi(launch) ? open_tcp(b, launch, deadline_seconds) : open_mpi(b, launch, deadline_seconds);
     if (status == TRM_OK) {
         status = trm_communicator_pairwise_create(b->transport, deadline_seconds, &b->control);
     }

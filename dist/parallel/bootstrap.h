@@ -4,6 +4,7 @@
 #ifndef TRM_DIST_PARALLEL_BOOTSTRAP_H
 #define TRM_DIST_PARALLEL_BOOTSTRAP_H
 
+#include "base/launch.h"
 #include "collectives/transport.h"
 #include "dist/parallel/world.h"
 
@@ -14,7 +15,8 @@ typedef struct trm_bootstrap {
     bool finalize;             /* MPI was initialized here */
 } trm_bootstrap;
 
-/* Joins the peers: over MPI, or under torchrun over TCP. Collective. Fills in launch->size if it was unknown. */
+/* Joins the peers: over MPI, or over TCP under launchers without it. Collective. Fills in launch->size if it was
+ * unknown. */
 trm_status trm_bootstrap_open(trm_launcher *launch, double deadline_seconds, trm_bootstrap **bootstrap);
 /* Collective if nothing failed. Ignores NULL. */
 void trm_bootstrap_close(trm_bootstrap *bootstrap);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/launch.h"
 #include "base/library.h"
 #include "collectives/communicator.h"
 #include "dist/parallel/topology.h"
@@ -123,7 +124,7 @@ static void describe_machine(trm_system_fn fn, void *user)
     }
     trm_launcher launch;
     char value[256];
-    if (trm_launcher_detect((const char *(*)(const char *))getenv, &launch) == TRM_OK) {
+    if (trm_launcher_detect(trm_environment, &launch) == TRM_OK) {
         snprintf(value, sizeof(value), "%s, rank %d of %d", launch.launcher, launch.rank, launch.size);
         fn(user, "machine", "launcher", value);
     } else {

@@ -301,7 +301,7 @@ TRM_CALL(NULL, trm_world_open, (const trm_world_options *options, trm_world **wo
     TRM_TRY(read_deadline(options->deadline_seconds, &deadline));
     TRM_TRY(read_exchange(&exchange));
     trm_launcher launch;
-    TRM_TRY(trm_launcher_detect((const char *(*)(const char *))getenv, &launch));
+    TRM_TRY(trm_launcher_detect(trm_environment, &launch));
     trm_world *w = calloc(1, sizeof(*w));
     if (w == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the world");

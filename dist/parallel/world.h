@@ -42,15 +42,6 @@ trm_mesh trm_mesh_resolve(const trm_mesh *wanted, int32_t n_ranks);
 /* Ranks that a partitioned network's tensors are split over: neighbours along tp or cp. */
 int32_t trm_mesh_tensor_ranks(const trm_mesh *mesh);
 
-/* Rank and size from the environment. */
-typedef struct trm_launcher {
-    const char *launcher;
-    int32_t rank, size, local_rank, local_size;
-} trm_launcher;
-/* Reads Open MPI, PMIx, PMI, Slurm and torchrun variables through `get` (getenv in production). Variables that
- * contradict each other are TRM_ERROR_INVALID_ARGUMENT naming both. */
-trm_status trm_launcher_detect(const char *(*get)(const char *name), trm_launcher *launch);
-
 /* Writes the minimum of each value over all ranks. Collective. */
 trm_status trm_world_minimum(trm_world *world, int64_t *values, size_t n);
 

@@ -203,21 +203,16 @@ static bool is_spare(void)
     return launched_number("OMPI_COMM_WORLD_RANK") > 0 && launched_number("OMPI_COMM_WORLD_SIZE") > 1;
 }
 
-/* Removes the variables of this process's launcher, which the ranks' own launcher must not see, and the CPU binding,
- * since the ranks share all processors. PMIX_MCA_... of users stay. No other thread runs yet. */
-static void forget_launcher(void)
+/* Removes the variables that begin with one of the names. PMIX_MCA_... of users stay. No other thread runs yet. */
+static void forget_variables(const char *const *names, size_t n_names)
 {
-    static const char *const names[] = {
-        "OMPI_COMM_WORLD_", "OMPI_MCA_orte_",     "OMPI_MCA_ess",     "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
-        "OMPI_UNIVERSE_",   "OMPI_ARGV",          "OMPI_COMMAND",     "OMPI_APP_CTX_", "OMPI_NUM_APP_CTX",
-        "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION", "OMPI_MCA_shmem_R", "PMIX_",         "PRTE_"};
     char name[128];
     for (size_t i = 0; environ[i] != NULL;) {
         size_t size = strcspn(environ[i], "="), k = 0;
-        while (k < sizeof(names) / sizeof(names[0]) && strncmp(environ[i], names[k], strlen(names[k])) != 0) {
+        while (k < n_names && strncmp(environ[i], names[k], strlen(names[k])) != 0) {
             k++;
         }
-        const bool theirs = k < sizeof(names) / sizeof(names[0]) && strncmp(environ[i], "PMIX_MCA_", 9) != 0;
+        const bool theirs = k < n_names && strncmp(environ[i], "PMIX_MCA_", 9) != 0;
         if (theirs && size < sizeof(name) && environ[i][size] == '=') {
             snprintf(name, sizeof(name), "%.*s", (int)size, environ[i]);
             unsetenv(name); /* the next variable moves here */
@@ -225,6 +220,24 @@ static void forget_launcher(void)
             i++;
         }
     }
+}
+
+/* Slurm's variables describe the allocation, in which the ranks' launcher would look for slots and other machines. */
+static void forget_allocation(void)
+{
+    static const char *const names[] = {"SLURM_"};
+    forget_variables(names, 1);
+}
+
+/* Removes the variables of this process's launcher, which the ranks' own launcher must not see, and the CPU binding,
+ * since the ranks share all processors. */
+static void forget_launcher(void)
+{
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_", "OMPI_MCA_orte_",     "OMPI_MCA_ess",     "OMPI_MCA_pmix", "OMPI_MCA_initial_wdir",
+        "OMPI_UNIVERSE_",   "OMPI_ARGV",          "OMPI_COMMAND",     "OMPI_APP_CTX_", "OMPI_NUM_APP_CTX",
+        "OMPI_FIRST_RANKS", "OMPI_FILE_LOCATION", "OMPI_MCA_shmem_R", "PMIX_",         "PRTE_"};
+    forget_variables(names, sizeof(names) / sizeof(names[0]));
     cpu_set_t processors;
     memset(&processors, 0xff, sizeof(processors));
     (void)sched_setaffinity(0, sizeof(processors), &processors);
@@ -238,6 +251,7 @@ static trm_status count_ranks(serve_command *c)
     const char *origin = c->all->origins[SETTING_RANKS];
     c->ranks = (int32_t)settings_integer(c->all, SETTING_RANKS);
     if (launched_rank() == NULL) {
+        forget_allocation();
         return TRM_OK;
     }
     if (size < 1 || here != size) {
@@ -251,6 +265,7 @@ static trm_status count_ranks(serve_command *c)
                  size);
     }
     c->ranks = size;
+    forget_allocation();
     forget_launcher();
     return TRM_OK;
 }

@@ -23,7 +23,30 @@ each_fails() {
     done
 }
 
-case_ranks() { # one rank alone is wrong
+# as_torchrun PORT RANK COMMAND..., as_srun: starts one of two ranks as these launchers do.
+as_torchrun() {
+    RANK=$2 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$1 exec "${@:3}"
+}
+
+as_srun() {
+    SLURM_STEP_ID=0 SLURM_JOB_ID=7 SLURM_PROCID=$2 SLURM_NTASKS=2 SLURM_LOCALID=$2 SLURM_NODEID=0 SLURM_STEP_TASKS_PER_NODE=2 \
+        SLURM_STEP_NODELIST=nowhere.invalid TRIREME_PORT=$1 exec "${@:3}"
+}
+
+case_ranks() { # without mpirun, and one rank alone is wrong
+    local as rank port ids=()
+    for as in as_torchrun as_srun; do
+        port=$(free_ports)
+        for rank in 0 1; do
+            $as "$port" $rank "$program" run "$model" -p "In the beginning" -n 3 -q >"$work/out.$rank" 2>"$work/err.$rank" </dev/null &
+            ids[rank]=$!
+        done
+        for rank in 0 1; do
+            wait "${ids[rank]}" || complain "$as: rank $rank: exit code $?: $(cat "$work/err.$rank")"
+        done
+        [ "$(cat "$work/out.0")" = " God created the" ] || complain "$as: $(cat "$work/out.0" "$work/err.0")"
+        [ ! -s "$work/out.1" ] || complain "$as: rank 1 printed $(cat "$work/out.1")"
+    done
     each run "$model" -p "In the beginning" -n 3 -q -- run "$model" -p "Another" -n 3 --threads 1
     [ "$code $(cat "$work/out")" = "0  God created the" ] || complain "prompts are rank 0's: $(cat "$work/out" "$work/err")"
     each run "$model" -p a -- run "$work/nowhere" -p a
@@ -75,7 +98,7 @@ lives_on() {
 }
 
 case_failing_ranks() { # a rank dies in the middle of the text
-    local job victim rank port deadline ids=()
+    local job victim rank port deadline as ids=()
     for ((i = 0; i < 1000; i++)); do echo "In the beginning"; done >"$work/lines"
     local arguments=(run "$model" -i -n 1000 --ignore-eos)
     for victim in 1 0; do
@@ -110,12 +133,13 @@ case_failing_ranks() { # a rank dies in the middle of the text
     [ $code = 6 ] || complain "rank 1 was stopped: exit code $code, expected 6: $(tail -9 "$work/err")"
     grep '^trireme: ' "$work/err" | grep -q "rank 1 did not arrive within $deadline s" || complain "stopped rank: $(tail -9 "$work/err")"
 
-    # without mpirun, as torchrun starts ranks: the survivor finds out by itself
-    for victim in 1 0; do
+    # without mpirun, as torchrun and srun start ranks: the survivor finds out by itself
+    for as in "as_torchrun 1" "as_torchrun 0" "as_srun 1"; do
+        victim=${as#* }
         rm -f "$work/out"
         port=$(free_ports)
         for rank in 0 1; do
-            RANK=$rank WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$program" "${arguments[@]}" \
+            ${as% *} "$port" $rank "$program" "${arguments[@]}" \
                 >"$work/out$([ $rank = 0 ] || echo .$rank)" 2>"$work/err.$rank" <"$work/lines" &
             ids[rank]=$!
         done

@@ -405,7 +405,9 @@ class Refusals(unittest.TestCase):
         for origin in "pages.example", "https://", "https://pages.example/", "https://*.example", "":
             self.fails(2, f'cors-origin is "{origin}", expected SCHEME', "--cors-origin", origin)
         self.fails(2, "rank 0 of a job, but it starts its ranks itself", OMPI_COMM_WORLD_RANK="0")
-        self.fails(2, "starts its ranks itself", SLURM_PROCID="0")
+        self.fails(2, "starts its ranks itself", SLURM_PROCID="0", SLURM_NTASKS="2", SLURM_STEP_ID="0")
+        script = dict(SLURM_PROCID="0", SLURM_NTASKS="2", SLURM_JOB_ID="7") # of sbatch, which is no rank
+        self.fails(1, "/no/such/file", "--api-keys", "/no/such/file", **script)
         launched = dict(OMPI_COMM_WORLD_RANK="0", OMPI_COMM_WORLD_SIZE="8", OMPI_COMM_WORLD_LOCAL_SIZE="4")
         self.fails(2, "rank 0 of a job on several machines, but it starts its ranks itself", **launched)
         self.fails(2, f"ranks is {RANKS} (--ranks), but mpirun started 8 processes", **dict(launched, OMPI_COMM_WORLD_LOCAL_SIZE="8"))

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/launch.h"
 #include "base/unit.h"
 #include "launcher/serve/worker/worker.h"
 
@@ -31,12 +32,7 @@ int print_failure(trm_status status)
 
 const char *launched_rank(void)
 {
-    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID", "RANK"};
-    const char *rank = NULL;
-    for (size_t i = 0; rank == NULL && i < sizeof(variables) / sizeof(variables[0]); i++) {
-        rank = getenv(variables[i]);
-    }
-    return rank;
+    return trm_launcher_rank(trm_environment);
 }
 
 bool is_first_rank(void)
