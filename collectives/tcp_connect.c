@@ -149,7 +149,8 @@ static bool is_loopback(const struct sockaddr *address)
     return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
-/* The addresses of rank 0's host; to be freed by freeaddrinfo. */
+/* The addresses of rank 0's host; to be freed by freeaddrinfo. Waits for a name that is not known yet: in a cluster's
+ * name service that of a pod appears once the pod has an address. */
 static trm_status find_first(const meeting *m, struct addrinfo **found)
 {
     char service[8];
@@ -157,7 +158,8 @@ static trm_status find_first(const meeting *m, struct addrinfo **found)
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     int error;
     *found = NULL;
-    while ((error = getaddrinfo(m->options->host, service, &hints, found)) == EAI_AGAIN && trm_wait_now() < m->end) {
+    while (((error = getaddrinfo(m->options->host, service, &hints, found)) == EAI_AGAIN || error == EAI_NONAME) &&
+           trm_wait_now() < m->end) {
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
     if (error != 0) {
