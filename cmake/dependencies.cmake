@@ -1,4 +1,4 @@
-# Libraries linked at build time, all Debian packages. CUDA libraries are loaded at run time instead.
+# Libraries linked at build time, all Debian packages. CUDA libraries and Open MPI are loaded at run time instead.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
@@ -15,4 +15,9 @@ find_package(MPI REQUIRED COMPONENTS C)
 add_library(trireme_dependencies INTERFACE)
 target_link_libraries(
   trireme_dependencies INTERFACE PkgConfig::CJSON PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWLOC
-                                 PkgConfig::OPENBLAS PkgConfig::PROTOBUF_C MPI::MPI_C Threads::Threads m ${CMAKE_DL_LIBS})
+                                 PkgConfig::OPENBLAS PkgConfig::PROTOBUF_C Threads::Threads m ${CMAKE_DL_LIBS})
+# Open MPI's header, and where collectives/mpi_library.c looks for the library that the loader does not find.
+target_include_directories(trireme_dependencies SYSTEM INTERFACE ${MPI_C_INCLUDE_DIRS})
+list(GET MPI_C_LIBRARIES 0 mpi_library)
+get_filename_component(mpi_folder ${mpi_library} DIRECTORY)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/collectives/mpi_library.c PROPERTIES COMPILE_DEFINITIONS TRM_MPI_LIBRARY="${mpi_folder}/libmpi.so.40")

@@ -3,7 +3,7 @@ include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 add_library(trireme::trireme ALIAS trireme_library) # the same name in this build and in an installed one
-# Libraries that lie outside of the system's folders (an MPI in /opt) are found when installed as they are in the build.
+# Libraries that lie outside of the system's folders are found when installed as they are in the build.
 set_target_properties(trireme trireme_library PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH_USE_LINK_PATH ON)
 
 install(TARGETS trireme_library EXPORT triremeTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

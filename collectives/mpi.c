@@ -1,14 +1,13 @@
 /*
  * The transport over MPI: nonblocking messages, polled until the deadline, and a separate communicator for notices.
  */
-#include <mpi.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "collectives/mpi_library.h"
 #include "collectives/transport.h"
 #include "collectives/wait.h"
 
@@ -32,7 +31,7 @@ static trm_status mpi_failed(int code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
-    MPI_Error_string(code, text, &length);
+    trm_mpi.MPI_Error_string(code, text, &length);
     return trm_fail(TRM_ERROR_INTERNAL, "%s failed: %s", call, text);
 }
 
@@ -72,9 +71,11 @@ static trm_status post(mpi_transport *t, const trm_message *message, bool send, 
         int size = (int)(rest < trm_mpi_message_size ? rest : trm_mpi_message_size);
         MPI_Request *request = &t->requests[t->n];
         if (send) {
-            MPI_TRY(MPI_Isend(bytes + at, size, MPI_BYTE, message->peer, tag, t->data, request), "MPI_Isend");
+            MPI_TRY(trm_mpi.MPI_Isend(bytes + at, size, trm_mpi.byte, message->peer, tag, t->data, request),
+                    "MPI_Isend");
         } else {
-            MPI_TRY(MPI_Irecv(bytes + at, size, MPI_BYTE, message->peer, tag, t->data, request), "MPI_Irecv");
+            MPI_TRY(trm_mpi.MPI_Irecv(bytes + at, size, trm_mpi.byte, message->peer, tag, t->data, request),
+                    "MPI_Irecv");
         }
         t->peers[t->n++] = message->peer;
     }
@@ -94,14 +95,14 @@ static size_t count_pieces(const trm_message *messages, int32_t n)
 static void abandon(mpi_transport *t)
 {
     for (int32_t i = 0; i < t->n; i++) {
-        if (t->requests[i] == MPI_REQUEST_NULL) {
+        if (t->requests[i] == trm_mpi.request_null) {
             continue;
         }
         if (i >= t->n_sends) {
-            MPI_Cancel(&t->requests[i]);
-            MPI_Wait(&t->requests[i], MPI_STATUS_IGNORE);
+            trm_mpi.MPI_Cancel(&t->requests[i]);
+            trm_mpi.MPI_Wait(&t->requests[i], MPI_STATUS_IGNORE);
         } else {
-            MPI_Request_free(&t->requests[i]);
+            trm_mpi.MPI_Request_free(&t->requests[i]);
         }
     }
     t->n = 0;
@@ -113,7 +114,7 @@ static trm_status fail_missing(mpi_transport *t, double deadline_seconds)
     /* Receives come after sends, and say more: a small send finishes before its receiver arrives. */
     for (int32_t i = t->n - 1; i >= 0 && missing < 0; i--) {
         int done = 1;
-        if (MPI_Request_get_status(t->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) {
+        if (trm_mpi.MPI_Request_get_status(t->requests[i], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done) {
             missing = t->peers[i];
         }
     }
@@ -126,7 +127,7 @@ static trm_status wait_all(mpi_transport *t, double deadline_seconds)
     double start = trm_wait_now();
     for (;;) {
         int done = 0;
-        int code = MPI_Testall((int)t->n, t->requests, &done, t->states);
+        int code = trm_mpi.MPI_Testall((int)t->n, t->requests, &done, t->states);
         if (code == MPI_ERR_IN_STATUS) {
             int32_t i = 0;
             while (i + 1 < t->n &&
@@ -135,7 +136,7 @@ static trm_status wait_all(mpi_transport *t, double deadline_seconds)
             }
             char text[MPI_MAX_ERROR_STRING] = "";
             int length = 0;
-            MPI_Error_string(t->states[i].MPI_ERROR, text, &length);
+            trm_mpi.MPI_Error_string(t->states[i].MPI_ERROR, text, &length);
             return trm_transport_lost(&t->base, t->peers[i], "sent an unexpected message, or is gone: %s", text);
         }
         MPI_TRY(code, "MPI_Testall");
@@ -159,7 +160,7 @@ static trm_status check_sizes(mpi_transport *t, const trm_message *receives, int
         size_t came = 0;
         for (size_t left = receives[i].size; left > 0;) {
             int size = 0;
-            MPI_Get_count(&t->states[at++], MPI_BYTE, &size);
+            trm_mpi.MPI_Get_count(&t->states[at++], trm_mpi.byte, &size);
             came += (size_t)size;
             left -= left < trm_mpi_message_size ? left : trm_mpi_message_size;
         }
@@ -203,9 +204,9 @@ static trm_status mpi_transfer(trm_transport *transport, uint32_t channel, doubl
 
 static void post_notice_receive(mpi_transport *t)
 {
-    if (MPI_Irecv(&t->incoming, (int)sizeof(t->incoming), MPI_BYTE, MPI_ANY_SOURCE, TAG_NOTICE, t->control,
-                  &t->notice_request) != MPI_SUCCESS) {
-        t->notice_request = MPI_REQUEST_NULL;
+    if (trm_mpi.MPI_Irecv(&t->incoming, (int)sizeof(t->incoming), trm_mpi.byte, MPI_ANY_SOURCE, TAG_NOTICE, t->control,
+                          &t->notice_request) != MPI_SUCCESS) {
+        t->notice_request = trm_mpi.request_null;
     }
 }
 
@@ -214,14 +215,15 @@ static void mpi_poll(trm_transport *transport)
     mpi_transport *t = (mpi_transport *)transport;
     int came = 0;
     MPI_Status state;
-    if (t->notice_request == MPI_REQUEST_NULL || MPI_Test(&t->notice_request, &came, &state) != MPI_SUCCESS || !came) {
+    if (t->notice_request == trm_mpi.request_null ||
+        trm_mpi.MPI_Test(&t->notice_request, &came, &state) != MPI_SUCCESS || !came) {
         return;
     }
     trm_transport_break(transport, &t->incoming);
     /* The sender waits for this, so that all ranks know the cause before the job ends. */
     MPI_Request request;
-    if (MPI_Isend(NULL, 0, MPI_BYTE, state.MPI_SOURCE, TAG_SEEN, t->control, &request) == MPI_SUCCESS) {
-        MPI_Request_free(&request);
+    if (trm_mpi.MPI_Isend(NULL, 0, trm_mpi.byte, state.MPI_SOURCE, TAG_SEEN, t->control, &request) == MPI_SUCCESS) {
+        trm_mpi.MPI_Request_free(&request);
     }
     post_notice_receive(t);
 }
@@ -236,20 +238,20 @@ static void mpi_notify(trm_transport *transport, const trm_notice *notice, doubl
         if (r == transport->rank) {
             continue;
         }
-        n += MPI_Isend(&t->outgoing, (int)sizeof(t->outgoing), MPI_BYTE, r, TAG_NOTICE, t->control, &requests[n]) ==
-             MPI_SUCCESS;
-        n += MPI_Irecv(NULL, 0, MPI_BYTE, r, TAG_SEEN, t->control, &requests[n]) == MPI_SUCCESS;
+        n += trm_mpi.MPI_Isend(&t->outgoing, (int)sizeof(t->outgoing), trm_mpi.byte, r, TAG_NOTICE, t->control,
+                               &requests[n]) == MPI_SUCCESS;
+        n += trm_mpi.MPI_Irecv(NULL, 0, trm_mpi.byte, r, TAG_SEEN, t->control, &requests[n]) == MPI_SUCCESS;
     }
     double start = trm_wait_now(), waited = 0;
     int done = 0;
-    while (MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done && waited < seconds) {
+    while (trm_mpi.MPI_Testall(n, requests, &done, MPI_STATUSES_IGNORE) == MPI_SUCCESS && !done && waited < seconds) {
         mpi_poll(transport); /* a peer that failed at the same time waits for us as well */
         trm_wait_pause(waited, t->yields);
         waited = trm_wait_now() - start;
     }
     for (int i = 0; i < n && !done; i++) {
-        if (requests[i] != MPI_REQUEST_NULL) {
-            MPI_Request_free(&requests[i]);
+        if (requests[i] != trm_mpi.request_null) {
+            trm_mpi.MPI_Request_free(&requests[i]);
         }
     }
 }
@@ -258,17 +260,17 @@ static void mpi_destroy(trm_transport *transport)
 {
     mpi_transport *t = (mpi_transport *)transport;
     int finalized = 0;
-    MPI_Finalized(&finalized);
+    trm_mpi.MPI_Finalized(&finalized);
     if (!finalized && transport->notice.status == TRM_OK) { /* else peers may be gone, and MPI would wait for them */
-        if (t->notice_request != MPI_REQUEST_NULL) {
-            MPI_Cancel(&t->notice_request);
-            MPI_Wait(&t->notice_request, MPI_STATUS_IGNORE);
+        if (t->notice_request != trm_mpi.request_null) {
+            trm_mpi.MPI_Cancel(&t->notice_request);
+            trm_mpi.MPI_Wait(&t->notice_request, MPI_STATUS_IGNORE);
         }
-        if (t->data != MPI_COMM_NULL) {
-            MPI_Comm_free(&t->data);
+        if (t->data != trm_mpi.comm_null) {
+            trm_mpi.MPI_Comm_free(&t->data);
         }
-        if (t->control != MPI_COMM_NULL) {
-            MPI_Comm_free(&t->control);
+        if (t->control != trm_mpi.comm_null) {
+            trm_mpi.MPI_Comm_free(&t->control);
         }
     }
     free(t->requests);
@@ -282,11 +284,11 @@ static const trm_transport_ops mpi_ops = {"mpi", mpi_transfer, mpi_notify, mpi_p
 static trm_status duplicate_world(MPI_Comm *made, double deadline_seconds)
 {
     MPI_Request request;
-    MPI_TRY(MPI_Comm_idup(MPI_COMM_WORLD, made, &request), "MPI_Comm_idup");
+    MPI_TRY(trm_mpi.MPI_Comm_idup(trm_mpi.comm_world, made, &request), "MPI_Comm_idup");
     double start = trm_wait_now();
     for (;;) {
         int done = 0;
-        MPI_TRY(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+        MPI_TRY(trm_mpi.MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
         if (done) {
             break;
         }
@@ -296,7 +298,7 @@ static trm_status duplicate_world(MPI_Comm *made, double deadline_seconds)
         }
         trm_wait_pause(waited, TRM_WAIT_YIELDS);
     }
-    MPI_TRY(MPI_Comm_set_errhandler(*made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    MPI_TRY(trm_mpi.MPI_Comm_set_errhandler(*made, trm_mpi.errors_return), "MPI_Comm_set_errhandler");
     return TRM_OK;
 }
 
@@ -316,12 +318,13 @@ static bool is_crowded(void)
 trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **transport)
 {
     int initialized = 0, rank = 0, size = 0;
-    MPI_Initialized(&initialized);
+    TRM_TRY(trm_mpi_load());
+    trm_mpi.MPI_Initialized(&initialized);
     if (!initialized) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "MPI is not initialized");
     }
-    MPI_TRY(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
-    MPI_TRY(MPI_Comm_size(MPI_COMM_WORLD, &size), "MPI_Comm_size");
+    MPI_TRY(trm_mpi.MPI_Comm_rank(trm_mpi.comm_world, &rank), "MPI_Comm_rank");
+    MPI_TRY(trm_mpi.MPI_Comm_size(trm_mpi.comm_world, &size), "MPI_Comm_size");
     if (size > TRM_MAX_RANKS) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the job has %d ranks, expected at most %d", size, TRM_MAX_RANKS);
     }
@@ -330,9 +333,9 @@ trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **tra
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the MPI transport");
     }
     t->base = (trm_transport){.ops = &mpi_ops, .rank = rank, .size = size, .users = 1};
-    t->data = t->control = MPI_COMM_NULL;
+    t->data = t->control = trm_mpi.comm_null;
     t->yields = is_crowded() ? TRM_WAIT_CROWDED_YIELDS : TRM_WAIT_YIELDS;
-    t->notice_request = MPI_REQUEST_NULL;
+    t->notice_request = trm_mpi.request_null;
     trm_status status = duplicate_world(&t->data, deadline_seconds);
     if (status == TRM_OK) {
         status = duplicate_world(&t->control, deadline_seconds);

@@ -1,8 +1,6 @@
 /* Starts and ends a job of several ranks. */
 #include "dist/parallel/bootstrap.h"
 
-#include <mpi.h>
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "collectives/mpi_library.h"
 #include "collectives/wait.h"
 
 /* How long a failing rank waits until its peers know. */
@@ -18,16 +17,17 @@
 static trm_status start_mpi(bool *finalize)
 {
     int initialized = 0, finalized = 0, provided = 0;
-    MPI_Initialized(&initialized);
-    MPI_Finalized(&finalized);
+    TRM_TRY(trm_mpi_load());
+    trm_mpi.MPI_Initialized(&initialized);
+    trm_mpi.MPI_Finalized(&finalized);
     if (finalized) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "MPI was already finalized: a process can join a world only once");
     }
     *finalize = !initialized;
-    if (!initialized && MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+    if (!initialized && trm_mpi.MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "MPI_Init_thread failed");
     }
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    trm_mpi.MPI_Comm_set_errhandler(trm_mpi.comm_world, trm_mpi.errors_return);
     return TRM_OK;
 }
 
@@ -90,7 +90,7 @@ void trm_bootstrap_close(trm_bootstrap *bootstrap)
     trm_communicator_destroy(bootstrap->control);
     trm_transport_release(bootstrap->transport);
     if (bootstrap->mpi && bootstrap->finalize && in_order) {
-        MPI_Finalize();
+        trm_mpi.MPI_Finalize();
     }
     free(bootstrap);
 }
@@ -156,7 +156,7 @@ void trm_bootstrap_abort(trm_bootstrap *bootstrap, trm_status status)
     int code = trm_status_exit_code((trm_status)notice.status);
     fflush(NULL);
     if (bootstrap->mpi) {
-        MPI_Abort(MPI_COMM_WORLD, code);
+        trm_mpi.MPI_Abort(trm_mpi.comm_world, code);
     }
     _exit(code);
 }

@@ -2,7 +2,6 @@
 #include <trireme/system.h>
 #include <trireme/version.h>
 
-#include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/launch.h"
 #include "base/library.h"
 #include "collectives/communicator.h"
+#include "collectives/mpi_library.h"
 #include "dist/parallel/topology.h"
 #include "dist/parallel/world.h"
 #include "kernels/device/device.h"
@@ -76,10 +76,10 @@ static void describe_libraries(trm_system_fn fn, void *user)
     describe_library(fn, user, "NVRTC", rtc, 3, NULL);
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
-    if (MPI_Get_library_version(mpi, &length) == MPI_SUCCESS) {
+    if (trm_mpi_load() == TRM_OK && trm_mpi.MPI_Get_library_version(mpi, &length) == MPI_SUCCESS) {
         mpi[strcspn(mpi, ",\n")] = '\0';
-        fn(user, "libraries", "MPI", mpi);
     }
+    fn(user, "libraries", "MPI", mpi[0] != '\0' ? mpi : "not found");
 }
 
 static void describe_gpus(trm_system_fn fn, void *user)

@@ -60,7 +60,7 @@ foreign() {
         fi
     done < <(grep -rnE "^#include <$header" --include='*.[ch]' --include='*.cu' --include='*.cuh' base kernels attention collectives weight_stream graph dist launcher include || true)
 }
-foreign 'mpi\.h' '^(dist/parallel/|collectives/mpi\.c$)'
+foreign 'mpi\.h' '^collectives/mpi_library\.h$'
 foreign 'nccl\.h' '^collectives/'
 foreign 'hwloc' '^dist/parallel/topology\.c$'
 foreign 'cuda' '(^(kernels|attention|collectives)/(.*/)?cuda|^kernels/element\.h$|^dist/parallel/system\.c$)'

@@ -1,9 +1,8 @@
 /* The case table between processes. */
 #include "support/support.h"
 
-#include <mpi.h>
-
 #include "cases.h"
+#include "collectives/mpi_library.h"
 #include "collectives/transport.h"
 
 static const size_t counts[] = {0, 1, 37, 1000};
@@ -63,13 +62,15 @@ static void test_large(void **state)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
+    int provided;
+    assert_ok(trm_mpi_load());
+    trm_mpi.MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cases),
         cmocka_unit_test(test_cases_in_chunks),
         cmocka_unit_test(test_large),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    MPI_Finalize();
+    trm_mpi.MPI_Finalize();
     return failed;
 }
