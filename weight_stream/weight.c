@@ -83,6 +83,7 @@ static void release_base(trm_weight_base *base)
     }
     free(base->parts);
     free(base->part_starts);
+    free(base->memo);
     free(base->name);
     trm_weight_file_release(base->file);
     free(base);
@@ -315,6 +316,13 @@ static trm_status recode(const trm_weight *weight, trm_weight_code code, int32_t
     base->dims = dims;
     base->code = code;
     base->times = times;
+    if (code == TRM_WEIGHT_CODE_LARGEST) {
+        base->memo = calloc(count, sizeof(*base->memo));
+        if (base->memo == NULL) {
+            release_base(base);
+            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the largest magnitudes of %zu rows", count);
+        }
+    }
     return create_whole(base, recoded);
 }
 

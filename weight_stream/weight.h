@@ -90,6 +90,7 @@ typedef enum trm_weight_code {
     TRM_WEIGHT_CODE_WORDS,     /* i32 -> u8 [8 * rows, columns]: 4 bits of each, the lowest in the first row */
     TRM_WEIGHT_CODE_AWQ_WORDS, /* the same, the lowest in row 0, the next in rows 2, 4, 6, 1, 3, 5, 7 */
     TRM_WEIGHT_CODE_REPEAT,    /* of any type, one element -> [times, 1]: trm_weight_repeat */
+    TRM_WEIGHT_CODE_LARGEST,   /* f32, f16 or bf16 -> f32 [rows, 1]: the largest magnitude of each row, above 0 */
     TRM_WEIGHT_CODE_COUNT
 } trm_weight_code;
 /* INVALID_ARGUMENT if the code does not support the weight's type or shape. */
@@ -101,7 +102,8 @@ trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight
  * Arithmetic on weights of f32, f16, bf16 and stored f8e4m3: computed in f32 and rounded to the result's type when
  * read, so that the inputs can change later. `b` is NULL for CAST and ROOT. Dims broadcast from the right, and the axes
  * along which an input is not repeated are adjacent: [8, 1, 1] and [16, 8, 3, 3]. INVALID_ARGUMENT for other types and
- * dims, UNSUPPORTED for too many inputs in total.
+ * dims, UNSUPPORTED for too many inputs in total. QUANTIZE divides and rounds to the nearest number, half to even, of
+ * f8e4m3, of i8, or of 4 bits with 8 added, which are u8; all saturate.
  */
 typedef enum trm_weight_op {
     TRM_WEIGHT_CAST = 0,
@@ -110,6 +112,7 @@ typedef enum trm_weight_op {
     TRM_WEIGHT_MULTIPLY,
     TRM_WEIGHT_DIVIDE,
     TRM_WEIGHT_ROOT,
+    TRM_WEIGHT_QUANTIZE,
     TRM_WEIGHT_OP_COUNT
 } trm_weight_op;
 trm_status trm_weight_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *a, const trm_weight *b,

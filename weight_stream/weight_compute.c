@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/half.h"
 #include "weight_stream/convert.h"
 #include "weight_stream/weight_internal.h"
 
@@ -18,6 +19,7 @@ static const struct {
     [TRM_WEIGHT_CAST] = {"cast", 1},         [TRM_WEIGHT_ADD] = {"add", 2},
     [TRM_WEIGHT_SUBTRACT] = {"subtract", 2}, [TRM_WEIGHT_MULTIPLY] = {"multiply", 2},
     [TRM_WEIGHT_DIVIDE] = {"divide", 2},     [TRM_WEIGHT_ROOT] = {"root", 1},
+    [TRM_WEIGHT_QUANTIZE] = {"quantize", 2},
 };
 
 const char *trm_weight_op_name(trm_weight_op op)
@@ -28,6 +30,12 @@ const char *trm_weight_op_name(trm_weight_op op)
 static bool is_number(trm_dtype dtype)
 {
     return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+}
+
+/* Whether an operation gives this type. */
+static bool gives(trm_weight_op op, trm_dtype dtype)
+{
+    return op == TRM_WEIGHT_QUANTIZE ? dtype == TRM_F8E4M3 || dtype == TRM_I8 || dtype == TRM_U8 : is_number(dtype);
 }
 
 /* Size of an axis of `dims` seen as one of `n` axes. */
@@ -72,7 +80,7 @@ static trm_status refuse(trm_weight_op op, const trm_weight *part, const char *w
 trm_status trm_weight_check_compute(trm_weight_op op, trm_dtype dtype, const trm_weight *const *parts, int32_t n,
                                     trm_dims *dims, size_t inner[2])
 {
-    if ((unsigned)op >= TRM_WEIGHT_OP_COUNT || !is_number(dtype) || n != ops[op].n_parts) {
+    if ((unsigned)op >= TRM_WEIGHT_OP_COUNT || !gives(op, dtype) || n != ops[op].n_parts) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot %s %d weights to %s", trm_weight_op_name(op), n,
                  trm_dtype_name(dtype));
     }
@@ -116,6 +124,7 @@ static void compute(trm_weight_op op, const float *a, const float *b, size_t cou
             to[i] = a[i] * b[i];
             break;
         case TRM_WEIGHT_DIVIDE:
+        case TRM_WEIGHT_QUANTIZE:
             to[i] = a[i] / b[i];
             break;
         case TRM_WEIGHT_ROOT:
@@ -126,6 +135,30 @@ static void compute(trm_weight_op op, const float *a, const float *b, size_t cou
             to[i] = a[i];
             break;
         }
+    }
+}
+
+/* A number as an integer from low to high; 0 for NaN. */
+static int32_t round_to(float value, float low, float high)
+{
+    const float limited = value < low ? low : value > high ? high : value;
+    return value == value ? (int32_t)lrintf(limited) : 0;
+}
+
+/* Rounds results to their type. */
+static void store(trm_dtype dtype, const float *numbers, size_t count, unsigned char *to)
+{
+    for (size_t i = 0; i < count && dtype == TRM_F8E4M3; i++) {
+        to[i] = trm_f32_to_f8e4m3(numbers[i]);
+    }
+    for (size_t i = 0; i < count && dtype == TRM_I8; i++) {
+        to[i] = (unsigned char)round_to(numbers[i], -128.0f, 127.0f);
+    }
+    for (size_t i = 0; i < count && dtype == TRM_U8; i++) {
+        to[i] = (unsigned char)(round_to(numbers[i], -8.0f, 7.0f) + 8);
+    }
+    if (trm_dtype_size(dtype) > 1) {
+        trm_convert(TRM_F32, numbers, dtype, to, count);
     }
 }
 
@@ -157,7 +190,7 @@ void trm_weight_read_computed(const trm_weight_base *base, size_t start, size_t 
             }
         }
         compute(base->op, numbers[0], numbers[1], n, numbers[0]);
-        trm_convert(TRM_F32, numbers[0], base->dtype, to, n);
+        store(base->dtype, numbers[0], n, to);
         start += n;
         to += n * size;
         count -= n;
@@ -178,5 +211,5 @@ void trm_weight_compute_apart(const trm_weight_base *base, const size_t *places,
         read(call, base->parts[i], elements, count, numbers[i]);
     }
     compute(base->op, numbers[0], numbers[1], count, numbers[0]);
-    trm_convert(TRM_F32, numbers[0], base->dtype, to, count);
+    store(base->dtype, numbers[0], count, to);
 }

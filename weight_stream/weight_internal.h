@@ -43,7 +43,8 @@ typedef struct trm_weight_base {
     size_t *part_starts; /* [n_parts + 1] elements before a part in one row: everything from the axis inwards */
     /* RECODED: n_parts is 1 */
     trm_weight_code code;
-    int32_t times; /* of REPEAT */
+    int32_t times;     /* of REPEAT */
+    atomic_uint *memo; /* of LARGEST, [rows]: the bits of those found so far, 0 for others */
     /* COMPUTED: n_parts is 1 or 2 */
     trm_weight_op op;
     size_t inner[2]; /* element i uses element i / inner % count of a part */

@@ -368,6 +368,47 @@ static void read_computed_apart(const reader *read, size_t start, size_t stride,
     }
 }
 
+/* A row of zeros has a scale, too, and one that f16 holds. */
+static float least_largest(trm_dtype dtype)
+{
+    return dtype == TRM_F16 ? 0x1p-14f : 0x1p-100f;
+}
+
+/* The largest magnitude of a row, which is read once. */
+static float find_largest(const reader *read, size_t row)
+{
+    const trm_weight *part = read->base->parts[0];
+    const size_t columns = (size_t)part->view.dims.d[1], most = BUFFER_SIZE / sizeof(float);
+    float numbers[BUFFER_SIZE / sizeof(float)], largest;
+    uint32_t bits = atomic_load_explicit(&read->base->memo[row], memory_order_relaxed);
+    memcpy(&largest, &bits, sizeof(largest));
+    if (bits != 0) {
+        return largest;
+    }
+    largest = least_largest(part->base->dtype);
+    for (size_t done = 0; done < columns && read->call->status == TRM_OK; done += most) {
+        const size_t n = columns - done < most ? columns - done : most;
+        read_view(part, TRM_F32, row * columns + done, n, (unsigned char *)numbers, read->call);
+        for (size_t i = 0; i < n; i++) {
+            const float size = fabsf(numbers[i]);
+            largest = size > largest ? size : largest;
+        }
+    }
+    if (read->call->status == TRM_OK) {
+        memcpy(&bits, &largest, sizeof(bits));
+        atomic_store_explicit(&read->base->memo[row], bits, memory_order_relaxed);
+    }
+    return largest;
+}
+
+static void read_largest(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float largest = find_largest(read, start + i * stride);
+        trm_convert(TRM_F32, &largest, read->dtype, to + i * read->to_size, 1);
+    }
+}
+
 static void read_run(const reader *read, size_t start, size_t stride, size_t count, unsigned char *to)
 {
     switch (read->base->kind) {
@@ -397,6 +438,10 @@ static void read_run(const reader *read, size_t start, size_t stride, size_t cou
         }
         return;
     case TRM_WEIGHT_RECODED:
+        if (read->base->code == TRM_WEIGHT_CODE_LARGEST) {
+            read_largest(read, start, stride, count, to);
+            return;
+        }
         if (read->base->code == TRM_WEIGHT_CODE_REPEAT) {
             for (size_t i = 0; i < count; i++) {
                 if (i == 0) {

@@ -25,6 +25,7 @@ static const struct {
     [TRM_WEIGHT_CODE_WORDS] = {"words", TRM_I32, TRM_U8, 8, 1, 1},
     [TRM_WEIGHT_CODE_AWQ_WORDS] = {"awq_words", TRM_I32, TRM_U8, 8, 1, 1},
     [TRM_WEIGHT_CODE_REPEAT] = {"repeat", TRM_DTYPE_NONE, TRM_DTYPE_NONE, 1, 1, 1},
+    [TRM_WEIGHT_CODE_LARGEST] = {"largest", TRM_DTYPE_NONE, TRM_F32, 1, 1, 1},
 };
 
 const char *trm_weight_code_name(trm_weight_code code)
@@ -45,6 +46,20 @@ static trm_status check_repeat(const trm_weight *weight, int32_t times, const ch
     return TRM_OK;
 }
 
+static trm_status check_largest(const trm_weight *weight, const char *source, trm_dtype *dtype, trm_dims *dims)
+{
+    const trm_dtype type = weight->base->dtype;
+    if (weight->view.dims.n != 2 || (type != TRM_F32 && type != TRM_F16 && type != TRM_BF16)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "weight %s of type %s with %d dimensions has no largest magnitudes of rows, expected f32, f16 or bf16 "
+                 "with 2",
+                 source, trm_dtype_name(type), weight->view.dims.n);
+    }
+    *dtype = TRM_F32;
+    *dims = (trm_dims){2, {weight->view.dims.d[0], 1}};
+    return TRM_OK;
+}
+
 trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code code, int32_t times, trm_dtype *dtype,
                                    trm_dims *dims)
 {
@@ -52,6 +67,9 @@ trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code cod
     trm_weight_describe(weight, source, sizeof(source));
     if (code == TRM_WEIGHT_CODE_REPEAT) {
         return check_repeat(weight, times, source, dtype, dims);
+    }
+    if (code == TRM_WEIGHT_CODE_LARGEST) {
+        return check_largest(weight, source, dtype, dims);
     }
     if ((unsigned)code >= TRM_WEIGHT_CODE_COUNT) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s: code %d, expected 0 to %d", source, (int)code,
@@ -219,7 +237,8 @@ void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_
     case TRM_WEIGHT_CODE_AWQ_WORDS:
         read_words(&from, code == TRM_WEIGHT_CODE_WORDS ? in_order : awq, start, count, to);
         break;
-    case TRM_WEIGHT_CODE_REPEAT: /* weight_read.c: it may convert */
+    case TRM_WEIGHT_CODE_REPEAT: /* weight_read.c: they may convert */
+    case TRM_WEIGHT_CODE_LARGEST:
     case TRM_WEIGHT_CODE_COUNT:
         break;
     }

@@ -96,7 +96,7 @@ static float scaled_at(int64_t i)
 static void operations_are_those_of_loops(void **state)
 {
     (void)state;
-    for (int op = 0; op < TRM_WEIGHT_OP_COUNT; op++) {
+    for (int op = 0; op < TRM_WEIGHT_QUANTIZE; op++) {
         const bool one = op == TRM_WEIGHT_CAST || op == TRM_WEIGHT_ROOT;
         trm_weight *a = stored("a", 0, (trm_dims){2, {M, C}}), *b = stored("b", 300, (trm_dims){1, {C}}), *made;
         float found[M * C];
