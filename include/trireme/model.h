@@ -19,6 +19,44 @@ typedef struct trm_model trm_model;
  * file, what was found and what was expected.
  */
 TRM_API trm_status trm_model_open(const char *path, trm_model **model);
+/* The same with linear layers quantized as they are read, as trm_model_quantize does: "fp8", "fp8-weights",
+ * "fp8-block", "fp8-block-weights", "int8", "int4", "int4-128"; NULL or "bf16": as they are stored. Errors also:
+ * INVALID_ARGUMENT (no such weights), UNSUPPORTED (the model is quantized already, GPT-2). */
+TRM_API trm_status trm_model_open_quantized(const char *path, const char *weights, trm_model **model);
+
+/* A linear layer that was quantized. */
+typedef struct trm_quantized_layer {
+    const char *name; /* "model.layers.3.self_attn.q_proj"; valid during the call */
+    int64_t rows, columns;
+    int64_t bytes_before, bytes_after; /* of numbers and scales */
+    double error;                      /* the root of the squares of all differences over those of the weight */
+    int64_t done, total;               /* bytes of the model so far, and of all of it */
+} trm_quantized_layer;
+
+/* Called for each layer; false ends the call with CANCELLED. */
+typedef bool (*trm_quantize_fn)(void *user, const trm_quantized_layer *layer);
+
+typedef struct trm_quantize_options {
+    size_t size; /* sizeof(trm_quantize_options) */
+    /* Patterns with * and ? for the names of layers that stay as they are. [n_keep] */
+    const char *const *keep;
+    int32_t n_keep;
+    trm_quantize_fn on_layer; /* may be NULL */
+    void *user;
+} trm_quantize_options;
+#define TRM_QUANTIZE_OPTIONS_INIT TRM_MAKE(trm_quantize_options, TRM_SET(size, sizeof(trm_quantize_options)))
+
+/*
+ * Writes the model in `path` to a new folder with its linear layers quantized to `weights` (trm_model_open_quantized
+ * lists them), rounded to the nearest, in the format of compressed-tensors: "fp8" and "fp8-block" ask for activations
+ * of e4m3, "int8" for those of int8. Embeddings, norms, routers, the output projection, layers of fewer than 64 rows
+ * and experts that are stored as one tensor stay as they are. All other files but weights are copied. The folder
+ * appears when it is complete. `options` may be NULL. Errors: those of trm_model_open_quantized, INVALID_ARGUMENT (the
+ * folder exists, nothing to quantize), IO, CANCELLED, INVALID_MODEL (a weight is not finite).
+ */
+TRM_API trm_status trm_model_quantize(const char *path, const char *weights, const char *folder,
+                                      const trm_quantize_options *options);
+
 /* A model of a well-known shape ("llama-3-8b", ...; trm_model_preset_name lists them) with random weights from `seed`.
  * `layers` > 0 takes only the first layers. Error: INVALID_ARGUMENT (no such shape, layers < 0). */
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);

@@ -1604,6 +1604,41 @@ class trm_run_times(Structure):
     ]
 
 trm_layer_time_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_int, c_char_p, c_double, c_int64)
+class trm_quantized_layer(Structure):
+    name: bytes | None
+    rows: int
+    columns: int
+    bytes_before: int
+    bytes_after: int
+    error: float
+    done: int
+    total: int
+    _fields_ = [
+        ("name", c_char_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("bytes_before", c_int64),
+        ("bytes_after", c_int64),
+        ("error", c_double),
+        ("done", c_int64),
+        ("total", c_int64),
+    ]
+
+trm_quantize_fn = CFUNCTYPE(c_bool, c_void_p, POINTER(trm_quantized_layer))
+class trm_quantize_options(Structure):
+    size: int
+    keep: Any
+    n_keep: int
+    on_layer: Any
+    user: Any
+    _fields_ = [
+        ("size", c_size_t),
+        ("keep", POINTER(c_char_p)),
+        ("n_keep", c_int32),
+        ("on_layer", trm_quantize_fn),
+        ("user", c_void_p),
+    ]
+
 class trm_model_sampling(Structure):
     temperature: float
     top_p: float
@@ -2393,6 +2428,8 @@ class Library:
     trm_context_streamed: Callable[..., Any]
     trm_context_layer_times: Callable[..., Any]
     trm_model_open: Callable[..., Any]
+    trm_model_open_quantized: Callable[..., Any]
+    trm_model_quantize: Callable[..., Any]
     trm_model_open_preset: Callable[..., Any]
     trm_model_open_preset_quantized: Callable[..., Any]
     trm_model_preset_name: Callable[..., Any]
@@ -2602,6 +2639,8 @@ class Library:
         self.trm_context_streamed = _function(library, 'trm_context_streamed', c_size_t, [c_void_p])
         self.trm_context_layer_times = _function(library, 'trm_context_layer_times', None, [c_void_p, trm_layer_time_fn, c_void_p])
         self.trm_model_open = _function(library, 'trm_model_open', check, [c_char_p, POINTER(c_void_p)])
+        self.trm_model_open_quantized = _function(library, 'trm_model_open_quantized', check, [c_char_p, c_char_p, POINTER(c_void_p)])
+        self.trm_model_quantize = _function(library, 'trm_model_quantize', check, [c_char_p, c_char_p, c_char_p, POINTER(trm_quantize_options)])
         self.trm_model_open_preset = _function(library, 'trm_model_open_preset', check, [c_char_p, c_int32, c_uint64, POINTER(c_void_p)])
         self.trm_model_open_preset_quantized = _function(library, 'trm_model_open_preset_quantized', check, [c_char_p, c_char_p, c_int32, c_uint64, POINTER(c_void_p)])
         self.trm_model_preset_name = _function(library, 'trm_model_preset_name', c_char_p, [c_int32])

@@ -443,7 +443,7 @@ static void presets_can_be_quantized(void **state)
         trm_model_close(model);
     }
     assert_fails(trm_model_open_preset_quantized("llama-3-8b", "int3", 0, 1, &model), TRM_ERROR_INVALID_ARGUMENT,
-                 "no random weights int3, expected bf16, fp8");
+                 "no quantized weights int3, expected fp8");
     assert_fails(trm_model_open_preset_quantized("gpt2", "int4", 0, 1, &model), TRM_ERROR_UNSUPPORTED,
                  "quantized weights of GPT2LMHeadModel");
 }

@@ -20,8 +20,9 @@ trm_status trm_hf_checkpoint_open(const char *folder, trm_hf_checkpoint *checkpo
     TRM_TRY(trm_safetensors_open(folder, &opened.stored));
     size_t count = (size_t)trm_safetensors_count(opened.stored);
     opened.taken = calloc(count + 1, sizeof(bool));
-    if (opened.taken == NULL) {
-        trm_safetensors_close(opened.stored);
+    opened.quantized = calloc(count + 1, sizeof(bool));
+    if (opened.taken == NULL || opened.quantized == NULL) {
+        trm_hf_checkpoint_fini(&opened);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a list of %zu weights", count);
     }
     *checkpoint = opened;
@@ -39,6 +40,7 @@ void trm_hf_checkpoint_fini(trm_hf_checkpoint *checkpoint)
         trm_safetensors_close(checkpoint->stored);
     }
     free(checkpoint->taken);
+    free(checkpoint->quantized);
     *checkpoint = (trm_hf_checkpoint){0};
 }
 

@@ -21,7 +21,8 @@ typedef struct trm_hf_checkpoint {
     trm_safetensors *stored; /* NULL: random weights */
     trm_dtype dtype;         /* of random weights */
     uint64_t seed;
-    bool *taken; /* [stored weights]: what was taken so far */
+    bool *taken;     /* [stored weights]: what was taken so far */
+    bool *quantized; /* [stored weights]: what was quantized on its way */
 } trm_hf_checkpoint;
 
 /* Opens the safetensors of a folder. */

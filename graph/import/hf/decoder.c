@@ -327,7 +327,8 @@ static trm_status add_output(trm_hf_decoder *d, trm_tensor *x)
     trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x, d->embedding};
     trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true, .out = TRM_F32}};
     d->prefix[0] = '\0';
-    if (d->head != NULL && d->checkpoint->stored != NULL && trm_hf_part_is_quantized(d, d->head)) {
+    if (d->head != NULL && d->checkpoint->stored != NULL && !c->quantization.online &&
+        trm_hf_part_is_quantized(d, d->head)) {
         TRM_TRY(trm_hf_add_quantized(d, d->head, &trm_hf_whole, c->vocab, c->hidden, inputs, &product));
         product.dequant_matmul.out = TRM_F32;
     } else if (d->head != NULL) {

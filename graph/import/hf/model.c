@@ -12,6 +12,7 @@
 #include "base/recorder.h"
 #include "graph/import/hf/count.h"
 #include "graph/import/hf/decoder.h"
+#include "graph/import/hf/model.h"
 #include "graph/import/hf/preset.h"
 #include "kernels/kernel.h"
 
@@ -236,7 +237,25 @@ static trm_status check(trm_model *model)
     return TRM_OK;
 }
 
-static trm_status open_folder(trm_model *model, const char *path)
+/* Linear layers of floats become what `how` says; NULL: they stay. */
+static trm_status quantize_online(trm_model *model, const trm_hf_quantization *how)
+{
+    trm_hf_quantization *own = &model->config.quantization;
+    if (how == NULL) {
+        return TRM_OK;
+    }
+    if (own->format != TRM_HF_QUANT_NONE) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "its weights are quantized already, by %s", own->method);
+    }
+    if (model->config.family->names.transposed) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "quantized weights of %s are not supported", model->config.architecture);
+    }
+    *own = *how;
+    own->online = true;
+    return TRM_OK;
+}
+
+static trm_status open_folder(trm_model *model, const char *path, const trm_hf_quantization *how)
 {
     TRM_TRY(resolve(&model->arena, path, &model->path));
     char *config = trm_arena_printf(&model->arena, "%s/config.json", model->path);
@@ -245,6 +264,7 @@ static trm_status open_folder(trm_model *model, const char *path)
     }
     TRM_TRY(trm_json_read(config, CONFIG_LIMIT, &model->document));
     TRM_TRY(trm_hf_config_read(model->document, &model->arena, 0, &model->config));
+    TRM_TRY(quantize_online(model, how));
     TRM_TRY(read_generation_config(model));
     TRM_TRY(trm_hf_checkpoint_open(model->path, &model->checkpoint));
     TRM_TRY(find_dtype(model));
@@ -264,7 +284,7 @@ static trm_status finish_open(trm_model *opened, trm_status status, const char *
     return TRM_OK;
 }
 
-TRM_CALL(NULL, trm_model_open, (const char *path, trm_model **model), (path, model))
+trm_status trm_hf_open(const char *path, const trm_hf_quantization *how, trm_model **model)
 {
     if (path == NULL || path[0] == '\0' || model == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "no model was named");
@@ -273,7 +293,28 @@ TRM_CALL(NULL, trm_model_open, (const char *path, trm_model **model), (path, mod
     if (opened == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for a model");
     }
-    return finish_open(opened, open_folder(opened, path), path, model);
+    return finish_open(opened, open_folder(opened, path, how), path, model);
+}
+
+TRM_CALL(NULL, trm_model_open, (const char *path, trm_model **model), (path, model))
+{
+    return trm_hf_open(path, NULL, model);
+}
+
+TRM_CALL(NULL, trm_model_open_quantized, (const char *path, const char *weights, trm_model **model),
+         (path, weights, model))
+{
+    trm_hf_quantization how;
+    if (weights == NULL || strcmp(weights, "bf16") == 0) {
+        return trm_hf_open(path, NULL, model);
+    }
+    TRM_TRY(trm_hf_quantization_named(weights, &how));
+    return trm_hf_open(path, &how, model);
+}
+
+trm_hf_checkpoint *trm_hf_model_checkpoint(trm_model *model)
+{
+    return &model->checkpoint;
 }
 
 static trm_status open_preset(trm_model *model, const trm_hf_preset *preset, const char *weights, int32_t layers,

@@ -337,7 +337,7 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
     }
     TRM_FAIL(
         TRM_ERROR_INVALID_ARGUMENT,
-        "there are no random weights %s, expected bf16, fp8, fp8-weights, fp8-block, fp8-block-weights, int8, int4 "
-        "or int4-128",
+        "there are no quantized weights %s, expected fp8, fp8-weights, fp8-block, fp8-block-weights, int8, int4 or "
+        "int4-128",
         name);
 }

@@ -31,15 +31,19 @@ typedef struct trm_hf_quantization {
     bool zeros_less_one;  /* stored so */
     trm_x_quantization x; /* of activations; STATIC: by each layer's input_scale */
     float most_x_scale;   /* the largest that DYNAMIC takes; 0: any */
+    bool online; /* weights are stored as floats, and quantized when they are read; the output projection is not */
+    /* Of online: patterns of fnmatch(3) for the names of further layers that stay as they are. */
+    const char *const *keep;
+    int32_t n_keep;
 } trm_hf_quantization;
 
 /* Reads quantization_config of `object`, if it is there; UNSUPPORTED for methods and variants this library does not
  * know. */
 trm_status trm_hf_quantization_read(const trm_json_document *document, const trm_json *object,
                                     trm_hf_quantization *quantization);
-/* One of those that random weights can have: "fp8" (a scale a row), "fp8-block" (128 x 128), both with activations that
- * are quantized, "fp8-weights" and "fp8-block-weights" without, "int8", "int4" (a scale a row), "int4-128" (groups).
- * INVALID_ARGUMENT for others. */
+/* One of those that random weights can have, and those that are quantized here: "fp8" (a scale a row), "fp8-block" (128
+ * x 128), both with activations that are quantized, "fp8-weights" and "fp8-block-weights" without, "int8", "int4" (a
+ * scale a row), "int4-128" (groups). INVALID_ARGUMENT for others. */
 trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization);
 
 /* What DEQUANT_MATMUL takes of a linear layer. */

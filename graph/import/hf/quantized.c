@@ -2,6 +2,7 @@
  * The tensors of quantized linear layers, as DEQUANT_MATMUL reads them: views of what is stored, whose bits are put
  * elsewhere as they are read. The device's form, and what is streamed, have one layout whatever the method.
  */
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,11 @@
 #include "base/error.h"
 #include "graph/import/hf/quantization.h"
 #include "graph/network.h"
+
+/* Layers that are quantized here have both sizes in multiples of STEP, which products of 8 and 4 bits take everywhere,
+ * and LEAST_ROWS: what is smaller are gates. */
+#define STEP       16
+#define LEAST_ROWS 64
 
 typedef struct taker {
     trm_hf_checkpoint *checkpoint;
@@ -41,6 +47,18 @@ void trm_hf_quantized_fini(trm_hf_quantized *quantized)
     *quantized = (trm_hf_quantized){0};
 }
 
+/* Whether the layer `part` of floats is to be quantized. */
+static bool is_quantized_here(const trm_hf_quantization *q, const char *part, trm_dtype dtype, const trm_dims *dims)
+{
+    const bool is_float = dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
+    bool taken = is_float && dims->n == 2 && dims->d[0] >= LEAST_ROWS && dims->d[0] % STEP == 0 && dims->d[1] >= STEP &&
+                 dims->d[1] % STEP == 0 && (q->bits == 8 || q->block_k == 0 || dims->d[1] % q->block_k == 0);
+    for (int32_t i = 0; taken && i < q->n_keep; i++) {
+        taken = fnmatch(q->keep[i], part, 0) != 0;
+    }
+    return taken;
+}
+
 bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization, const char *part)
 {
     char text[320];
@@ -50,6 +68,10 @@ bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quant
         return false;
     }
     snprintf(text, sizeof(text), "%s.weight", part);
+    if (quantization->online) {
+        return trm_hf_checkpoint_describe(checkpoint, text, &dtype, &dims) &&
+               is_quantized_here(quantization, part, dtype, &dims);
+    }
     return !trm_hf_checkpoint_describe(checkpoint, text, &dtype, &dims) ||
            (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16);
 }
@@ -317,6 +339,97 @@ static trm_status make_random(taker *t, trm_hf_quantized *to)
     return trm_weight_random(t->checkpoint->dtype, &scale, seed + 1, mean, mean / 8.0f, &to->scale);
 }
 
+/* ---- by blocks ------------------------------------------------------------------------------------------------ */
+
+/* weight [out, in] seen as blocks [out / n, in / k, n, k], or back. Takes it over. */
+static trm_status turn_blocks(trm_weight **weight, trm_dims before, trm_dims after)
+{
+    trm_weight *seen = NULL, *turned = NULL, *made = NULL;
+    trm_status status = trm_weight_reshape(*weight, &before, &seen);
+    status = status == TRM_OK ? trm_weight_transpose(seen, (const int32_t[]){0, 2, 1, 3}, &turned) : status;
+    status = status == TRM_OK ? trm_weight_reshape(turned, &after, &made) : status;
+    trm_weight_destroy(turned);
+    trm_weight_destroy(seen);
+    return replace(weight, status, made);
+}
+
+/* An axis with zeros behind it, to whole blocks. */
+static trm_status fill(trm_weight **weight, int32_t axis, int64_t length)
+{
+    trm_weight *made = NULL;
+    trm_status status = trm_weight_pad(*weight, axis, length, &made);
+    return replace(weight, status, made);
+}
+
+/* weight [out, in] -> [rows, columns, n, k], blocks with zeros behind the last ones; takes it over. */
+static trm_status part_blocks(trm_weight **weight, int64_t rows, int64_t n, int64_t columns, int64_t k)
+{
+    TRM_TRY(fill(weight, 0, rows * n));
+    TRM_TRY(fill(weight, 1, columns * k));
+    return turn_blocks(weight, (trm_dims){4, {rows, n, columns, k}}, (trm_dims){4, {rows, columns, n, k}});
+}
+
+/* The way back to [out, in]. */
+static trm_status join_blocks(trm_weight **weight, int64_t out, int64_t in)
+{
+    const trm_dims d = trm_weight_dims(*weight);
+    TRM_TRY(turn_blocks(weight, d, trm_dims2(d.d[0] * d.d[2], d.d[1] * d.d[3])));
+    TRM_TRY(cut(weight, 0, out));
+    return cut(weight, 1, in);
+}
+
+/* ---- floats, quantized as they are read -------------------------------------------------------------------------- */
+
+/* The largest magnitude of each block [rows, columns, n, k] over the largest number of the type, [rows * columns, 1].
+ * Integers get half a step more at each end: the largest is rounded by half of one, as others are. */
+static trm_status find_scales(taker *t, const trm_weight *blocks, trm_weight **scale)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const trm_dims d = trm_weight_dims(blocks), one = trm_dims1(1);
+    const trm_dims lines = trm_dims2(d.d[0] * d.d[1], d.d[2] * d.d[3]);
+    const float range = q->bits == 4 ? 7.5f : q->type == TRM_I8 ? 127.5f : 448.0f;
+    trm_weight *largest = NULL, *most = NULL;
+    TRM_TRY(trm_weight_reshape(blocks, &lines, &largest));
+    trm_status status = recode(&largest, TRM_WEIGHT_CODE_LARGEST);
+    status = status == TRM_OK ? trm_weight_random(TRM_F32, &one, 0, range, 0.0f, &most) : status;
+    status = status == TRM_OK ? trm_weight_compute(TRM_WEIGHT_DIVIDE, trm_weight_dtype(blocks), largest, most, scale)
+                              : status;
+    trm_weight_destroy(most);
+    trm_weight_destroy(largest);
+    return status;
+}
+
+/* blocks over their scales, rounded; takes them over. */
+static trm_status round_blocks(trm_weight **blocks, trm_dtype type, const trm_weight *scale)
+{
+    const trm_dims d = trm_weight_dims(*blocks), dims = {4, {d.d[0], d.d[1], 1, 1}};
+    trm_weight *spread = NULL, *made = NULL;
+    TRM_TRY(trm_weight_reshape(scale, &dims, &spread));
+    trm_status status = trm_weight_compute(TRM_WEIGHT_QUANTIZE, type, *blocks, spread, &made);
+    trm_weight_destroy(spread);
+    return replace(blocks, status, made);
+}
+
+/* To the nearest. The numbers are a function of the stored ones alone: whoever reads a part has the same bits. */
+static trm_status quantize_here(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const trm_dims dims = trm_dims2(t->out, t->in);
+    const int64_t n = q->block_n, k = q->block_k == 0 ? t->in : q->block_k;
+    const int64_t rows = blocks_of(t->out, n), columns = blocks_of(t->in, k);
+    const int32_t index = trm_safetensors_find(t->checkpoint->stored, name(t, "weight"));
+    to->block_n = q->block_n;
+    to->block_k = q->block_k;
+    TRM_TRY(trm_hf_checkpoint_take(t->checkpoint, name(t, "weight"), TRM_HF_MATRIX, &dims, &to->weight));
+    TRM_TRY(part_blocks(&to->weight, rows, n, columns, k));
+    TRM_TRY(find_scales(t, to->weight, &to->scale));
+    TRM_TRY(round_blocks(&to->weight, q->type, to->scale));
+    TRM_TRY(reshape(&to->scale, rows, columns));
+    TRM_TRY(join_blocks(&to->weight, t->out, t->in));
+    t->checkpoint->quantized[index] = true;
+    return q->bits == 4 ? recode(&to->weight, TRM_WEIGHT_CODE_PAIRS) : TRM_OK;
+}
+
 /* ---- all -------------------------------------------------------------------------------------------------- */
 
 /* The one number of input_scale. */
@@ -349,9 +462,9 @@ static trm_status take_activations(taker *t, trm_hf_quantized *to)
 
 static trm_status take_parts(taker *t, trm_hf_quantized *to)
 {
-    if (t->checkpoint->stored == NULL) {
+    if (t->checkpoint->stored == NULL || t->quantization->online) {
         to->x = t->quantization->x;
-        return make_random(t, to);
+        return t->quantization->online ? quantize_here(t, to) : make_random(t, to);
     }
     TRM_TRY(take_activations(t, to));
     switch (t->quantization->format) {
@@ -427,26 +540,6 @@ failed:
 
 /* ---- as floats ---------------------------------------------------------------------------------------------- */
 
-/* weight [out, in] seen as blocks [out / n, in / k, n, k], or back. Takes it over. */
-static trm_status turn_blocks(trm_weight **weight, trm_dims before, trm_dims after)
-{
-    trm_weight *seen = NULL, *turned = NULL, *made = NULL;
-    trm_status status = trm_weight_reshape(*weight, &before, &seen);
-    status = status == TRM_OK ? trm_weight_transpose(seen, (const int32_t[]){0, 2, 1, 3}, &turned) : status;
-    status = status == TRM_OK ? trm_weight_reshape(turned, &after, &made) : status;
-    trm_weight_destroy(turned);
-    trm_weight_destroy(seen);
-    return replace(weight, status, made);
-}
-
-/* An axis with zeros behind it, to whole blocks. */
-static trm_status fill(trm_weight **weight, int32_t axis, int64_t length)
-{
-    trm_weight *made = NULL;
-    trm_status status = trm_weight_pad(*weight, axis, length, &made);
-    return replace(weight, status, made);
-}
-
 /* weight times scale, each for a block of `taken`. */
 static trm_status multiply_blocks(trm_hf_quantized *taken, int64_t out, int64_t in, trm_dtype dtype)
 {
@@ -454,16 +547,12 @@ static trm_status multiply_blocks(trm_hf_quantized *taken, int64_t out, int64_t 
     const int64_t rows = blocks_of(out, n), columns = blocks_of(in, k);
     const trm_dims scale = {4, {rows, columns, 1, 1}};
     trm_weight *product = NULL, *spread = NULL;
-    TRM_TRY(fill(&taken->weight, 0, rows * n));
-    TRM_TRY(fill(&taken->weight, 1, columns * k));
-    TRM_TRY(turn_blocks(&taken->weight, (trm_dims){4, {rows, n, columns, k}}, (trm_dims){4, {rows, columns, n, k}}));
+    TRM_TRY(part_blocks(&taken->weight, rows, n, columns, k));
     TRM_TRY(trm_weight_reshape(taken->scale, &scale, &spread));
     trm_status status = trm_weight_compute(TRM_WEIGHT_MULTIPLY, dtype, taken->weight, spread, &product);
     trm_weight_destroy(spread);
     TRM_TRY(replace(&taken->weight, status, product));
-    TRM_TRY(turn_blocks(&taken->weight, (trm_dims){4, {rows, columns, n, k}}, trm_dims2(rows * n, columns * k)));
-    TRM_TRY(cut(&taken->weight, 0, out));
-    return cut(&taken->weight, 1, in);
+    return join_blocks(&taken->weight, out, in);
 }
 
 trm_status trm_hf_take_dequantized(trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization,
@@ -472,7 +561,7 @@ trm_status trm_hf_take_dequantized(trm_hf_checkpoint *checkpoint, const trm_hf_q
     char text[320];
     const trm_dims dims = trm_dims2(out, in);
     trm_hf_quantized taken;
-    if (checkpoint->stored == NULL || !trm_hf_is_quantized(checkpoint, quantization, part)) {
+    if (checkpoint->stored == NULL || quantization->online || !trm_hf_is_quantized(checkpoint, quantization, part)) {
         snprintf(text, sizeof(text), "%s.weight", part);
         return trm_hf_checkpoint_take(checkpoint, text, TRM_HF_MATRIX, &dims, weight);
     }
