@@ -24,6 +24,7 @@ int command_run(const settings *all);
 int command_bench(const settings *all);
 int command_build(const settings *all);
 int command_refit(const settings *all);
+int command_quantize(const settings *all);
 int command_compare(const settings *all);
 int command_inspect(const settings *all);
 int command_serve(const settings *all);

@@ -62,6 +62,12 @@ const command commands_table[] = {
      "plan built with --refittable takes any values; another plan takes only the values it was built with.\n",
      "  trireme build net.onnx --refittable --strip-weights -o net.plan\n"
      "  trireme refit net.plan --weights trained.onnx -o trained.plan\n"},
+    {"quantize", COMMAND_QUANTIZE, command_quantize, "write a model folder with quantized weights", "one model folder",
+     "usage: trireme quantize MODEL --to fp8|fp8-block|int8|int4-128 -o FOLDER [options]\n\n"
+     "Rounds the linear layers of a model in bf16, f16 or f32 to 8 or 4 bits and writes a folder in the format of\n"
+     "compressed-tensors. The folder appears when it is complete.\n",
+     "  trireme quantize ./llama-3-8b --to fp8 -o ./llama-3-8b-fp8\n"
+     "  trireme quantize ./qwen3-8b --to int4-128 --keep '*.down_proj' --report layers.html -o ./qwen3-8b-int4\n"},
     {"compare", COMMAND_COMPARE, command_compare, "compare two runs of a network tensor by tensor",
      "one ONNX or plan file, model folder or shape, or folder written by --save",
      "usage: trireme compare NET --backend host,cuda [options]\n"

@@ -53,7 +53,7 @@ case_options() { # help, suggestions, completion
     ASAN_OPTIONS=$leaky shows " of which 0 differ" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --config "$work/layers.conf"
     fails 2 "option --layers is for named shapes, $model is a model folder" 0 compare "$model" -q --ranks 1,2 --prompt-tokens 4 --layers 3
     shows "8 query" 0 inspect "$model" --config "$work/layers.conf"
-    fails 2 "weights is given, but $model is neither a named shape nor a plan" 0 inspect "$model" --weights int8
+    fails 2 "no quantized weights int3, expected fp8" 0 inspect "$model" --weights int3
     refused 2 "option --weights is for plan files and named shapes, $work/net.onnx is an ONNX file" bench "$work/net.onnx" --weights int8
     fails 2 "option --weights is for plan files and named shapes" 0 inspect "$work/net.onnx" --weights int8
     TRIREME_WEIGHTS=int8 TRIREME_SEED=3 shows "nodes           1," 0 inspect "$work/net.onnx"
@@ -108,7 +108,7 @@ case_options() { # help, suggestions, completion
     fails 2 "completion needs one of bash, zsh, fish, found 0 arguments" 0 completion
     fails 1 "cannot open $work/absent.txt" 0 run "$model" -f "$work/absent.txt"
     refused 2 "device is 7 (--device), but the host backend has no devices" run "$model" -p a -n 1 --backend host --device 7
-    for command in run serve bench "bench serve" build refit compare inspect; do # the manual page has every option, and no other
+    for command in run serve bench "bench serve" build refit quantize compare inspect; do # the manual page has every option, and no other
         # shellcheck disable=SC2086
         start 0 $command --help
         grep -oE '^ {2}(-., | {4})--[a-z-]+' "$work/out" | grep -oE -- '--.*' >>"$work/options"

@@ -469,16 +469,14 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                                                (uint64_t)settings_integer(all, SETTING_SEED), model);
     }
     bool is_operand = strcmp(name, all->operands[0]) == 0; /* options do not apply to the draft model */
-    if (is_operand && settings_is_option(all, SETTING_WEIGHTS)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "weights is given, but %s is neither a named shape nor a plan: weights of a model folder are used as "
-                 "they are stored",
-                 name);
-    }
     if (is_operand && settings_is_option(all, SETTING_LAYERS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --layers is for named shapes, %s is a model folder", name);
     }
-    trm_status status = trm_model_open(name, model);
+    const char *weights = is_operand ? settings_text(all, SETTING_WEIGHTS) : NULL;
+    trm_status status = trm_model_open_quantized(name, weights, model);
+    if (status == TRM_OK && weights != NULL && is_first_rank() && !settings_flag(all, SETTING_QUIET)) {
+        fprintf(stderr, "trireme: weights of %s become %s as they are read\n", name, weights);
+    }
     const bool takes_files = all->command == COMMAND_RUN || all->command == COMMAND_BENCH ||
                              all->command == COMMAND_INSPECT || all->command == COMMAND_COMPARE;
     struct stat file;

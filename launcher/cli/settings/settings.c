@@ -160,7 +160,7 @@ static const struct {
     const char *name;
 } visible_commands[] = {{COMMAND_RUN, "run"},         {COMMAND_BENCH, "bench"}, {COMMAND_BENCH_SERVE, "bench serve"},
                         {COMMAND_INSPECT, "inspect"}, {COMMAND_BUILD, "build"}, {COMMAND_REFIT, "refit"},
-                        {COMMAND_COMPARE, "compare"}, {COMMAND_SERVE, "serve"}};
+                        {COMMAND_COMPARE, "compare"}, {COMMAND_SERVE, "serve"}, {COMMAND_QUANTIZE, "quantize"}};
 
 /* "run, bench": the visible ones of the commands. */
 static void list_commands(unsigned commands, char *text, size_t size)

@@ -21,8 +21,10 @@ enum {
     COMMAND_BENCH_SERVE = 1 << 7,
     COMMAND_COMPARE = 1 << 8,
     COMMAND_REFIT = 1 << 9,
+    COMMAND_QUANTIZE = 1 << 10,
     COMMAND_VISIBLE = COMMAND_RUN | COMMAND_BENCH | COMMAND_INSPECT | COMMAND_BUILD | COMMAND_SERVE |
-                      COMMAND_BENCH_SERVE | COMMAND_COMPARE | COMMAND_REFIT, /* those with settings of their own */
+                      COMMAND_BENCH_SERVE | COMMAND_COMPARE | COMMAND_REFIT |
+                      COMMAND_QUANTIZE, /* those with settings of their own */
     COMMAND_ALL = COMMAND_VISIBLE | COMMAND_SERVE_WORKER,
 };
 
