@@ -12,10 +12,41 @@ text_of() {
     cat "$work/out"
 }
 
+# within PATH MOST: a number of the JSON that the last program printed.
+within() {
+    local found
+    found=$("$json_value" "$1" <"$work/out")
+    awk -v found="$found" -v most="$2" 'BEGIN { exit !(found != "" && found + 0 >= 0 && found + 0 <= most) }' ||
+        complain "$form: $1 is \"$found\", expected at most $2"
+}
+
+# Limits of divergence and perplexity are about twice what was found.
 case_quantize() {
     local form alone pair
+    local -A divergence=([fp8]=0.1 [fp8-weights]=0.05 [fp8-block]=0.1 [fp8-block-weights]=0.05 [int8]=0.005 [int4]=1 [int4-128]=0.8)
+    local -A perplexity=([fp8]=6.5 [fp8-weights]=6 [fp8-block]=6.8 [fp8-block-weights]=6 [int8]=5.6 [int4]=9 [int4-128]=9)
+    cat >"$work/verses" <<'VERSES'
+In the beginning God created the heaven and the earth.
+And the earth was without form, and void; and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters.
+And God said, Let there be light: and there was light.
+And God saw the light, that it was good: and God divided the light from the darkness.
+And God called the light Day, and the darkness he called Night. And the evening and the morning were the first day.
+The LORD is my shepherd; I shall not want.
+He maketh me to lie down in green pastures: he leadeth me beside the still waters.
+He restoreth my soul: he leadeth me in the paths of righteousness for his name's sake.
+Yea, though I walk through the valley of the shadow of death, I will fear no evil: for thou art with me; thy rod and thy staff they comfort me.
+To every thing there is a season, and a time to every purpose under the heaven:
+A time to be born, and a time to die; a time to plant, and a time to pluck up that which is planted;
+Blessed are the poor in spirit: for theirs is the kingdom of heaven.
+Blessed are they that mourn: for they shall be comforted.
+Blessed are the meek: for they shall inherit the earth.
+VERSES
     for form in fp8 fp8-weights fp8-block fp8-block-weights int8 int4 int4-128; do
-        shows "56 layers in $form: 12.00 MiB became" 0 quantize "$model" --to "$form" -o "$work/$form"
+        start 0 quantize "$model" --to "$form" -o "$work/$form" --text "$work/verses" --json
+        value text.tokens 281
+        within text.divergence "${divergence[$form]}"
+        within text.perplexity_before 5.5
+        within text.perplexity_after "${perplexity[$form]}"
         alone=$(text_of 0 run "$work/$form")
         same_text "$form, read so" "$alone" "$(text_of 0 run "$model" --weights "$form")"
         pair=$(text_of 2 run "$work/$form")
@@ -38,7 +69,7 @@ case_quantize() {
     grep -q down_proj "$work/out" && complain "a kept layer is quantized"
     grep -q "<td>model.layers.7.self_attn.v_proj</td>" "$work/report.html" || complain "no layer in the page"
     grep -q '"model.layers.3.mlp.down_proj"' "$work/kept/config.json" || complain "a kept layer is not ignored"
-    shows "56 layers" 0 quantize "$model" --to int8 -o "$work/sizes" --report "$work/report.txt"
+    shows "56 layers in int8: 12.00 MiB became" 0 quantize "$model" --to int8 -o "$work/sizes" --report "$work/report.txt"
     grep -q "256 x 768 .* model.layers.0.mlp.down_proj$" "$work/report.txt" || complain "no layer in: $(cat "$work/report.txt")"
 
     fails 2 "quantize takes --to and --out, the new folder" 0 quantize "$model" -o "$work/x"
@@ -48,6 +79,7 @@ case_quantize() {
     fails 3 "are quantized already, by compressed-tensors" 0 run "$work/fp8" --weights int8 -p a
     fails 2 "it has no layer to quantize" 0 quantize "$model" --to fp8 --keep '*' -o "$work/x"
     fails 2 "report is a.csv, expected a name that ends in .json, .html or .txt" 0 quantize "$model" --to fp8 -o "$work/x" --report a.csv
+    fails 2 "--text runs on one rank" 1 quantize "$model" --to fp8 -o "$work/x" --text "$work/verses"
     fails 1 "cannot make a folder in $work/none/" 0 quantize "$model" --to fp8 -o "$work/none/x"
     [ ! -e "$work/x" ] || complain "a refused folder is there"
 }

@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-
-#define STATE_VERSIONS 16 /* of a state by sequence: more than a convolution reads */
+#include "launcher/cli/job/caches.h"
 
 /* A 32-bit integer input, to be filled in. */
 static trm_status add_input(onnx_job *j, const char *name, trm_dims dims, int32_t **data)
@@ -78,25 +77,11 @@ static trm_status add_inputs(onnx_job *j, int64_t tokens, int64_t vocab)
 /* The caches hold one prompt. */
 static trm_status bound_states(onnx_job *j, int64_t layers, int64_t tokens)
 {
-    static const char *const states[] = {"key_cache", "value_cache", "latent_cache", "q_inputs",
-                                         "k_inputs",  "v_inputs",    "delta_state"};
-    const int64_t n = (int64_t)(sizeof(states) / sizeof(states[0]));
-    j->states = calloc((size_t)(layers * n) + 1, sizeof(*j->states));
+    j->states = calloc((size_t)(layers * CACHES_PER_LAYER) + 1, sizeof(*j->states));
     if (j->states == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the bounds of %lld layers", (long long)layers);
     }
-    for (int64_t i = 0; i < layers * n; i++) {
-        char name[64];
-        snprintf(name, sizeof(name), "layers.%lld.%s", (long long)(i / n), states[i % n]);
-        const trm_tensor *tensor = trm_network_find_tensor(j->network, name);
-        if (tensor != NULL) {
-            trm_shape_bound *bound = &j->states[j->n_states++];
-            *bound = (trm_shape_bound){.tensor = trm_tensor_name(tensor), .max = trm_tensor_dims(tensor)};
-            const bool by_sequence = bound->max.d[1] < 0;
-            bound->max.d[0] = by_sequence ? 1 : (tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
-            bound->max.d[1] = by_sequence ? STATE_VERSIONS : bound->max.d[1];
-        }
-    }
+    j->n_states = caches_bound(j->network, layers, tokens, j->states);
     return TRM_OK;
 }
 

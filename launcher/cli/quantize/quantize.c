@@ -81,6 +81,7 @@ static trm_status write_report(const quantize_summary *summary, const char *path
 
 static void print_result(const settings *all, const quantize_summary *summary)
 {
+    char text[256];
     if (settings_flag(all, SETTING_JSON)) {
         quantize_summary_write(summary, "report.json", stdout);
     } else if (!settings_flag(all, SETTING_QUIET)) {
@@ -89,17 +90,26 @@ static void print_result(const settings *all, const quantize_summary *summary)
                summary->count, summary->weights, trm_size_text((double)t.before).text,
                trm_size_text((double)t.after).text, trm_number_text(100.0 * t.mean, 2).text,
                trm_number_text(100.0 * t.worst, 2).text, t.worst_name);
+        quantize_summary_describe_text(summary, text, sizeof(text));
+        printf("%s%s", text, text[0] != '\0' ? "\n" : "");
     }
 }
 
 static trm_status quantize(quantizing *q)
 {
     const char *path = settings_text(q->all, SETTING_REPORT);
+    const bool has_text = settings_text(q->all, SETTING_TEXT) != NULL;
     if (q->summary.weights == NULL || q->summary.folder == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "quantize takes --to and --out, the new folder");
     }
     TRM_TRY(path != NULL ? quantize_summary_check_path(path) : TRM_OK);
+    if (has_text && launched_rank() != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--text runs on one rank: start quantize without a launcher");
+    }
     TRM_TRY(run(q, q->summary.folder));
+    if (has_text) {
+        TRM_TRY(evaluate(q->all, q->summary.model, q->summary.folder, &q->summary.text));
+    }
     print_result(q->all, &q->summary);
     return path != NULL ? write_report(&q->summary, path) : TRM_OK;
 }

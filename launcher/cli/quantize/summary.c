@@ -79,6 +79,15 @@ static void write_json(const quantize_summary *summary, const quantize_totals *t
     report_integer(&r, "bytes_before", t->before);
     report_integer(&r, "bytes_after", t->after);
     report_number(&r, "error", t->mean);
+    if (summary->text.tokens > 0) {
+        report_open(&r, "text", '{');
+        report_integer(&r, "tokens", summary->text.tokens);
+        report_number(&r, "perplexity_before", summary->text.perplexity_before);
+        report_number(&r, "perplexity_after", summary->text.perplexity_after);
+        report_number(&r, "divergence", summary->text.divergence);
+        report_number(&r, "agreement", summary->text.agreement);
+        report_close(&r);
+    }
     report_open(&r, "layers", '[');
     for (size_t i = 0; i < summary->count; i++) {
         const trm_quantized_layer *layer = &summary->layers[i];
@@ -95,6 +104,18 @@ static void write_json(const quantize_summary *summary, const quantize_totals *t
     report_end(&r);
 }
 
+void quantize_summary_describe_text(const quantize_summary *summary, char *text, size_t size)
+{
+    const evaluation *e = &summary->text;
+    text[0] = '\0';
+    if (e->tokens > 0) {
+        snprintf(text, size,
+                 "perplexity %s became %s, divergence %s nats, the same best token in %.1f%% of %lld tokens",
+                 trm_number_text(e->perplexity_before, 3).text, trm_number_text(e->perplexity_after, 3).text,
+                 trm_number_text(e->divergence, 4).text, 100.0 * e->agreement, (long long)e->tokens);
+    }
+}
+
 /* Text in a page. */
 static void put_escaped(const char *text, FILE *out)
 {
@@ -109,6 +130,7 @@ static void put_escaped(const char *text, FILE *out)
 
 static void write_html(const quantize_summary *summary, const quantize_totals *t, FILE *out)
 {
+    char text[256];
     fputs("<!doctype html>\n<meta charset=\"utf-8\">\n<title>Quantized model</title>\n"
           "<style>body{font:14px sans-serif}td,th{padding:2px 12px;text-align:right}"
           "td:first-child,th:first-child{text-align:left}</style>\n<h1>",
@@ -118,6 +140,8 @@ static void write_html(const quantize_summary *summary, const quantize_totals *t
     put_escaped(summary->weights, out);
     fprintf(out, "</h1>\n<p>%s became %s; mean error %s %%.</p>\n", trm_size_text((double)t->before).text,
             trm_size_text((double)t->after).text, trm_number_text(100.0 * t->mean, 3).text);
+    quantize_summary_describe_text(summary, text, sizeof(text));
+    fprintf(out, "<p>%s</p>\n", text);
     fputs("<table>\n<tr><th>layer</th><th>dims</th><th>before</th><th>after</th><th>error</th></tr>\n", out);
     for (size_t i = 0; i < summary->count; i++) {
         const trm_quantized_layer *layer = &summary->layers[i];
@@ -132,9 +156,11 @@ static void write_html(const quantize_summary *summary, const quantize_totals *t
 
 static void write_text(const quantize_summary *summary, const quantize_totals *t, FILE *out)
 {
-    fprintf(out, "%s in %s: %s became %s, mean error %s %%\n\n", summary->model, summary->weights,
+    char text[256];
+    quantize_summary_describe_text(summary, text, sizeof(text));
+    fprintf(out, "%s in %s: %s became %s, mean error %s %%\n%s\n", summary->model, summary->weights,
             trm_size_text((double)t->before).text, trm_size_text((double)t->after).text,
-            trm_number_text(100.0 * t->mean, 3).text);
+            trm_number_text(100.0 * t->mean, 3).text, text);
     for (size_t i = 0; i < summary->count; i++) {
         const trm_quantized_layer *layer = &summary->layers[i];
         fprintf(out, "%8s %%  %8lld x %-8lld %12s  %s\n", trm_number_text(100.0 * layer->error, 3).text,

@@ -8,10 +8,13 @@
 
 #include <trireme/model.h>
 
+#include "launcher/cli/quantize/evaluate.h"
+
 typedef struct quantize_summary {
     const char *model, *weights, *folder;
     trm_quantized_layer *layers; /* [count], with names of their own */
     size_t count, room;
+    evaluation text; /* tokens is 0: on none */
 } quantize_summary;
 
 typedef struct quantize_totals {
@@ -24,6 +27,8 @@ typedef struct quantize_totals {
 bool quantize_summary_add(quantize_summary *summary, const trm_quantized_layer *layer);
 void quantize_summary_fini(quantize_summary *summary);
 quantize_totals quantize_summary_totals(const quantize_summary *summary);
+/* What the text showed in one line; "" without one. */
+void quantize_summary_describe_text(const quantize_summary *summary, char *text, size_t size);
 /* INVALID_ARGUMENT unless the name of a report ends in .json, .html or .txt. */
 trm_status quantize_summary_check_path(const char *path);
 /* Writes the report in the form that the end of its name says. */

@@ -1,0 +1,19 @@
+/*
+ * How far a quantized model is from the one that it was made of, on a text.
+ */
+#ifndef TRM_LAUNCHER_CLI_QUANTIZE_EVALUATE_H
+#define TRM_LAUNCHER_CLI_QUANTIZE_EVALUATE_H
+
+#include "launcher/cli/settings/settings.h"
+
+typedef struct evaluation {
+    int64_t tokens; /* that were predicted */
+    double perplexity_before, perplexity_after;
+    double divergence; /* the mean of the Kullback-Leibler divergences of the tokens' distributions, in nats */
+    double agreement;  /* of the tokens: the most probable one is the same */
+} evaluation;
+
+/* Runs both models, one after the other, over the beginning of --text. */
+trm_status evaluate(const settings *all, const char *before, const char *after, evaluation *result);
+
+#endif

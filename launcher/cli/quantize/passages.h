@@ -1,0 +1,26 @@
+/*
+ * Runs a model over passages of a text, each in one step from its beginning, for the logits of all tokens.
+ */
+#ifndef TRM_LAUNCHER_CLI_QUANTIZE_PASSAGES_H
+#define TRM_LAUNCHER_CLI_QUANTIZE_PASSAGES_H
+
+#include <trireme/trireme.h>
+
+#define PASSAGE_TOKENS 512 /* at most */
+
+typedef struct passages {
+    trm_model *model;
+    trm_engine *engine;
+    trm_context *context;
+    int32_t *numbers;      /* [PASSAGE_TOKENS] 0, 1, ... */
+    int64_t tokens, vocab; /* of a passage at most */
+    bool has_rope_lengths, has_slots;
+} passages;
+
+/* Opens the model in a folder on a world of one rank. passages_close also after a failure. */
+trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_backend backend, trm_world *world);
+void passages_close(passages *p);
+/* logits [n, vocab], valid until the next call; n is at most p->tokens. */
+trm_status passages_run(passages *p, const int32_t *ids, int64_t n, const float **logits);
+
+#endif
