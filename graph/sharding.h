@@ -62,7 +62,8 @@ static inline int64_t trm_ceil_div(int64_t a, int64_t b)
 trm_dims trm_sharding_local_dims(const trm_dims *dims, const trm_sharding *sharding);
 
 /* Number of parts into which n ranks can split an attention layer's heads, and then its kv heads; 1 if they cannot, and
- * of other layers. Of the gated delta rule: value heads, and then key heads. */
+ * of other layers. Of the gated delta rule: value heads, and then key heads; of a selective scan: heads, and then
+ * groups. */
 int32_t trm_attention_head_parts(const trm_layer *attention, int32_t n, int32_t *kv_parts);
 /* Whether the rows of a padded attention layer can be split into n parts, with known keys for each part. */
 bool trm_attention_rows_divide(const trm_layer *attention, int32_t n);

@@ -343,7 +343,7 @@ static bool cut_heads(int64_t query_heads, int64_t kv_heads, int32_t parts, int3
 }
 
 /* Heads of queries and of keys and values, in layers that are split by heads: of the gated delta rule value heads and
- * key heads. */
+ * key heads, of a selective scan heads and groups. */
 static bool find_heads(const trm_layer *layer, int64_t *query_heads, int64_t *kv_heads)
 {
     switch (layer->desc.kind) {
@@ -357,6 +357,10 @@ static bool find_heads(const trm_layer *layer, int64_t *query_heads, int64_t *kv
     case TRM_LAYER_GATED_DELTA:
         *query_heads = layer->inputs[TRM_GATED_DELTA_V]->dims.d[1];
         *kv_heads = layer->inputs[TRM_GATED_DELTA_K]->dims.d[1];
+        return true;
+    case TRM_LAYER_SELECTIVE_SCAN:
+        *query_heads = layer->inputs[TRM_SELECTIVE_SCAN_X]->dims.d[1];
+        *kv_heads = layer->inputs[TRM_SELECTIVE_SCAN_B]->dims.d[1];
         return true;
     default:
         return false;

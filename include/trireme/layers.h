@@ -455,14 +455,15 @@ enum {
     TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS,   /* i32 [S, 2]: of the cache, the slot that is read and the one that is
                                                written, perhaps the same; nothing else uses what is written */
     TRM_SHORT_CONVOLUTION_CACHE,            /* state [slots, P, C], P >= K - 1, of x's type */
+    TRM_SHORT_CONVOLUTION_BIAS,             /* optional [C], of x's type */
     TRM_SHORT_CONVOLUTION_INPUT_COUNT
 };
 
 /* A causal convolution of each channel over the last K tokens of its sequence: the inputs above -> [T, C], activation
- * of the sum over j < K of weight[c, j] * x at K - 1 - j tokens before, which is zero before the sequence's first
- * token. The cache has x at position p of a sequence at place p mod P of its slot: a step reads what lies before its
- * tokens in the one slot, then the other one has the sequence's last P tokens. A sequence with no tokens is skipped.
- * Accumulates in f32. */
+ * of the bias and the sum over j < K of weight[c, j] * x at K - 1 - j tokens before, which is zero before the
+ * sequence's first token. The cache has x at position p of a sequence at place p mod P of its slot: a step reads what
+ * lies before its tokens in the one slot, then the other one has the sequence's last P tokens. A sequence with no
+ * tokens is skipped. Accumulates in f32. */
 typedef struct trm_short_convolution_params {
     trm_activation activation;
 } trm_short_convolution_params;
@@ -494,6 +495,32 @@ enum {
 typedef struct trm_gated_delta_params {
     float eps;
 } trm_gated_delta_params;
+
+enum {
+    TRM_SELECTIVE_SCAN_X = 0,           /* [T, H, D] */
+    TRM_SELECTIVE_SCAN_B,               /* [T, G, N], H a multiple of G */
+    TRM_SELECTIVE_SCAN_C,               /* [T, G, N] */
+    TRM_SELECTIVE_SCAN_STEP,            /* [T, H] */
+    TRM_SELECTIVE_SCAN_A_LOG,           /* f32 [H] */
+    TRM_SELECTIVE_SCAN_STEP_BIAS,       /* f32 [H] */
+    TRM_SELECTIVE_SCAN_SKIP,            /* f32 [H] */
+    TRM_SELECTIVE_SCAN_SEQUENCE_STARTS, /* this and the next two as for SHORT_CONVOLUTION */
+    TRM_SELECTIVE_SCAN_SEQUENCE_LENGTHS,
+    TRM_SELECTIVE_SCAN_SEQUENCE_SLOTS,
+    TRM_SELECTIVE_SCAN_STATE, /* state f32 [slots, P, H, D, N], P >= 1 */
+    TRM_SELECTIVE_SCAN_INPUT_COUNT
+};
+
+/*
+ * Selective scan of a state space (Mamba-2, arXiv 2405.21060): the inputs above -> [T, H, D]. Head h has group h * G /
+ * H and a matrix S [D, N], zero before its sequence's first token. A token does in f32 dt = clamp(softplus(step +
+ * step_bias), step_min, step_max); S = exp(-exp(a_log) * dt) * S + dt * x b^T;  output = S c + skip * x. The state has
+ * S behind n tokens of a sequence at place n mod P of its slot, as that of GATED_DELTA.
+ */
+typedef struct trm_selective_scan_params {
+    float step_min;
+    float step_max; /* 0: none */
+} trm_selective_scan_params;
 
 #define TRM_COLLECTIVE_OPS(X)                                                                                          \
     X(TRM_ALL_REDUCE, "all_reduce")                                                                                    \
@@ -993,7 +1020,8 @@ typedef struct trm_recurrence_params {
     X(EXPERTS, experts)                                                                                                \
     X(LATENT_ATTENTION, latent_attention)                                                                              \
     X(SHORT_CONVOLUTION, short_convolution)                                                                            \
-    X(GATED_DELTA, gated_delta)
+    X(GATED_DELTA, gated_delta)                                                                                        \
+    X(SELECTIVE_SCAN, selective_scan)
 
 /* Behind these are the kinds that only passes make, which the engine's own sources see. */
 #ifdef TRM_PASS_KINDS
@@ -1035,6 +1063,7 @@ typedef struct trm_layer_desc {
         trm_latent_attention_params latent_attention;
         trm_short_convolution_params short_convolution;
         trm_gated_delta_params gated_delta;
+        trm_selective_scan_params selective_scan;
         trm_collective_params collective;
         trm_shape_params shape;
         trm_expand_params expand;

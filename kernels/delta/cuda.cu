@@ -65,6 +65,11 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
     const int64_t read = a.sequences.slots[2 * s] * a.places, written = a.sequences.slots[2 * s + 1] * a.places;
     const int taps = (int)a.taps;
     float weight[TAPS][WIDTH], window[TAPS][WIDTH]; /* the oldest first; window: the last inputs, then a new one */
+    float bias[WIDTH];
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) {
+        bias[i] = a.bias != NULL ? to_float(((const T *)a.bias)[c + i]) : 0.0f;
+    }
 #pragma unroll
     for (int j = 0; j < TAPS; j++) {
         const int tap = j - (TAPS - taps);
@@ -90,7 +95,7 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
             for (int j = 0; j < TAPS; j++) {
                 y[i] += weight[j][i] * window[j][i];
             }
-            y[i] = activate_as<T>(a.activation, y[i]);
+            y[i] = activate_as<T>(a.activation, y[i] + bias[i]);
 #pragma unroll
             for (int j = 0; j < TAPS - 1; j++) {
                 window[j][i] = window[j + 1][i];

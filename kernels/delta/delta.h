@@ -22,6 +22,7 @@ typedef struct trm_short_convolution_args {
     trm_activation activation;
     const void *x;      /* [tokens, channels] */
     const void *weight; /* [channels, taps] */
+    const void *bias;   /* [channels] or NULL */
     void *cache;        /* [slots, places, channels] */
     void *y;            /* [tokens, channels] */
 } trm_short_convolution_args;
@@ -66,10 +67,11 @@ static inline bool trm_short_convolution_args_of(const trm_kernel_call *call, tr
 {
     const trm_view *x = &call->inputs[TRM_SHORT_CONVOLUTION_X], *weight = &call->inputs[TRM_SHORT_CONVOLUTION_WEIGHT];
     const trm_view *cache = &call->inputs[TRM_SHORT_CONVOLUTION_CACHE], *y = &call->outputs[0];
-    if (call->n_inputs != TRM_SHORT_CONVOLUTION_INPUT_COUNT || call->n_outputs != 1 || x->dims.n != 2 ||
-        weight->dims.n != 2 || cache->dims.n != 3 || !trm_delta_is_float(x, x->dtype) ||
-        !trm_delta_is_float(weight, x->dtype) || !trm_delta_is_float(cache, x->dtype) ||
-        !trm_delta_is_float(y, x->dtype)) {
+    const bool has_bias = trm_element_has_input(call, TRM_SHORT_CONVOLUTION_BIAS);
+    if (call->n_inputs < TRM_SHORT_CONVOLUTION_BIAS || call->n_outputs != 1 || x->dims.n != 2 || weight->dims.n != 2 ||
+        cache->dims.n != 3 || !trm_delta_is_float(x, x->dtype) || !trm_delta_is_float(weight, x->dtype) ||
+        !trm_delta_is_float(cache, x->dtype) || !trm_delta_is_float(y, x->dtype) ||
+        (has_bias && !trm_delta_is_float(&call->inputs[TRM_SHORT_CONVOLUTION_BIAS], x->dtype))) {
         return false;
     }
     args->tokens = x->dims.d[0];
@@ -80,6 +82,7 @@ static inline bool trm_short_convolution_args_of(const trm_kernel_call *call, tr
     args->activation = call->layer->short_convolution.activation;
     args->x = x->data;
     args->weight = weight->data;
+    args->bias = has_bias ? call->inputs[TRM_SHORT_CONVOLUTION_BIAS].data : NULL;
     args->cache = cache->data;
     args->y = y->data;
     return trm_delta_sequences_of(call, TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS, &args->sequences);

@@ -42,6 +42,9 @@ static void convolve(const trm_short_convolution_args *a, int64_t sequence, int6
             sum[c] += trm_element_load_f32(a->dtype, a->weight, (first + c) * a->taps + j) * x[c];
         }
     }
+    for (int64_t c = 0; c < n && a->bias != NULL; c++) {
+        sum[c] += trm_element_load_f32(a->dtype, a->bias, first + c);
+    }
     trm_host_activate(a->activation, sum, n);
     trm_host_store(a->dtype, a->y, (end - (length - position)) * a->channels + first, n, sum);
 }

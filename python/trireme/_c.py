@@ -102,7 +102,8 @@ TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS = 2
 TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS = 3
 TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS = 4
 TRM_SHORT_CONVOLUTION_CACHE = 5
-TRM_SHORT_CONVOLUTION_INPUT_COUNT = 6
+TRM_SHORT_CONVOLUTION_BIAS = 6
+TRM_SHORT_CONVOLUTION_INPUT_COUNT = 7
 TRM_GATED_DELTA_Q = 0
 TRM_GATED_DELTA_K = 1
 TRM_GATED_DELTA_V = 2
@@ -115,6 +116,18 @@ TRM_GATED_DELTA_SEQUENCE_LENGTHS = 8
 TRM_GATED_DELTA_SEQUENCE_SLOTS = 9
 TRM_GATED_DELTA_STATE = 10
 TRM_GATED_DELTA_INPUT_COUNT = 11
+TRM_SELECTIVE_SCAN_X = 0
+TRM_SELECTIVE_SCAN_B = 1
+TRM_SELECTIVE_SCAN_C = 2
+TRM_SELECTIVE_SCAN_STEP = 3
+TRM_SELECTIVE_SCAN_A_LOG = 4
+TRM_SELECTIVE_SCAN_STEP_BIAS = 5
+TRM_SELECTIVE_SCAN_SKIP = 6
+TRM_SELECTIVE_SCAN_SEQUENCE_STARTS = 7
+TRM_SELECTIVE_SCAN_SEQUENCE_LENGTHS = 8
+TRM_SELECTIVE_SCAN_SEQUENCE_SLOTS = 9
+TRM_SELECTIVE_SCAN_STATE = 10
+TRM_SELECTIVE_SCAN_INPUT_COUNT = 11
 
 class trm_status(IntEnum):
     OK = 0
@@ -582,6 +595,14 @@ class trm_gated_delta_params(Structure):
     eps: float
     _fields_ = [
         ("eps", c_float),
+    ]
+
+class trm_selective_scan_params(Structure):
+    step_min: float
+    step_max: float
+    _fields_ = [
+        ("step_min", c_float),
+        ("step_max", c_float),
     ]
 
 class trm_collective_op(IntEnum):
@@ -1134,6 +1155,7 @@ class trm_layer_kind(IntEnum):
     LATENT_ATTENTION = 62
     SHORT_CONVOLUTION = 63
     GATED_DELTA = 64
+    SELECTIVE_SCAN = 65
 
 class trm_layer_desc_union(Union):
     cast: trm_cast_params
@@ -1158,6 +1180,7 @@ class trm_layer_desc_union(Union):
     latent_attention: trm_latent_attention_params
     short_convolution: trm_short_convolution_params
     gated_delta: trm_gated_delta_params
+    selective_scan: trm_selective_scan_params
     collective: trm_collective_params
     shape: trm_shape_params
     expand: trm_expand_params
@@ -1211,6 +1234,7 @@ class trm_layer_desc_union(Union):
         ("latent_attention", trm_latent_attention_params),
         ("short_convolution", trm_short_convolution_params),
         ("gated_delta", trm_gated_delta_params),
+        ("selective_scan", trm_selective_scan_params),
         ("collective", trm_collective_params),
         ("shape", trm_shape_params),
         ("expand", trm_expand_params),

@@ -185,6 +185,10 @@ static void layers_of_several_inputs(void **state)
         net_input(network, "s", TRM_F32, (trm_dims){5, {-1, -1, 2, 4, 4}})};
     attention = (trm_layer_desc){.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {1e-6f}};
     assert_ok(trm_network_add_layer(network, NULL, &attention, delta, TRM_GATED_DELTA_INPUT_COUNT, &output));
+    trm_tensor *scan[TRM_SELECTIVE_SCAN_INPUT_COUNT] = {
+        h, h, h, gates, decay, decay, decay, ids, latent[5], convolved[4], delta[TRM_GATED_DELTA_STATE]};
+    attention = (trm_layer_desc){.kind = TRM_LAYER_SELECTIVE_SCAN, .selective_scan = {0.0f, 0.5f}};
+    assert_ok(trm_network_add_layer(network, NULL, &attention, scan, TRM_SELECTIVE_SCAN_INPUT_COUNT, &output));
     char *text = trm_network_to_text(network);
     const char *layers = strstr(text, "concat:");
     assert_non_null(layers);
@@ -206,7 +210,9 @@ static void layers_of_several_inputs(void **state)
                 "latent_attention: f32 [?, 2, 3] = latent_attention(h, x, k, kv, ids, n, t, c) scale=0.25\n"
                 "short_convolution: f32 [?, 8] = short_convolution(xs, taps, ids, n, slots, last) activation=silu\n"
                 "gated_delta: f32 [?, 2, 4] = gated_delta(h, h, h, gates, gates, decay, decay, ids, n, slots, s) "
-                "eps=1e-06\n");
+                "eps=1e-06\n"
+                "selective_scan: f32 [?, 2, 4] = selective_scan(h, h, h, gates, decay, decay, decay, ids, n, slots, s) "
+                "step_max=0.5\n");
     trm_free(text);
     trm_network_destroy(network);
 }

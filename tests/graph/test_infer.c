@@ -29,6 +29,7 @@
 #define LATENT_ATTENTION(...) {.kind = TRM_LAYER_LATENT_ATTENTION, .latent_attention = {__VA_ARGS__}}
 #define SHORT_CONVOLUTION(...) {.kind = TRM_LAYER_SHORT_CONVOLUTION, .short_convolution = {__VA_ARGS__}}
 #define GATED_DELTA(...) {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {__VA_ARGS__}}
+#define SELECTIVE_SCAN(...) {.kind = TRM_LAYER_SELECTIVE_SCAN, .selective_scan = {__VA_ARGS__}}
 #define QKV_ATTENTION(q, k, ...) {.kind = TRM_LAYER_QKV_ATTENTION, .qkv_attention = {.query_heads = q, .kv_heads = k, .rope = {.rotary_dim = 4, .magnitude = 1}, __VA_ARGS__}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
 #define REDUCE_NORM(n, ...)                                                                                            \
@@ -99,7 +100,13 @@ static void short_convolution_keeps_channels(void **state)
          {"bf16[?,24]", "bf16[24,4]", "i32[?]", "i32[?]", "i32[?,2]", "bf16[?,?,24]"},
          "bf16[?,24]"},
         {SHORT_CONVOLUTION(0), {"f32[5,?]", "f32[24,4]", "i32[3]", "i32[2]", "i32[2,2]", "f32[9,3,24]"}, "f32[5,24]"},
-        {SHORT_CONVOLUTION(0), {"f32[5,24]", "f32[24,4]"}, "!found 2 inputs, expected 6"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[24,4]", "i32[3]", "i32[2]", "i32[2,2]", "f32[9,3,24]", "f32[24]"},
+         "f32[5,24]"},
+        {SHORT_CONVOLUTION(0),
+         {"f32[5,24]", "f32[24,4]", "i32[3]", "i32[2]", "i32[2,2]", "f32[9,3,24]", "f32[20]"},
+         "!bias has dims [20], expected [24]"},
+        {SHORT_CONVOLUTION(0), {"f32[5,24]", "f32[24,4]"}, "!found 2 inputs, expected 6 to 7"},
         {SHORT_CONVOLUTION(0),
          {"f32[5,24]", "f32[23,4]", "i32[3]", "i32[2]", "i32[2,2]", "f32[9,3,24]"},
          "!x has dims [5, 24], expected [?, 23]"},
@@ -152,6 +159,39 @@ static void gated_delta_has_value_heads(void **state)
          {"f32[5,2,8]", "f32[5,2,8]", "f32[5,4,12]", "f32[5,4]", "f32[5,4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
           "i32[2,2]", "f32[9,1,4,8,12]"},
          "!found 2 key heads, 4 value heads, 1 places of the state and eps -1"},
+    };
+    RUN_CASES(cases);
+}
+
+static void selective_scan_has_groups(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {SELECTIVE_SCAN(0),
+         {"bf16[?,4,8]", "bf16[?,2,12]", "bf16[?,2,12]", "bf16[?,4]", "f32[4]", "f32[4]", "f32[4]", "i32[?]", "i32[?]",
+          "i32[?,2]", "f32[?,?,4,8,12]"},
+         "bf16[?,4,8]"},
+        {SELECTIVE_SCAN(0.1f, 2.0f),
+         {"f32[5,4,?]", "f32[5,1,12]", "f32[5,1,12]", "f32[5,4]", "f32[4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2,2]", "f32[9,1,4,8,12]"},
+         "f32[5,4,8]"},
+        {SELECTIVE_SCAN(0), {"f32[5,4,8]"}, "!found 1 inputs, expected 11"},
+        {SELECTIVE_SCAN(0),
+         {"f32[5,4,8]", "f32[5,3,12]", "f32[5,3,12]", "f32[5,4]", "f32[4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2,2]", "f32[9,1,4,8,12]"},
+         "!found 3 groups, 4 heads"},
+        {SELECTIVE_SCAN(0),
+         {"f32[5,4,8]", "f32[5,2,12]", "f32[5,2,12]", "f32[5,3]", "f32[4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2,2]", "f32[9,1,4,8,12]"},
+         "!step has dims [5, 3], expected [5, 4]"},
+        {SELECTIVE_SCAN(0),
+         {"f16[5,4,8]", "f16[5,2,12]", "f16[5,2,12]", "f16[5,4]", "f32[4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2,2]", "f16[9,1,4,8,12]"},
+         "!state has type f16, expected f32"},
+        {SELECTIVE_SCAN(0.5f, 0.1f),
+         {"f32[5,4,8]", "f32[5,2,12]", "f32[5,2,12]", "f32[5,4]", "f32[4]", "f32[4]", "f32[4]", "i32[3]", "i32[2]",
+          "i32[2,2]", "f32[9,1,4,8,12]"},
+         "!found 2 groups, 4 heads, 1 places of the state and steps of 0.5 to 0.1"},
     };
     RUN_CASES(cases);
 }
@@ -940,6 +980,7 @@ int main(void)
         cmocka_unit_test(latent_attention_has_one_latent_for_all_heads),
         cmocka_unit_test(short_convolution_keeps_channels),
         cmocka_unit_test(gated_delta_has_value_heads),
+        cmocka_unit_test(selective_scan_has_groups),
         cmocka_unit_test(delta_net_takes_a_joined_product),
         cmocka_unit_test(reshape_keeps_the_number_of_elements),
         cmocka_unit_test(moving_rules),

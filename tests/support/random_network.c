@@ -482,6 +482,45 @@ static bool make_latent_attention(gen *g, trm_tensor *x)
     return true;
 }
 
+/* A product with x [T, n] to [T, heads, dim], by way of a short convolution with a state. */
+static trm_tensor *convolved_heads(gen *g, trm_tensor *x, trm_tensor *const sequences[3], int64_t heads, int64_t dim)
+{
+    const trm_layer_desc convolution = {.kind = TRM_LAYER_SHORT_CONVOLUTION,
+                                        .short_convolution = {.activation = TRM_ACTIVATION_SILU}};
+    const trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    const trm_layer_desc split = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims3(0, heads, dim)}};
+    const int64_t channels = heads * dim;
+    trm_tensor *weight = constant(g, trm_dims2(channels, x->dims.d[1]), 1.5f / (float)x->dims.d[1]), *cache;
+    char name[32];
+    snprintf(name, sizeof(name), "inputs.%d", (int)g->network->n_layers);
+    assert_ok(trm_network_add_state(g->network, name, TRM_F32, trm_dims3(1, 3, channels), &cache));
+    trm_tensor *inputs[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {add_n(g, &linear, (trm_tensor *[]){x, weight}, 2),
+                                                             constant(g, trm_dims2(channels, 3), 1.0f),
+                                                             sequences[0],
+                                                             sequences[1],
+                                                             sequences[2],
+                                                             cache};
+    if (below(g, 2) == 0) {
+        inputs[TRM_SHORT_CONVOLUTION_BIAS] = constant(g, trm_dims1(channels), 1.0f);
+    }
+    return add(g, &split, add_n(g, &convolution, inputs, TRM_SHORT_CONVOLUTION_INPUT_COUNT));
+}
+
+static trm_tensor *product(gen *g, trm_tensor *x, int64_t columns)
+{
+    const trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    trm_tensor *weight = constant(g, trm_dims2(columns, x->dims.d[1]), 1.5f / (float)x->dims.d[1]);
+    return add_n(g, &linear, (trm_tensor *[]){x, weight}, 2);
+}
+
+/* Starts, lengths and slots. */
+static void sequence_inputs(gen *g, trm_tensor *sequences[3])
+{
+    sequences[0] = sequence_input(g, "starts", trm_dims1(2));
+    sequences[1] = sequence_input(g, "lengths", trm_dims1(1));
+    sequences[2] = sequence_input(g, "slots", trm_dims2(1, 2));
+}
+
 /* The gated delta rule, of a convolution's queries, keys and values. */
 static bool make_delta(gen *g, trm_tensor *x)
 {
@@ -490,44 +529,56 @@ static bool make_delta(gen *g, trm_tensor *x)
     }
     const int64_t key_heads = 1 + below(g, 4), heads = key_heads * (1 + below(g, 3)), dk = 1 + below(g, 4);
     const int64_t dv = 1 + below(g, 3);
-    const trm_layer_desc convolution = {.kind = TRM_LAYER_SHORT_CONVOLUTION,
-                                        .short_convolution = {.activation = TRM_ACTIVATION_SILU}};
-    const trm_layer_desc linear = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
-    trm_tensor *starts = sequence_input(g, "starts", trm_dims1(2)),
-               *lengths = sequence_input(g, "lengths", trm_dims1(1));
-    trm_tensor *slots = sequence_input(g, "slots", trm_dims2(1, 2));
-    trm_tensor *inputs[TRM_GATED_DELTA_INPUT_COUNT];
-    char name[32];
+    trm_tensor *inputs[TRM_GATED_DELTA_INPUT_COUNT], *sequences[3];
+    sequence_inputs(g, sequences);
     for (int32_t i = TRM_GATED_DELTA_Q; i <= TRM_GATED_DELTA_V; i++) {
-        const int64_t n = i == TRM_GATED_DELTA_V ? heads : key_heads, dim = i == TRM_GATED_DELTA_V ? dv : dk;
-        const trm_layer_desc split = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims3(0, n, dim)}};
-        trm_tensor *cache, *weight = constant(g, trm_dims2(n * dim, x->dims.d[1]), 1.5f / (float)x->dims.d[1]);
-        snprintf(name, sizeof(name), "inputs.%d", (int)g->network->n_layers);
-        assert_ok(trm_network_add_state(g->network, name, TRM_F32, trm_dims3(1, 3, n * dim), &cache));
-        trm_tensor *of_convolution[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {
-            add_n(g, &linear, (trm_tensor *[]){x, weight}, 2),
-            constant(g, trm_dims2(n * dim, 3), 1.0f),
-            starts,
-            lengths,
-            slots,
-            cache};
-        inputs[i] = add(g, &split, add_n(g, &convolution, of_convolution, TRM_SHORT_CONVOLUTION_INPUT_COUNT));
+        inputs[i] = convolved_heads(g, x, sequences, i == TRM_GATED_DELTA_V ? heads : key_heads,
+                                    i == TRM_GATED_DELTA_V ? dv : dk);
     }
-    for (int32_t i = TRM_GATED_DELTA_A; i <= TRM_GATED_DELTA_B; i++) {
-        trm_tensor *weight = constant(g, trm_dims2(heads, x->dims.d[1]), 1.5f / (float)x->dims.d[1]);
-        inputs[i] = add_n(g, &linear, (trm_tensor *[]){x, weight}, 2);
-    }
+    inputs[TRM_GATED_DELTA_A] = product(g, x, heads);
+    inputs[TRM_GATED_DELTA_B] = product(g, x, heads);
     inputs[TRM_GATED_DELTA_A_LOG] = constant(g, trm_dims1(heads), 1.0f);
     inputs[TRM_GATED_DELTA_A_BIAS] = constant(g, trm_dims1(heads), 1.0f);
-    inputs[TRM_GATED_DELTA_SEQUENCE_STARTS] = starts;
-    inputs[TRM_GATED_DELTA_SEQUENCE_LENGTHS] = lengths;
-    inputs[TRM_GATED_DELTA_SEQUENCE_SLOTS] = slots;
+    for (int32_t i = 0; i < 3; i++) {
+        inputs[TRM_GATED_DELTA_SEQUENCE_STARTS + i] = sequences[i];
+    }
+    char name[32];
     snprintf(name, sizeof(name), "state.%d", (int)g->network->n_layers);
     const trm_dims dims = {5, {1, 2, heads, dk, dv}};
     assert_ok(trm_network_add_state(g->network, name, TRM_F32, dims, &inputs[TRM_GATED_DELTA_STATE]));
     const trm_layer_desc desc = {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {.eps = 1e-3f}};
     const trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims2(0, heads * dv)}};
     add(g, &join, add_n(g, &desc, inputs, TRM_GATED_DELTA_INPUT_COUNT));
+    return true;
+}
+
+/* A selective scan of what convolutions give. */
+static bool make_scan(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 2 || x->dims.d[1] < 1 || x->dims.d[0] >= 0) {
+        return false;
+    }
+    const int64_t groups = 1 + below(g, 4), heads = groups * (1 + below(g, 3)), dim = 1 + below(g, 4);
+    const int64_t columns = 1 + below(g, 3);
+    trm_tensor *inputs[TRM_SELECTIVE_SCAN_INPUT_COUNT], *sequences[3];
+    sequence_inputs(g, sequences);
+    inputs[TRM_SELECTIVE_SCAN_X] = convolved_heads(g, x, sequences, heads, dim);
+    inputs[TRM_SELECTIVE_SCAN_B] = convolved_heads(g, x, sequences, groups, columns);
+    inputs[TRM_SELECTIVE_SCAN_C] = convolved_heads(g, x, sequences, groups, columns);
+    inputs[TRM_SELECTIVE_SCAN_STEP] = product(g, x, heads);
+    for (int32_t i = TRM_SELECTIVE_SCAN_A_LOG; i <= TRM_SELECTIVE_SCAN_SKIP; i++) {
+        inputs[i] = constant(g, trm_dims1(heads), 1.0f);
+    }
+    for (int32_t i = 0; i < 3; i++) {
+        inputs[TRM_SELECTIVE_SCAN_SEQUENCE_STARTS + i] = sequences[i];
+    }
+    char name[32];
+    snprintf(name, sizeof(name), "state.%d", (int)g->network->n_layers);
+    const trm_dims dims = {5, {1, 2, heads, dim, columns}};
+    assert_ok(trm_network_add_state(g->network, name, TRM_F32, dims, &inputs[TRM_SELECTIVE_SCAN_STATE]));
+    const trm_layer_desc desc = {.kind = TRM_LAYER_SELECTIVE_SCAN, .selective_scan = {.step_max = 1.0f}};
+    const trm_layer_desc join = {.kind = TRM_LAYER_RESHAPE, .reshape = {trm_dims2(0, heads * dim)}};
+    add(g, &join, add_n(g, &desc, inputs, TRM_SELECTIVE_SCAN_INPUT_COUNT));
     return true;
 }
 
@@ -885,6 +936,8 @@ static const maker makers[] = {
     make_latent_attention,
     make_delta,
     make_delta,
+    make_scan,
+    make_scan,
     make_padded_attention,
     make_written_attention,
     make_rotate,

@@ -37,7 +37,7 @@ static bool find_branch(const trm_analysis *analysis, const trm_layer *delta, in
         return false;
     }
     found->convolution = trm_analysis_private_producer(analysis, heads->inputs[0], TRM_LAYER_SHORT_CONVOLUTION);
-    if (found->convolution == NULL) {
+    if (found->convolution == NULL || found->convolution->n_inputs > TRM_SHORT_CONVOLUTION_BIAS) {
         return false;
     }
     found->slice = find_slice(analysis, found->convolution->inputs[TRM_SHORT_CONVOLUTION_X]);

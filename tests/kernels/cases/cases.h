@@ -18,6 +18,7 @@
     X(fused_dequant_matmul) /* norm_dequant_matmul, glu_dequant_matmul */ \
     X(moe) /* router, experts */ \
     X(delta) /* short_convolution, gated_delta, delta_net */ \
+    X(scan) /* selective_scan */ \
     X(convolution) \
     X(pool) \
     X(vision) \

@@ -3,39 +3,8 @@
 #include <stdlib.h>
 
 #include "kernels/cases/cases.h"
+#include "kernels/cases/sequences.h"
 #include "kernels/cases/support.h"
-
-/* Sequences of a step: new tokens and tokens in all. Slots are read from the last on; every other sequence writes
- * another one. */
-typedef struct step {
-    int32_t n;
-    int64_t tokens[8], lengths[8];
-} step;
-
-static int64_t tokens_of(const step *s)
-{
-    int64_t tokens = 0;
-    for (int32_t i = 0; i < s->n; i++) {
-        tokens += s->tokens[i];
-    }
-    return tokens;
-}
-
-/* The three inputs of sequences. A sequence without tokens has a slot that is not there. */
-static void add_sequences(kernel_case *test, const step *s, double *values)
-{
-    double *starts = values, *lengths = values + 16, *slots = values + 32;
-    starts[0] = 0.0;
-    for (int32_t i = 0; i < s->n; i++) {
-        starts[i + 1] = starts[i] + (double)s->tokens[i];
-        lengths[i] = (double)s->lengths[i];
-        slots[2 * i] = s->tokens[i] == 0 ? 1e6 : (double)(2 * (s->n - i) - 1);
-        slots[2 * i + 1] = slots[2 * i] + (double)(i % 2);
-    }
-    add_input(test, TRM_I32, DIMS(s->n + 1), 0.0, 0.0)->values = starts;
-    add_input(test, TRM_I32, DIMS(s->n), 0.0, 0.0)->values = lengths;
-    add_input(test, TRM_I32, DIMS(s->n, 2), 0.0, 0.0)->values = slots;
-}
 
 /* ---- short convolution ---- */
 
@@ -44,6 +13,7 @@ static void meaning_short_convolution(const kernel_case *test, double *const *in
     const int64_t channels = test->inputs[0].dims.d[1], taps = test->inputs[1].dims.d[1];
     const int64_t places = test->inputs[TRM_SHORT_CONVOLUTION_CACHE].dims.d[1];
     const double *x = inputs[0], *weight = inputs[1];
+    const double *bias = test->n_inputs > TRM_SHORT_CONVOLUTION_BIAS ? inputs[TRM_SHORT_CONVOLUTION_BIAS] : NULL;
     for (int64_t s = 0; s < test->inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS].dims.d[0]; s++) {
         const int64_t start = (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS][s];
         const int64_t count = (int64_t)inputs[TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS][s + 1] - start;
@@ -61,7 +31,7 @@ static void meaning_short_convolution(const kernel_case *test, double *const *in
             }
             for (int64_t p = old; p < length; p++) {
                 at[p] = x[(start + p - old) * channels + c];
-                double sum = 0.0;
+                double sum = bias != NULL ? bias[c] : 0.0;
                 for (int64_t j = 0; j < taps; j++) {
                     sum += weight[c * taps + j] * at[p - (taps - 1 - j)];
                 }
@@ -77,17 +47,21 @@ static void meaning_short_convolution(const kernel_case *test, double *const *in
 }
 
 static void convolution_case(kernel_case_bench *bench, trm_dtype dtype, trm_activation activation, const step *s,
-                             int64_t channels, int64_t taps, int64_t places)
+                             int64_t channels, int64_t taps, int64_t places, bool bias)
 {
     double sequences[64];
     const int64_t tokens = tokens_of(s);
-    kernel_case test = new_case(TRM_LAYER_SHORT_CONVOLUTION, "%s, %lld channels, %lld taps, %lld places, %d sequences",
-                                trm_dtype_name(dtype), (long long)channels, (long long)taps, (long long)places, s->n);
+    kernel_case test = new_case(TRM_LAYER_SHORT_CONVOLUTION,
+                                "%s, %lld channels, %lld taps%s, %lld places, %d sequences", trm_dtype_name(dtype),
+                                (long long)channels, (long long)taps, bias ? " and bias" : "", (long long)places, s->n);
     test.layer.short_convolution.activation = activation;
     add_data(&test, dtype, DIMS(tokens, channels));
     add_input(&test, dtype, DIMS(channels, taps), -1.0, 1.0);
     add_sequences(&test, s, sequences);
     add_data(&test, dtype, DIMS(2 * s->n + 1, places, channels))->is_state = true;
+    if (bias) {
+        add_data(&test, dtype, DIMS(channels));
+    }
     add_output(&test, dtype, DIMS(tokens, channels));
     kernel_case_run(bench, &test, meaning_short_convolution);
 }
@@ -329,9 +303,9 @@ void kernel_cases_delta(kernel_case_bench *bench)
     for (int32_t t = 0; t < COUNT(floats); t++) {
         const trm_dtype dtype = floats[t];
         for (int32_t i = 0; i < COUNT(steps); i++) {
-            convolution_case(bench, dtype, TRM_ACTIVATION_SILU, steps[i], 24, 4, 3);
-            convolution_case(bench, dtype, TRM_ACTIVATION_SILU, steps[i], 8, 4, 7);
-            convolution_case(bench, dtype, TRM_ACTIVATION_NONE, steps[i], 13, 3, 2);
+            convolution_case(bench, dtype, TRM_ACTIVATION_SILU, steps[i], 24, 4, 3, false);
+            convolution_case(bench, dtype, TRM_ACTIVATION_SILU, steps[i], 8, 4, 7, true);
+            convolution_case(bench, dtype, TRM_ACTIVATION_NONE, steps[i], 13, 3, 2, true);
             delta_case(bench, dtype, steps[i], 2, 4, 8, 12, 1);
             delta_case(bench, dtype, steps[i], 1, 3, 5, 7, 4);
             delta_case(bench, dtype, steps[i], 2, 4, 128, 128, 1);
@@ -344,8 +318,8 @@ void kernel_cases_delta(kernel_case_bench *bench)
         }
         net_case(bench, dtype, &mixed, (net_sizes){1, 3, 128, 128, 2, false}, 2);
         net_case(bench, dtype, &mixed, (net_sizes){1, 1, 128, 128, 5, false}, 2); /* in parts */
-        convolution_case(bench, dtype, TRM_ACTIVATION_SILU, &mixed, 1600, 4, 3);
-        convolution_case(bench, dtype, TRM_ACTIVATION_TANH, &mixed, 3, 1, 1);
+        convolution_case(bench, dtype, TRM_ACTIVATION_SILU, &mixed, 1600, 4, 3, true);
+        convolution_case(bench, dtype, TRM_ACTIVATION_TANH, &mixed, 3, 1, 1, false);
         delta_case(bench, dtype, &mixed, 4, 4, 64, 64, 2);
         delta_case(bench, dtype, &mixed, 2, 2, 256, 256, 2);
     }
