@@ -139,6 +139,37 @@ trm_status trm_json_parse(const char *name, const char *text, size_t size, trm_j
     return TRM_OK;
 }
 
+/* Python writes infinite numbers as Infinity and -Infinity: outside of strings they become null. */
+static void replace_infinity(char *text, size_t size)
+{
+    static const char name[] = "Infinity";
+    const size_t length = sizeof(name) - 1;
+    bool in_string = false;
+    for (size_t i = 0; i < size; i++) {
+        if (in_string && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            in_string = !in_string;
+        } else if (!in_string && text[i] == 'I' && size - i >= length && memcmp(text + i, name, length) == 0) {
+            memcpy(text + i, "null    ", length);
+            if (i > 0 && text[i - 1] == '-') {
+                text[i - 1] = ' ';
+            }
+        }
+    }
+}
+
+trm_status trm_json_read_config(const char *path, size_t limit, trm_json_document **document)
+{
+    char *text;
+    size_t size;
+    TRM_TRY(trm_file_read(path, limit, &text, &size));
+    replace_infinity(text, size);
+    trm_status status = trm_json_parse(path, text, size, document);
+    free(text);
+    return status;
+}
+
 trm_status trm_json_read(const char *path, size_t limit, trm_json_document **document)
 {
     char *text;

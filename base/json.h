@@ -19,6 +19,8 @@ typedef struct cJSON trm_json;                      /* a value inside a document
 trm_status trm_json_parse(const char *name, const char *text, size_t size, trm_json_document **document);
 /* Reads and parses a file of at most `limit` bytes. */
 trm_status trm_json_read(const char *path, size_t limit, trm_json_document **document);
+/* The same of a file that Python may have written: Infinity is null. */
+trm_status trm_json_read_config(const char *path, size_t limit, trm_json_document **document);
 void trm_json_close(trm_json_document *document);
 const trm_json *trm_json_root(const trm_json_document *document);
 

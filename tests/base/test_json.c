@@ -349,6 +349,27 @@ static void files_are_read_with_a_limit(void **state)
     assert_fails(trm_json_read(path, 8, &document), TRM_ERROR_INVALID_MODEL, "a.json: line 1 column 7: found 'x'");
 }
 
+static void files_of_python_have_infinite_numbers(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": [-Infinity, Infinity, 1], \"b\": \"\\\"Infinity\", \"c\": Infinite}";
+    char path[4200];
+    snprintf(path, sizeof(path), "%s/b.json", test_temporary_folder());
+    test_write_file(path, text, sizeof(text) - 1);
+    trm_json_document *document = NULL;
+    assert_fails(trm_json_read(path, 100, &document), TRM_ERROR_INVALID_MODEL, "b.json: line 1 column 9: found 'I'");
+    assert_fails(trm_json_read_config(path, 100, &document), TRM_ERROR_INVALID_MODEL,
+                 "b.json: line 1 column 57: found 'I'");
+    test_write_file(path, "{\"a\": [-Infinity, Infinity, 1], \"b\": \"\\\"Infinity\"}", 50);
+    assert_ok(trm_json_read_config(path, 100, &document));
+    const trm_json *root = trm_json_root(document), *list = trm_json_get(root, "a");
+    assert_int_equal(trm_json_count(list), 3);
+    assert_false(trm_json_is_number(trm_json_at(list, 0)));
+    assert_false(trm_json_is_number(trm_json_at(list, 1)));
+    assert_string_equal(trm_json_string(trm_json_get(root, "b")), "\"Infinity");
+    trm_json_close(document);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +386,7 @@ int main(void)
         cmocka_unit_test(long_values_are_cut_in_errors),
         cmocka_unit_test(large_objects_parse_fast),
         cmocka_unit_test(files_are_read_with_a_limit),
+        cmocka_unit_test(files_of_python_have_infinite_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,6 +157,35 @@ static void mixtures_must_be_known_and_fit(void **state)
     }
 }
 
+static void selective_scans_must_fit(void **state)
+{
+    (void)state;
+    const trm_status unsupported = TRM_ERROR_UNSUPPORTED, invalid = TRM_ERROR_INVALID_MODEL;
+    static const struct {
+        const char *golden, *key, *value;
+        trm_status status;
+        const char *text;
+    } cases[] = {
+        {"granite-hybrid", "layer_types", "[\"mamba\"]", invalid, "have 1 elements, expected a list of 3"},
+        {"granite-hybrid", "layer_types", "[\"mamba\", \"attention\", \"mlp\"]", unsupported,
+         "the type of layer 2 is mlp, expected mamba"},
+        {"granite-hybrid", "mamba_d_head", "8", invalid, "expected heads that have 64 elements in all"},
+        {"granite-hybrid", "mamba_n_groups", "3", invalid, "3 groups, 4 heads of 16"},
+        {"granite-hybrid", "time_step_limit", "[2.0, 1.0]", invalid, "time_step_limit is not a list"},
+        {"nemotron-h-latent", "layers_block_type", NULL, invalid, "neither layers_block_type nor"},
+        {"nemotron-h-latent", "layers_block_type", "[\"moe\", \"mamba\", \"attention2\"]", unsupported,
+         "the type of block 2 is not known"},
+        {"nemotron-h-latent", "num_hidden_layers", "4", invalid, "num_hidden_layers is 4, but 3 blocks have a type"},
+        {"nemotron-h-latent", "mamba_hidden_act", "\"gelu\"", unsupported, "mamba_hidden_act is \"gelu\""},
+        {"nemotron-h-latent", "mlp_hidden_act", "\"silu\"", unsupported, "another mlp_hidden_act than relu2"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_fails(open_with(cases[i].golden, cases[i].key, cases[i].value), cases[i].status, cases[i].text);
+    }
+    assert_ok(open_with("granite-hybrid", "mamba_d_head", "\"auto\""));
+    assert_ok(open_with("granite-hybrid", "layer_types", "[\"mamba\", \"attention\", \"mamba\"]"));
+}
+
 /* What would run, and give other logits than transformers does. */
 static void unlike_transformers_is_refused(void **state)
 {
@@ -571,12 +600,12 @@ static void try_values(const char *golden, const char *key)
 static void no_value_is_worse_than_an_error(void **state)
 {
     (void)state;
-    static const char *const goldens[] = {"llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope", "gemma3-v4",
-                                          "gpt-neox-v4",       "quant-fp8",       "quant-int4",    "quant-gptq",
-                                          "quant-awq",         "ministral3",      "smollm3",       "granite",
-                                          "exaone4",           "apertus",         "hunyuan-alpha", "quant-moe-gptq",
-                                          "glm4-moe",          "llama4",          "gemma4",        "hunyuan-moe",
-                                          "minimax-m2-v4",     "kimi-k2"};
+    static const char *const goldens[] = {
+        "llama-yarn-mscale", "qwen2-window-v4", "phi3-longrope",  "gemma3-v4",        "gpt-neox-v4",
+        "quant-fp8",         "quant-int4",      "quant-gptq",     "quant-awq",        "ministral3",
+        "smollm3",           "granite",         "exaone4",        "apertus",          "hunyuan-alpha",
+        "quant-moe-gptq",    "glm4-moe",        "llama4",         "gemma4",           "hunyuan-moe",
+        "minimax-m2-v4",     "kimi-k2",         "granite-hybrid", "nemotron-h-latent"};
     for (size_t g = 0; g < sizeof(goldens) / sizeof(goldens[0]); g++) {
         cJSON *config = read_config(goldens[g]);
         for (cJSON *member = config->child; member != NULL; member = member->next) {
@@ -594,19 +623,13 @@ static void no_value_is_worse_than_an_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(unknown_things_are_named),
-        cmocka_unit_test(quantizations_are_named),
-        cmocka_unit_test(mixtures_must_be_known_and_fit),
-        cmocka_unit_test(unlike_transformers_is_refused),
-        cmocka_unit_test(other_spellings_are_read),
-        cmocka_unit_test(quantized_weights_are_checked),
-        cmocka_unit_test(keys_are_required_and_typed),
-        cmocka_unit_test(sizes_must_fit_together),
-        cmocka_unit_test(weights_must_have_the_shapes_expected),
-        cmocka_unit_test(weights_must_be_floats),
-        cmocka_unit_test(unused_weights_are_a_warning),
-        cmocka_unit_test(files_are_missing_or_malformed),
-        cmocka_unit_test(generation_config_wins),
+        cmocka_unit_test(unknown_things_are_named),        cmocka_unit_test(quantizations_are_named),
+        cmocka_unit_test(mixtures_must_be_known_and_fit),  cmocka_unit_test(selective_scans_must_fit),
+        cmocka_unit_test(unlike_transformers_is_refused),  cmocka_unit_test(other_spellings_are_read),
+        cmocka_unit_test(quantized_weights_are_checked),   cmocka_unit_test(keys_are_required_and_typed),
+        cmocka_unit_test(sizes_must_fit_together),         cmocka_unit_test(weights_must_have_the_shapes_expected),
+        cmocka_unit_test(weights_must_be_floats),          cmocka_unit_test(unused_weights_are_a_warning),
+        cmocka_unit_test(files_are_missing_or_malformed),  cmocka_unit_test(generation_config_wins),
         cmocka_unit_test(no_value_is_worse_than_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

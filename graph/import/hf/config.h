@@ -63,6 +63,8 @@ typedef struct trm_hf_names {
     const char *delta_qkv, *delta_z, *delta_b, *delta_a;
     const char *delta_qkvz, *delta_ba;
     const char *delta_convolution, *delta_a_log, *delta_a_bias, *delta_norm, *delta_out;
+    /* Of a selective scan, likewise. */
+    const char *scan_in, *scan_convolution, *scan_a_log, *scan_step_bias, *scan_skip, *scan_norm, *scan_out;
     const char *q_norm, *k_norm;
     const char *sinks; /* of attention, a whole name */
     const char *o;
@@ -77,7 +79,8 @@ typedef struct trm_hf_names {
                                                           "_bias", "_blocks", "_scales" where they have such */
     const char *shared_gate_up;                        /* experts that every token has; fused as gate_up is */
     const char *shared_gate, *shared_up, *shared_down;
-    const char *shared_router; /* their weight: sigmoid of one logit */
+    const char *shared_router;          /* their weight: sigmoid of one logit */
+    const char *latent_in, *latent_out; /* linear layers before and behind the routed experts, to fewer dimensions */
     /* Of a mixture beside an MLP: whole names of what scales the router's input, and weights by expert; norms of what
      * the MLP gives, of the experts' input and of what they give. */
     const char *router_scale, *expert_scale;
@@ -100,6 +103,7 @@ typedef struct trm_hf_family trm_hf_family;
 typedef struct trm_hf_moe {
     int64_t experts, width;   /* of the routed ones */
     int64_t shared_width;     /* of the experts that every token has, as one MLP; 0: none */
+    int64_t latent;           /* elements of the routed experts' rows; 0: as all rows have */
     bool *dense;              /* [layers] with an ordinary MLP; NULL: none */
     trm_router_params router; /* k, scoring, ... */
     bool router_f32;          /* its weight stays in f32 where it is stored so */
@@ -126,6 +130,23 @@ typedef struct trm_hf_delta {
     int64_t key_heads, value_heads, key_dim, value_dim;
     int64_t taps; /* of the convolutions */
 } trm_hf_delta;
+
+/* Layers with a selective scan (Mamba-2) in place of attention; layers NULL: there are none. */
+typedef struct trm_hf_scan {
+    bool *layers; /* [layers] */
+    int64_t heads, head_dim, groups, columns;
+    int64_t taps; /* of the convolutions */
+    bool bias;    /* of the projections */
+    bool convolution_bias;
+    double step_min, step_max; /* trm_selective_scan_params */
+} trm_hf_scan;
+
+/* What a block has. */
+typedef enum trm_hf_halves {
+    TRM_HF_BOTH = 0,
+    TRM_HF_ATTENTION_ONLY, /* or what stands in its place */
+    TRM_HF_MLP_ONLY
+} trm_hf_halves;
 
 #define TRM_HF_MAX_EOS 8
 
@@ -180,9 +201,11 @@ typedef struct trm_hf_config {
     trm_activation activation;
     bool squared;           /* what the activation gives is squared */
     bool parallel_residual; /* x + attention(norm(x)) + mlp(norm'(x)) */
+    trm_hf_halves *halves;  /* [layers]; NULL: both in all */
 
     trm_hf_latent latent;
     trm_hf_delta delta;
+    trm_hf_scan scan;
     trm_hf_moe moe;
 
     trm_hf_quantization quantization; /* of linear layers */

@@ -3,7 +3,7 @@
  *
  * One description for all families: config.h has the switches, the family's table the names of weights. Where
  * transformers rounds to the model's type (between projection, norm, rope, activation, residual), a layer ends, so that
- * 16-bit results agree. What a block is made of is in linear.c, attention.c, latent.c, delta.c and mlp.c.
+ * 16-bit results agree. What a block is made of is in linear.c, attention.c, latent.c, delta.c, scan.c and mlp.c.
  */
 #include "graph/import/hf/decoder.h"
 
@@ -137,6 +137,18 @@ static trm_status add_layer_embedding(trm_hf_decoder *d, int64_t layer, trm_tens
     return trm_hf_add_sum(d, "embedding_residual", x, inner, output);
 }
 
+/* A block without attention. The last one takes the tokens that are wanted at once. */
+static trm_status add_mlp_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
+{
+    trm_tensor *mixed;
+    if (layer == d->config->layers - 1) {
+        TRM_TRY(add_wanted(d, "wanted", x, &x));
+    }
+    TRM_TRY(trm_hf_add_norm(d, d->names->mlp_norm, d->config->hidden, x, &mixed));
+    TRM_TRY(trm_hf_add_mlp(d, layer, mixed, &mixed));
+    return add_residual(d, "mlp_residual", x, mixed, output);
+}
+
 /* x [T, hidden] -> [T, hidden], through one block. The last one goes on with the tokens that are wanted behind its
  * attention, [R, hidden]: of the others only keys and values are needed. */
 static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
@@ -145,11 +157,15 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     const trm_hf_names *names = d->names;
     snprintf(d->prefix, sizeof(d->prefix), "%s%s.%lld.", d->root, names->layers, (long long)layer);
     trm_tensor *normed = x, *attended, *mixed;
+    if (c->halves != NULL && c->halves[layer] == TRM_HF_MLP_ONLY) {
+        return add_mlp_block(d, layer, x, output);
+    }
     if (names->attention_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_norm, c->hidden, x, &normed));
     }
-    const bool delta = trm_hf_is_delta(c, layer);
+    const bool delta = trm_hf_is_delta(c, layer), scan = trm_hf_is_scan(c, layer);
     TRM_TRY(delta                ? trm_hf_add_delta(d, layer, normed, &attended)
+            : scan               ? trm_hf_add_scan(d, layer, normed, &attended)
             : c->latent.rank > 0 ? trm_hf_add_latent_attention(d, layer, normed, &attended)
                                  : trm_hf_add_attention(d, layer, normed, &attended));
     if (layer == c->layers - 1) {
@@ -159,7 +175,8 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
             TRM_TRY(add_wanted(d, "mlp.wanted", normed, &normed));
         }
     }
-    TRM_TRY(trm_hf_add_linear(d, delta ? names->delta_out : names->o, &trm_hf_whole, c->o_bias && !delta, c->hidden,
+    const char *out = delta ? names->delta_out : scan ? names->scan_out : names->o;
+    TRM_TRY(trm_hf_add_linear(d, out, &trm_hf_whole, scan ? c->scan.bias : c->o_bias && !delta, c->hidden,
                               attended->dims.d[1], attended, &attended));
     if (names->attention_post_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->attention_post_norm, c->hidden, attended, &attended));
@@ -173,6 +190,10 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
         return trm_hf_add_sum(d, "residual", x, mixed, output);
     }
     TRM_TRY(add_residual(d, "attention_residual", x, attended, &x));
+    if (c->halves != NULL && c->halves[layer] == TRM_HF_ATTENTION_ONLY) {
+        *output = x;
+        return TRM_OK;
+    }
     normed = x;
     if (names->mlp_norm != NULL) {
         TRM_TRY(trm_hf_add_norm(d, names->mlp_norm, c->hidden, x, &normed));
@@ -233,7 +254,7 @@ static trm_status add_inputs(trm_hf_decoder *d)
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         TRM_TRY(trm_network_add_input(d->network, inputs[i].name, TRM_I32, inputs[i].dims, inputs[i].tensor));
     }
-    if (d->config->delta.layers != NULL) {
+    if (d->config->delta.layers != NULL || d->config->scan.layers != NULL) {
         TRM_TRY(trm_network_add_input(d->network, "sequence_slots", TRM_I32, trm_dims2(-1, 2), &d->slots));
     }
     if (!d->config->rotary) {

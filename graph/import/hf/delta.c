@@ -50,52 +50,20 @@ static part find_part(const trm_hf_decoder *d, int which)
     return found;
 }
 
-/* Rows first .. first + channels - 1 of the convolution's weight, [channels, taps]. */
-static trm_status add_taps(trm_hf_decoder *d, const char *suffix, int64_t first, int64_t channels, trm_tensor **taps)
-{
-    const trm_hf_delta *c = &d->config->delta;
-    const char *name = d->names->delta_convolution;
-    const int64_t all = 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim;
-    const trm_dims stored = trm_dims3(all, 1, c->taps), dims = trm_dims2(channels, c->taps);
-    char text[32];
-    trm_weight *taken, *cut = NULL, *seen = NULL;
-    snprintf(text, sizeof(text), "%s.weight", suffix);
-    TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, name, ".weight"), TRM_HF_MATRIX, &stored, &taken));
-    trm_status status = trm_weight_slice(taken, 0, first, channels, &cut);
-    status = status == TRM_OK ? trm_weight_reshape(cut, &dims, &seen) : status;
-    trm_weight_destroy(cut);
-    trm_weight_destroy(taken);
-    return status != TRM_OK ? status
-                            : trm_network_add_weight(d->network, trm_hf_name(d, name, text), seen, d->dtype, taps);
-}
-
 /* Projects x to heads of queries, keys or values and lets them pass their convolution: [T, heads, dim]. */
 static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_tensor *x, trm_tensor **heads)
 {
     const trm_hf_delta *c = &d->config->delta;
     const part p = find_part(d, which);
-    const char *name = d->names->delta_convolution;
+    const trm_hf_convolution convolution = {.name = d->names->delta_convolution,
+                                            .suffix = p.rows.suffix,
+                                            .all = 2 * c->key_heads * c->key_dim + c->value_heads * c->value_dim,
+                                            .first = which * c->key_heads * c->key_dim,
+                                            .taps = c->taps};
     const trm_dims dims =
         which == VALUE ? trm_dims3(0, c->value_heads, c->value_dim) : trm_dims3(0, c->key_heads, c->key_dim);
-    const int64_t channels = dims.d[1] * dims.d[2];
-    const trm_layer_desc desc = {.kind = TRM_LAYER_SHORT_CONVOLUTION,
-                                 .short_convolution = {.activation = TRM_ACTIVATION_SILU}};
-    trm_tensor *inputs[TRM_SHORT_CONVOLUTION_INPUT_COUNT] = {
-        [TRM_SHORT_CONVOLUTION_SEQUENCE_STARTS] = d->starts,
-        [TRM_SHORT_CONVOLUTION_SEQUENCE_LENGTHS] = d->lengths,
-        [TRM_SHORT_CONVOLUTION_SEQUENCE_SLOTS] = d->slots,
-    };
-    char text[64];
-    TRM_TRY(
-        trm_hf_add_linear(d, p.name, &p.rows, false, p.out, d->config->hidden, x, &inputs[TRM_SHORT_CONVOLUTION_X]));
-    TRM_TRY(
-        add_taps(d, p.rows.suffix, which * c->key_heads * c->key_dim, channels, &inputs[TRM_SHORT_CONVOLUTION_WEIGHT]));
-    snprintf(text, sizeof(text), "layers.%lld%s_inputs", (long long)layer, p.rows.suffix);
-    TRM_TRY(trm_network_add_state(d->network, text, d->dtype, trm_dims3(-1, -1, channels),
-                                  &inputs[TRM_SHORT_CONVOLUTION_CACHE]));
-    TRM_TRY(trm_hf_add_layer(d, name, p.rows.suffix, &desc, inputs, TRM_SHORT_CONVOLUTION_INPUT_COUNT, heads));
-    snprintf(text, sizeof(text), "%s.heads", p.rows.suffix);
-    return trm_hf_add_reshape(d, name, text, *heads, dims, heads);
+    TRM_TRY(trm_hf_add_linear(d, p.name, &p.rows, false, p.out, d->config->hidden, x, &x));
+    return trm_hf_add_convolution(d, &convolution, layer, x, dims, heads);
 }
 
 static trm_status add_part(trm_hf_decoder *d, int which, trm_tensor *x, trm_tensor **output)

@@ -305,7 +305,8 @@ trm_status trm_hf_add_expert_weights(trm_hf_decoder *d, trm_tensor **inputs)
 {
     const trm_hf_names *names = d->names;
     const trm_hf_moe *moe = &d->config->moe;
-    const int64_t experts = moe->experts, width = moe->width, hidden = d->config->hidden;
+    const int64_t experts = moe->experts, width = moe->width,
+                  hidden = moe->latent > 0 ? moe->latent : d->config->hidden;
     const int32_t halves = moe->activation == TRM_EXPERT_RELU2 ? 1 : 2;
     const char *const up[] = {names->expert_gate, names->expert_up};
     const stack gate_up = {.part = "gate_up",

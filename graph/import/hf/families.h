@@ -55,7 +55,9 @@
     X(deepseek_v3)                                                                                                     \
     X(qwen3_next)                                                                                                      \
     X(qwen3_5)                                                                                                         \
-    X(qwen3_5_moe)
+    X(qwen3_5_moe)                                                                                                     \
+    X(granitemoehybrid)                                                                                                \
+    X(nemotron_h)
 
 #define TRM_HF_DECLARE(row) extern const trm_hf_family trm_hf_##row;
 TRM_HF_FAMILIES(TRM_HF_DECLARE)
@@ -100,6 +102,13 @@ trm_status trm_hf_read_moe(const trm_hf_reader *reader, const trm_hf_moe_keys *k
 trm_status trm_hf_read_sigmoid_moe(const trm_hf_reader *reader, int64_t dense_layers, trm_hf_config *config);
 /* Refuses sizes of a mixture of experts that do not fit together, and settles the activation of experts. */
 trm_status trm_hf_check_moe(trm_hf_config *config);
+/* Which layers have a selective scan, by their names in `types`: mamba or linear_attention; the others are attention or
+ * full_attention. NULL: all do. */
+trm_status trm_hf_read_scan_layers(const trm_hf_reader *reader, const trm_json *types, trm_hf_config *config);
+/* time_step_limit, a list of two numbers, of which the second may be infinite. */
+trm_status trm_hf_read_step_limit(const trm_hf_reader *reader, trm_hf_config *config);
+/* Refuses sizes of a selective scan that do not fit together. */
+trm_status trm_hf_check_scan(trm_hf_config *config);
 /* attention_bias, for all four projections. */
 trm_status trm_hf_read_attention_bias(const trm_hf_reader *reader, trm_hf_config *config);
 

@@ -262,7 +262,7 @@ static trm_status open_folder(trm_model *model, const char *path, const trm_hf_q
     if (config == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    TRM_TRY(trm_json_read(config, CONFIG_LIMIT, &model->document));
+    TRM_TRY(trm_json_read_config(config, CONFIG_LIMIT, &model->document));
     TRM_TRY(trm_hf_config_read(model->document, &model->arena, 0, &model->config));
     TRM_TRY(quantize_online(model, how));
     TRM_TRY(read_generation_config(model));

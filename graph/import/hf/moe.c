@@ -106,8 +106,18 @@ static trm_status add_shared(trm_hf_decoder *d, trm_tensor *x, trm_tensor **outp
 trm_status trm_hf_add_moe(trm_hf_decoder *d, trm_tensor *x, trm_tensor **output)
 {
     trm_tensor *chosen[2], *routed, *shared;
+    const trm_hf_names *names = d->names;
+    const int64_t hidden = d->config->hidden, latent = d->config->moe.latent;
     TRM_TRY(add_router(d, x, chosen));
-    TRM_TRY(add_experts(d, x, chosen, &routed));
+    routed = x;
+    if (latent > 0) {
+        TRM_TRY(trm_hf_add_linear(d, names->latent_in, &trm_hf_whole, d->config->mlp_bias, latent, hidden, x, &routed));
+    }
+    TRM_TRY(add_experts(d, routed, chosen, &routed));
+    if (latent > 0) {
+        TRM_TRY(trm_hf_add_linear(d, names->latent_out, &trm_hf_whole, d->config->mlp_bias, hidden, latent, routed,
+                                  &routed));
+    }
     if (d->config->moe.shared_width == 0) {
         *output = routed;
         return TRM_OK;

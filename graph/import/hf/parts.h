@@ -40,10 +40,15 @@ static inline int64_t trm_hf_head_dim(const trm_hf_config *c, int64_t layer)
     return c->full_head_dim > 0 && !c->sliding[layer] ? c->full_head_dim : c->head_dim;
 }
 
-/* Whether a layer has the gated delta rule in place of attention. */
+/* Whether a layer has the gated delta rule, or a selective scan, in place of attention. */
 static inline bool trm_hf_is_delta(const trm_hf_config *c, int64_t layer)
 {
     return c->delta.layers != NULL && c->delta.layers[layer];
+}
+
+static inline bool trm_hf_is_scan(const trm_hf_config *c, int64_t layer)
+{
+    return c->scan.layers != NULL && c->scan.layers[layer];
 }
 
 /* Whether a layer has the keys and values of another one. */
@@ -103,7 +108,8 @@ bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part);
 trm_status trm_hf_add_quantized(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, int64_t out, int64_t in,
                                 trm_tensor **inputs, trm_layer_desc *desc);
 
-/* ---- attention.c, latent.c, delta.c, mlp.c, moe.c, experts.c -------------------------------------------------------
+/* ---- attention.c, latent.c, delta.c, scan.c, short_convolution.c, mlp.c, moe.c, experts.c
+ * -------------------------------------------------------
  */
 
 /* x [T, hidden], normalized -> [T, heads * head_dim], before the output projection */
@@ -111,6 +117,19 @@ trm_status trm_hf_add_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
 trm_status trm_hf_add_latent_attention(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
 /* The gated delta rule in place of attention: [T, value_heads * value_dim]. */
 trm_status trm_hf_add_delta(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+/* A selective scan in place of attention: [T, heads * head_dim] of the scan. */
+trm_status trm_hf_add_scan(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+/* Part of the channels of a stored short convolution: from `first` on, of `all`. */
+typedef struct trm_hf_convolution {
+    const char *name;   /* of its weight, [all, 1, taps] */
+    const char *suffix; /* of the part's tensors, such as ".q" */
+    int64_t all, first, taps;
+    bool bias;
+} trm_hf_convolution;
+/* x [T, channels] -> silu of the convolution, [T, heads, dim] as `heads` says; the state is layers.<n><suffix>_inputs
+ */
+trm_status trm_hf_add_convolution(trm_hf_decoder *d, const trm_hf_convolution *c, int64_t layer, trm_tensor *x,
+                                  trm_dims heads, trm_tensor **output);
 /* Rotates the heads of x [T, heads, width] from element `first` on; `sliding`: as sliding layers do. */
 trm_status trm_hf_add_rope(trm_hf_decoder *d, const char *part, bool sliding, int64_t first, trm_tensor *x,
                            trm_tensor **output);

@@ -8,7 +8,8 @@
 int32_t caches_bound(const trm_network *network, int64_t layers, int64_t tokens, trm_shape_bound *bounds)
 {
     static const char *const states[CACHES_PER_LAYER] = {"key_cache", "value_cache", "latent_cache", "q_inputs",
-                                                         "k_inputs",  "v_inputs",    "delta_state"};
+                                                         "k_inputs",  "v_inputs",    "delta_state",  "x_inputs",
+                                                         "b_inputs",  "c_inputs",    "scan_state"};
     int32_t n = 0;
     for (int64_t i = 0; i < layers * CACHES_PER_LAYER; i++) {
         char name[64];

@@ -6,7 +6,7 @@
 
 #include <trireme/trireme.h>
 
-#define CACHES_PER_LAYER 7 /* most states of a layer */
+#define CACHES_PER_LAYER 11 /* most states of a layer */
 
 /* Bounds of the states of `layers` layers for one sequence of `tokens`: returns how many of bounds [CACHES_PER_LAYER *
  * layers] there are. */
