@@ -20,9 +20,15 @@ void trm_streaming_plan_destroy(trm_streaming_plan *streaming)
     }
 }
 
+int32_t trm_streaming_copy_schedules(const trm_streaming_plan *s)
+{
+    return s->hosts || s->expert_slots > 0 ? TRM_COPY_SCHEDULE_COUNT : 1;
+}
+
 const trm_residency *trm_streaming_copy_schedule(const trm_streaming_plan *s, int32_t schedule)
 {
-    return schedule == TRM_COPY_SCHEDULE_SMALL && s->hosts ? &s->small : &s->residency;
+    return schedule < trm_streaming_copy_schedules(s) && schedule == TRM_COPY_SCHEDULE_SMALL ? &s->small
+                                                                                             : &s->residency;
 }
 
 static size_t larger(size_t a, size_t b)
@@ -33,5 +39,5 @@ static size_t larger(size_t a, size_t b)
 size_t trm_streaming_staging(const trm_streaming_plan *s)
 {
     return larger(s->residency.ring_bytes, s->small.ring_bytes) +
-           larger(s->residency.stage_bytes, s->small.stage_bytes);
+           larger(s->residency.stage_bytes, s->small.stage_bytes) + s->expert_bytes;
 }

@@ -44,6 +44,13 @@ typedef struct trm_streaming_plan {
     double advised_seconds; /* seconds of a step with CPU offload, if that is clearly less; else 0 */
     bool advises;           /* look for CPU offload */
     bool hosts;             /* some layers run on the CPU */
+    /* The expert cache, weight_stream/offload/expert_cache.h. */
+    const trm_layer **expert_layers; /* [n_expert_layers] whose experts may be cached */
+    int32_t n_expert_layers;
+    int32_t expert_slots;            /* of a layer with as many experts or more; 0: no cache */
+    size_t expert_bytes;             /* device memory of the cache */
+    bool *cached;                    /* [n_layers] is one of these layers */
+    double *cached_seconds;          /* [n_layers] of these in a small step */
     trm_cpu_offload_rates rates;     /* rates of the CPU; estimates until measured */
     bool measured;                   /* rates of CPU and link are measured */
     bool *shared;                    /* [n_weights] is streamed in equal parts by the ranks of this rank's group */
@@ -60,13 +67,14 @@ typedef struct trm_streaming_plan {
     trm_residency_problem problem;
     trm_residency_problem first; /* before measuring: the same on all ranks that share */
     trm_residency residency;     /* schedule of steps that run only on the device */
-    trm_residency small;         /* schedule of steps with CPU offload; with the same resident weights */
+    trm_residency small; /* schedule of steps with CPU offload or expert cache; with the same resident weights */
 } trm_streaming_plan;
 
-/* The copy schedules of a ring; both are the same without CPU offload. */
+/* The copy schedules of a ring; both are the same without CPU offload and expert cache. */
 enum { TRM_COPY_SCHEDULE_LARGE, TRM_COPY_SCHEDULE_SMALL, TRM_COPY_SCHEDULE_COUNT };
+int32_t trm_streaming_copy_schedules(const trm_streaming_plan *s); /* number of different ones */
 const trm_residency *trm_streaming_copy_schedule(const trm_streaming_plan *s, int32_t schedule);
-/* Bytes of device memory that weights pass through. */
+/* Bytes of device memory that weights pass through, with the expert cache. */
 size_t trm_streaming_staging(const trm_streaming_plan *s);
 
 /* Index of a tensor among the streamable weights, or -1. */

@@ -192,7 +192,7 @@ trm_status trm_context_check_capture(const trm_context *context)
     }
     if (trm_context_offloads(context)) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,
-                 "cannot capture a run with CPU offload: after a run of more rows the ring would "
+                 "cannot capture a run with CPU offload or an expert cache: after a run of more rows the ring would "
                  "hold other weights");
     }
     if (trm_context_streams_weights(context) && !context->engine->places.capturable) {

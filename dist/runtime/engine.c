@@ -235,7 +235,8 @@ trm_status trm_engine_begin(trm_plan *plan, trm_world *world, trm_progress_fn pr
         trm_plan_destroy(plan);
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate an engine");
     } else {
-        *made = (trm_engine){.plan = plan, .world = world, .planning = PTHREAD_MUTEX_INITIALIZER};
+        *made = (trm_engine){
+            .plan = plan, .world = world, .planning = PTHREAD_MUTEX_INITIALIZER, .sharing = PTHREAD_MUTEX_INITIALIZER};
         status = fill_engine(made);
         status = status == TRM_OK ? load_streamed(made, progress, user) : status;
     }
@@ -280,6 +281,7 @@ void trm_engine_destroy(trm_engine *engine)
         trm_offload_device_close(&engine->offload_device);
         trm_pool_destroy(engine->planners);
         pthread_mutex_destroy(&engine->planning);
+        pthread_mutex_destroy(&engine->sharing);
         trm_plan_destroy(engine->plan);
         free(engine);
     }
@@ -313,6 +315,10 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
                            : 0;
     }
     info->file_buffers = info->files > 0 ? TRM_READER_HOST_BYTES : 0;
+    pthread_mutex_t *sharing = (pthread_mutex_t *)(uintptr_t)&engine->sharing;
+    pthread_mutex_lock(sharing);
+    trm_expert_cache_counts(engine->experts, &info->expert_hits, &info->expert_misses);
+    pthread_mutex_unlock(sharing);
 }
 
 void trm_engine_set_recorder(trm_engine *engine, trm_recorder *recorder)

@@ -9,6 +9,7 @@
 #include "base/pool.h"
 #include "weight_stream/offload/cpu_offload.h"
 #include "dist/plan/plan.h"
+#include "weight_stream/offload/expert_cache.h"
 #include "weight_stream/offload/streaming.h"
 #include "dist/parallel/world.h"
 
@@ -23,6 +24,8 @@ struct trm_engine {
     trm_communicator *sharers;   /* ranks that stream them together, or NULL */
     bool others_stay;            /* no weight was shared when the engine was created, and no budget changed since */
     trm_offload_device offload_device; /* for CPU offload; its stream is NULL until used */
+    pthread_mutex_t sharing;           /* of the next one */
+    trm_expert_cache *experts;         /* of the first context that asked for it; NULL: of none */
     trm_pool *planners;                /* threads that prepare kernels for new dims; NULL until first used */
     pthread_mutex_t planning;          /* for contexts that create and look up `planners`; their loops run without it */
     trm_recorder *recorder;            /* the caller's, or NULL: the world's */

@@ -151,6 +151,7 @@ static trm_status choose_kernel(trm_context *context, const trm_layer *layer, tr
     call->unread =
         trm_context_shows_layers(context) ? 0 : find_unread(plan->network, layer); /* debug tensors show all outputs */
     call->communicator = context->engine->world->communicator;
+    trm_context_redirect_experts(context, layer->index, call);
     step->kernel = trm_context_offloaded(context, layer->index);
     step->is_offloaded = step->kernel != NULL;
     if (step->is_offloaded) {
@@ -260,7 +261,7 @@ static trm_status append_layer(trm_context *context, int32_t index)
     if (step->is_offloaded) {
         status = trm_context_append_offloaded(context, index, &step->call, program);
     } else if (!is_skipped(context, context->engine->plan->network->layers[index])) {
-        status = trm_kernel_prepare(step->kernel, &step->call, program);
+        status = trm_context_prepare_layer(context, index, step->kernel, &step->call, program);
     }
     step->n = program->n - step->first;
     return status == TRM_OK ? TRM_OK

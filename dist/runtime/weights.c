@@ -3,13 +3,41 @@
 #include "dist/runtime/context.h"
 #include "weight_stream/offload/streaming.h"
 
+/* The cache is one of the engine: it is as large as its budget allows, and one context at a time may use it. */
+static trm_status take_experts(trm_context *context)
+{
+    trm_engine *engine = context->engine;
+    trm_status status = TRM_OK;
+    pthread_mutex_lock(&engine->sharing);
+    if (engine->experts == NULL) {
+        status =
+            trm_expert_cache_create(engine->plan, engine->world->device, context->stream, &context->weights.experts);
+        engine->experts = context->weights.experts;
+    }
+    pthread_mutex_unlock(&engine->sharing);
+    return status;
+}
+
+static void drop_experts(trm_context *context)
+{
+    trm_engine *engine = context->engine;
+    if (context->weights.experts != NULL) {
+        pthread_mutex_lock(&engine->sharing);
+        engine->experts = NULL;
+        trm_expert_cache_destroy(context->weights.experts, engine->world->device);
+        pthread_mutex_unlock(&engine->sharing);
+        context->weights.experts = NULL;
+    }
+}
+
 void trm_context_weights_fini(trm_context *context)
 {
     trm_ring_destroy(context->weights.ring);
-    if (context->weights.offload != NULL) { /* tasks of a step that failed */
+    if (trm_context_offloads(context)) { /* tasks and fetches of a step that failed */
         (void)trm_stream_synchronize(context->stream);
     }
     trm_cpu_offload_destroy(context->weights.offload, context->engine->world->device);
+    drop_experts(context);
 }
 
 trm_status trm_context_follow_weights(trm_context *context)
@@ -31,6 +59,7 @@ trm_status trm_context_follow_weights(trm_context *context)
     context->weights.ring = NULL;
     trm_cpu_offload_destroy(context->weights.offload, engine->world->device);
     context->weights.offload = NULL;
+    drop_experts(context);
     trm_context_drop_shape(context);
     const trm_ring_sharing sharing = {.begins = streaming->part_begin,
                                       .shared = streaming->shared,
@@ -38,8 +67,9 @@ trm_status trm_context_follow_weights(trm_context *context)
                                       .user = engine->sharers};
     const trm_offload_site site = trm_engine_offload_site(context->engine);
     TRM_TRY(trm_cpu_offload_create(&site, &context->weights.offload));
+    TRM_TRY(take_experts(context));
     const trm_residency *const schedules[TRM_COPY_SCHEDULE_COUNT] = {&streaming->residency, &streaming->small};
-    TRM_TRY(trm_ring_create(engine->world->device, schedules, streaming->hosts ? TRM_COPY_SCHEDULE_COUNT : 1,
+    TRM_TRY(trm_ring_create(engine->world->device, schedules, trm_streaming_copy_schedules(streaming),
                             streaming->part_bytes, engine->places.stored, &files, &sharing, &context->weights.ring));
     context->weights.places = engine->places.version;
     return TRM_OK;
@@ -57,7 +87,7 @@ bool trm_context_streams_weights(const trm_context *context)
 
 bool trm_context_offloads(const trm_context *context)
 {
-    return context->weights.offload != NULL;
+    return context->weights.offload != NULL || context->weights.experts != NULL;
 }
 
 trm_status trm_context_offload_status(const trm_context *context)
@@ -69,9 +99,9 @@ trm_status trm_context_offload_status(const trm_context *context)
 
 void trm_context_choose_schedule(trm_context *context, bool dims_are_known)
 {
-    context->weights.schedule = dims_are_known && trm_cpu_offload_suits(context->weights.offload, context->dims)
-                                    ? TRM_COPY_SCHEDULE_SMALL
-                                    : TRM_COPY_SCHEDULE_LARGE;
+    const bool is_small = dims_are_known && (trm_cpu_offload_suits(context->weights.offload, context->dims) ||
+                                             trm_expert_cache_suits(context->weights.experts, context->dims));
+    context->weights.schedule = is_small ? TRM_COPY_SCHEDULE_SMALL : TRM_COPY_SCHEDULE_LARGE;
 }
 
 int32_t trm_context_schedule(const trm_context *context)
@@ -99,7 +129,9 @@ size_t trm_context_streamed(const trm_context *context)
     const trm_streaming_plan *streaming = context->engine->plan->streaming;
     return trm_inference_regions(context->inference)->n > 0
                ? trm_ring_copied_bytes(context->weights.ring)
-               : trm_streaming_copy_schedule(streaming, context->weights.ran_schedule)->link_bytes;
+               : trm_streaming_copy_schedule(streaming, context->weights.ran_schedule)->link_bytes +
+                     (context->weights.ran_schedule == TRM_COPY_SCHEDULE_SMALL ? trm_expert_cache_fetched(streaming)
+                                                                               : 0);
 }
 
 /* ---- addresses and launches -------------------------------------------------------------------- */
@@ -122,7 +154,7 @@ void *trm_context_weight_address(const trm_context *context, int32_t index, int3
 
 const trm_kernel *trm_context_offloaded(trm_context *context, int32_t layer)
 {
-    return context->weights.schedule == TRM_COPY_SCHEDULE_SMALL
+    return context->weights.schedule == TRM_COPY_SCHEDULE_SMALL && context->weights.offload != NULL
                ? trm_cpu_offload_kernel(context->weights.offload, layer, context->dims)
                : NULL;
 }
@@ -131,6 +163,22 @@ trm_status trm_context_append_offloaded(trm_context *context, int32_t layer, con
                                         trm_program *program)
 {
     return trm_cpu_offload_prepare(context->weights.offload, layer, call, context->dims, program);
+}
+
+void trm_context_redirect_experts(trm_context *context, int32_t layer, trm_kernel_call *call)
+{
+    if (context->weights.schedule == TRM_COPY_SCHEDULE_SMALL) {
+        trm_expert_cache_redirect(context->weights.experts, layer, call);
+    }
+}
+
+trm_status trm_context_prepare_layer(trm_context *context, int32_t layer, const trm_kernel *kernel,
+                                     const trm_kernel_call *call, trm_program *program)
+{
+    if (context->weights.schedule == TRM_COPY_SCHEDULE_SMALL) {
+        TRM_TRY(trm_expert_cache_prepare(context->weights.experts, layer, call, program));
+    }
+    return trm_kernel_prepare(kernel, call, program);
 }
 
 /* Arguments of a launch of the ring. */

@@ -7,12 +7,14 @@
 #include "graph/network.h"
 #include "kernels/program.h"
 #include "weight_stream/offload/cpu_offload.h"
+#include "weight_stream/offload/expert_cache.h"
 #include "weight_stream/ring.h"
 
 /* weights.c alone looks inside. */
 typedef struct trm_context_weights {
     trm_ring *ring;                 /* NULL without a weight budget */
     trm_cpu_offload *offload;       /* NULL without CPU offload */
+    trm_expert_cache *experts;      /* NULL without, or if another context has it */
     int32_t schedule, ran_schedule; /* copy schedule: for the current dims, and of the last run */
     uint64_t places; /* version of the engine's residency when the ring was made and kernels got addresses */
 } trm_context_weights;
@@ -22,7 +24,7 @@ void trm_context_weights_fini(trm_context *context);
 trm_status trm_context_follow_weights(trm_context *context);
 /* The version of the residency that it followed last. */
 uint64_t trm_context_weight_places(const trm_context *context);
-/* Whether there is a ring, and whether layers may be offloaded. */
+/* Whether there is a ring, and whether layers may be offloaded or experts cached. */
 bool trm_context_streams_weights(const trm_context *context);
 bool trm_context_offloads(const trm_context *context);
 /* Whether a task of an offloaded layer failed. */
@@ -42,6 +44,11 @@ void *trm_context_weight_address(const trm_context *context, int32_t layer, int3
 const trm_kernel *trm_context_offloaded(trm_context *context, int32_t layer);
 trm_status trm_context_append_offloaded(trm_context *context, int32_t layer, const trm_kernel_call *call,
                                         trm_program *program);
+/* Gives a layer of cached experts the cache's slots for weights, if the current dims allow it. */
+void trm_context_redirect_experts(trm_context *context, int32_t layer, trm_kernel_call *call);
+/* Appends a layer's launches, and before them those that fetch its experts. */
+trm_status trm_context_prepare_layer(trm_context *context, int32_t layer, const trm_kernel *kernel,
+                                     const trm_kernel_call *call, trm_program *program);
 
 /* Appends what the ring does before all layers, before and after one, and after all of them; nothing without a ring. */
 trm_status trm_context_append_begin_copies(trm_context *context, trm_program *program);

@@ -209,6 +209,12 @@ typedef struct trm_streaming_info {
     double link_seconds;       /* of run_seconds, time that the link is busy */
     double
         largest_run_seconds; /* estimated time of a run with the largest inputs, such as a prompt that fills a step */
+    size_t expert_cache;     /* of staging: experts that stay between runs with few rows, and their tables; 0: none */
+    int32_t cached_layers, expert_slots, experts; /* layers of experts, and of each the experts cached and in all */
+    double expert_hit_rate; /* share of a token's experts that are cached, if all are equally likely; `streamed` has the
+                               others of one token */
+    int64_t expert_hits, expert_misses; /* experts that runs have found in the cache and fetched, once per layer and
+                                           run; counted by the engine */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 

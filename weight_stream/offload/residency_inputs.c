@@ -9,6 +9,7 @@
 #include "graph/layer_runs.h"
 #include "graph/memory_plan.h"
 #include "graph/regions.h"
+#include "weight_stream/offload/expert_cache.h"
 #include "weight_stream/ring.h"
 
 /* Smallest copy that is worth its overhead. Small models have weights that are large for them. */
@@ -242,6 +243,7 @@ trm_status trm_streaming_make_problem(const trm_plan *plan, trm_streaming_plan *
     TRM_TRY(list_sections(plan, s));
     trm_streaming_share(plan, s);
     list_turned(s);
+    TRM_TRY(trm_expert_cache_find(plan, s));
     s->problem.n_layers = network->n_layers;
     s->problem.bytes = s->bytes;
     s->problem.part_bytes = s->part_bytes;

@@ -14,6 +14,7 @@
 #include "base/unit.h"
 #include "graph/layer_runs.h"
 #include "graph/regions.h"
+#include "weight_stream/offload/expert_cache.h"
 
 /* Gain that is worth a hint, and gain that is worth different last bits. */
 #define CLEARLY_LESS 0.8
@@ -33,7 +34,12 @@ static trm_status plan_schedules(trm_streaming_plan *s, const trm_residency_prob
     of_small.offloaded = s->offloaded;
     of_small.largest_seconds = NULL;
     of_small.ring_limit = large.ring_bytes;
-    trm_status status = s->hosts ? trm_residency_of(&of_small, resident, &small) : TRM_OK;
+    if (s->expert_slots > 0) {
+        trm_expert_cache_estimate(s, problem->link_rate, s->cached_seconds);
+        of_small.offloaded = s->cached;
+        of_small.host_seconds = s->cached_seconds;
+    }
+    trm_status status = trm_streaming_copy_schedules(s) > 1 ? trm_residency_of(&of_small, resident, &small) : TRM_OK;
     if (status != TRM_OK) {
         trm_residency_fini(&large);
         return status;
@@ -92,6 +98,21 @@ static trm_status look_for_hosting(trm_streaming_plan *s, const trm_residency_pr
     return TRM_OK;
 }
 
+/* Plans with an expert cache, for the weights that stay beside it. The link brings experts as they are stored. */
+static trm_status plan_cached(trm_streaming_plan *s, trm_residency_problem *problem)
+{
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const int32_t weight = s->uses[i].weight;
+        if (s->cached[s->uses[i].layer]) {
+            s->packs[weight] = false;
+            s->link_bytes[weight] = s->part_bytes[weight];
+        }
+    }
+    s->advised_seconds = 0;
+    problem->link_bytes = s->link_bytes;
+    return plan_schedules(s, problem, s->stays);
+}
+
 static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ring_limit)
 {
     trm_residency made;
@@ -106,6 +127,9 @@ static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ri
         problem.quick = s->problem.quick;
     }
     host_nothing(s);
+    if (trm_expert_cache_choose(s, s->problem.budget, s->stays)) {
+        return plan_cached(s, &problem);
+    }
     TRM_TRY(trm_residency_plan(&problem, &made));
     trm_status status = choose_hosted(s, &problem, made.resident);
     for (int32_t i = 0; status == TRM_OK && i < s->problem.n_weights; i++) {
@@ -230,7 +254,7 @@ static trm_status fit_with_ring(trm_plan *plan, size_t room, size_t ring_limit, 
     size_t budget = s->streamable;
     TRM_TRY(plan_residency(s, budget, ring_limit));
     while (device_bytes(plan) > room && budget > 0) {
-        size_t excess = device_bytes(plan) - room, resident = s->residency.resident_bytes;
+        size_t excess = device_bytes(plan) - room, resident = s->residency.resident_bytes + s->expert_bytes;
         budget = excess < resident ? resident - excess : 0;
         TRM_TRY(plan_residency(s, budget, ring_limit));
     }
@@ -276,7 +300,8 @@ trm_status trm_streaming_fit(trm_plan *plan, size_t room)
     return TRM_OK;
 }
 
-/* Removes offloaded layers that the CPU cannot run because their weights are elsewhere. */
+/* Removes offloaded layers that the CPU cannot run because their weights are elsewhere, and an expert cache that cannot
+ * read its experts. */
 static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *facts)
 {
     for (int32_t i = 0; i < s->problem.n_uses; i++) {
@@ -293,8 +318,18 @@ static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *fa
         s->offloaded[i] = s->offloaded[i] && reads;
         s->hosts = s->hosts || s->offloaded[i];
     }
-    for (int32_t i = 0; i < s->problem.n_weights; i++) { /* files are read in the order of one schedule */
-        s->hosts = s->hosts && !s->in_files[i];
+    bool reads_files = false; /* in the order of one schedule */
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        reads_files = reads_files || s->in_files[i];
+    }
+    s->hosts = s->hosts && !reads_files;
+    bool caches = facts->rows_in_place && !reads_files; /* kernels can read host memory */
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->uses[i];
+        caches = caches && (!s->cached[use->layer] || facts->resident[use->weight] || facts->readable[use->weight]);
+    }
+    if (!caches) {
+        trm_expert_cache_drop(s);
     }
 }
 
@@ -420,17 +455,19 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         return;
     }
     const trm_residency *step = trm_streaming_copy_schedule(s, TRM_COPY_SCHEDULE_SMALL);
+    const bool caches = s->expert_slots > 0;
+    const size_t fetched = trm_expert_cache_fetched(s);
     *info = (trm_streaming_info){
         .on = true,
         .streamable = s->streamable,
         .budget = s->problem.budget,
         .resident = s->residency.resident_bytes,
-        .streamed = step->link_bytes,
-        .unpacked = step->streamed_bytes,
-        .offloaded = step->hosted_bytes,
-        .offloaded_layers = step->n_hosted,
-        .host_rate = host_rate(s, step),
-        .host_seconds = step->host_seconds,
+        .streamed = step->link_bytes + fetched,
+        .unpacked = step->streamed_bytes + fetched,
+        .offloaded = caches ? 0 : step->hosted_bytes,
+        .offloaded_layers = caches ? 0 : step->n_hosted,
+        .host_rate = caches ? 0 : host_rate(s, step),
+        .host_seconds = caches ? 0 : step->host_seconds,
         .large_streamed = s->residency.link_bytes,
         .large_run_seconds = s->residency.seconds,
         .host_run_seconds = s->advised_seconds,
@@ -443,7 +480,12 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .link_rate = s->problem.link_rate,
         .unpack_rate = step->stage_bytes > 0 ? s->problem.unpack_rate : 0,
         .run_seconds = step->seconds,
-        .link_seconds = step->link_seconds,
+        .link_seconds = step->link_seconds + (double)fetched / s->problem.link_rate,
         .largest_run_seconds = s->largest_products > s->residency.seconds ? s->largest_products : s->residency.seconds,
+        .expert_cache = s->expert_bytes,
+        .cached_layers = caches ? s->n_expert_layers : 0,
+        .expert_slots = s->expert_slots,
+        .experts = caches ? trm_expert_cache_experts(s->expert_layers[0]) : 0,
+        .expert_hit_rate = trm_expert_cache_hit_rate(s),
     };
 }

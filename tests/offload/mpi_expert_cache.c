@@ -1,0 +1,154 @@
+/* Experts that are cached on the device: the same tokens as of a model that stays, whatever the budget, on any number
+ * of ranks, in steps that use the cache and steps that do not in turn. */
+#include "support/support.h"
+
+#include <stdio.h>
+
+#include <trireme/trireme.h>
+
+#include "dist/llm/generator.h"
+#include "support/world.h"
+
+enum { REQUESTS = 2, PROMPT = 20, TOKENS = 12 };
+
+typedef struct tokens {
+    int32_t all[2 * REQUESTS][TOKENS], n[2 * REQUESTS], from;
+} tokens;
+
+static bool keep_token(void *user, int32_t request, int32_t token)
+{
+    tokens *kept = user;
+    const int32_t r = kept->from + request;
+    kept->all[r][kept->n[r]++] = token;
+    return true;
+}
+
+/* First one sequence after the other, then both side by side. */
+static tokens generate(trm_generator *generator)
+{
+    int32_t prompts[REQUESTS][PROMPT];
+    trm_request requests[REQUESTS];
+    tokens kept = {0};
+    for (int32_t r = 0; r < REQUESTS; r++) {
+        for (int32_t i = 0; i < PROMPT; i++) {
+            prompts[r][i] = (i * 37 + r * 11 + 5) % 90 + 2;
+        }
+        requests[r] = (trm_request){
+            .prompt = prompts[r], .n_prompt = r == 0 ? 1 : PROMPT, .max_tokens = TOKENS, .ignore_eos = true};
+        requests[r].sampling = TRM_SAMPLING_INIT;
+        requests[r].sampling.temperature = 0.9f;
+        requests[r].sampling.seed = 7 + (uint64_t)r;
+        kept.from = r;
+        assert_ok(trm_generate(generator, &requests[r], 1, keep_token, &kept, NULL));
+    }
+    kept.from = REQUESTS;
+    assert_ok(trm_generate(generator, requests, REQUESTS, keep_token, &kept, NULL));
+    for (int32_t r = 0; r < 2 * REQUESTS; r++) {
+        assert_int_equal(kept.n[r], TOKENS);
+    }
+    return kept;
+}
+
+static trm_generator *open_generator(const trm_model *model, const char *budget)
+{
+    trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
+    trm_generator *generator = NULL;
+    options.max_context = 64;
+    options.max_sequences = REQUESTS;
+    options.no_tune = true;
+    assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
+    assert_ok(trm_generator_create((trm_model *)(uintptr_t)model, test_world, &options, &generator));
+    return generator;
+}
+
+/* What the plan and the counters say of a generator that has run. Returns whether it has a cache. */
+static bool check_cache(const trm_generator *generator)
+{
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    const trm_streaming_info *info = &limits.streaming;
+    assert_int_equal(limits.memory.staging, info->staging);
+    assert_int_equal(info->expert_cache > 0, info->cached_layers > 0);
+    if (info->expert_cache == 0) {
+        assert_int_equal(info->expert_hits + info->expert_misses, 0);
+        return false;
+    }
+    assert_true(info->expert_slots > 0 && info->expert_slots < info->experts);
+    assert_true(info->resident < info->budget && info->expert_cache <= info->staging);
+    assert_true(info->expert_misses > 0);
+    assert_true(info->expert_hit_rate > 0 && info->expert_hit_rate < 1);
+    return true;
+}
+
+static int64_t hits_of(const trm_generator *generator)
+{
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    return limits.streaming.expert_hits;
+}
+
+static const char *const models[] = {"gpt-oss",        "mixtral",     "deepseek-v3", "qwen3-moe",       "quant-moe-fp8",
+                                     "quant-moe-int4", "quant-mxfp4", "llama4",      "quant-moe-float", "qwen3-next"};
+
+static void any_budget_gives_the_same(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++) {
+        trm_model *model;
+        assert_ok(trm_model_open(test_golden_folder(models[m]), &model));
+        trm_generator *generator = open_generator(model, "off");
+        const tokens expected = generate(generator);
+        trm_generator_destroy(generator);
+        int32_t caches = 0;
+        int64_t hits = 0;
+        for (int32_t percent = 0; percent <= 100; percent += test_is_brief() ? 20 : 5) {
+            char budget[16];
+            snprintf(budget, sizeof(budget), "%d%%", (int)percent);
+            generator = open_generator(model, budget);
+            const tokens found = generate(generator);
+            assert_memory_equal(found.all, expected.all, sizeof(found.all));
+            caches += check_cache(generator);
+            hits += hits_of(generator);
+            trm_generator_destroy(generator);
+        }
+        assert_true(caches > 0 || trm_world_size(test_world) > 1);
+        assert_true(hits > 0 || caches == 0);
+        trm_model_close(model);
+    }
+}
+
+/* The cache comes, changes and goes. */
+static void budgets_change(void **state)
+{
+    (void)state;
+    trm_model *model;
+    assert_ok(trm_model_open(test_golden_folder("deepseek-v3"), &model));
+    trm_generator *generator = open_generator(model, "off");
+    const tokens expected = generate(generator);
+    trm_generator_destroy(generator);
+    generator = open_generator(model, "100%");
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    const size_t all = limits.streaming.streamable;
+    const size_t budgets[] = {all * 8 / 10, 0, all * 9 / 10, all * 7 / 10, all, all * 8 / 10};
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        assert_ok(trm_generator_set_weight_budget(generator, budgets[i]));
+        const tokens found = generate(generator);
+        assert_memory_equal(found.all, expected.all, sizeof(found.all));
+        (void)check_cache(generator);
+    }
+    trm_generator_destroy(generator);
+    trm_model_close(model);
+}
+
+int main(void)
+{
+    if (test_lacks_backend()) {
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_budget_gives_the_same),
+        cmocka_unit_test(budgets_change),
+    };
+    return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
+}

@@ -1,0 +1,162 @@
+/* The expert cache at run time: its memory, and the launches that fetch what a layer uses. */
+#include "weight_stream/offload/expert_cache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+struct trm_expert_cache {
+    int32_t n;
+    trm_cached_layer *layers; /* [n] */
+    int32_t *of;              /* [n_layers of the network] index in `layers`, or -1 */
+    unsigned char *memory;    /* of the device: tables and slots */
+    int64_t *counts;          /* [n, TRM_EXPERT_CLOCKS] in host memory that the device writes */
+};
+
+/* Allocates tables and slots, and empties them. */
+static trm_status allocate(const trm_streaming_plan *s, trm_device *device, trm_stream *stream, trm_expert_cache *made)
+{
+    const size_t counts = (size_t)s->n_expert_layers * TRM_EXPERT_CLOCKS * sizeof(int64_t);
+    void *memory;
+    TRM_TRY(trm_device_alloc(device, s->expert_bytes, &memory));
+    made->memory = memory;
+    TRM_TRY(trm_device_alloc_host(device, counts, &memory));
+    made->counts = memory;
+    memset(made->counts, 0, counts);
+    size_t at = 0;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        trm_cached_layer *cached = &made->layers[i];
+        unsigned char *begin = made->memory + at;
+        at += trm_expert_cache_place(s->expert_layers[i], s->expert_slots, begin, cached);
+        cached->table.counts = made->counts + (size_t)i * TRM_EXPERT_CLOCKS;
+        made->of[cached->layer->index] = i;
+        made->n++;
+        TRM_TRY(trm_stream_fill_zero(stream, begin, cached->table_bytes));
+    }
+    return trm_stream_synchronize(stream);
+}
+
+trm_status trm_expert_cache_create(const trm_plan *plan, trm_device *device, trm_stream *stream,
+                                   trm_expert_cache **made)
+{
+    const trm_streaming_plan *s = plan->streaming;
+    *made = NULL;
+    if (s->expert_slots == 0) {
+        return TRM_OK;
+    }
+    const size_t n = (size_t)plan->network->n_layers;
+    trm_expert_cache *cache = calloc(1, sizeof(*cache));
+    if (cache == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache");
+    }
+    cache->layers = calloc((size_t)s->n_expert_layers, sizeof(*cache->layers));
+    cache->of = malloc(n * sizeof(*cache->of));
+    for (size_t i = 0; cache->of != NULL && i < n; i++) {
+        cache->of[i] = -1;
+    }
+    trm_status status = cache->layers == NULL || cache->of == NULL
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache of %zu layers", n)
+                            : allocate(s, device, stream, cache);
+    if (status != TRM_OK) {
+        trm_expert_cache_destroy(cache, device);
+        return status;
+    }
+    *made = cache;
+    return TRM_OK;
+}
+
+void trm_expert_cache_destroy(trm_expert_cache *cache, trm_device *device)
+{
+    if (cache != NULL) {
+        trm_device_free(device, cache->memory);
+        trm_device_free_host(device, cache->counts);
+        free(cache->layers);
+        free(cache->of);
+        free(cache);
+    }
+}
+
+bool trm_expert_cache_suits(const trm_expert_cache *cache, const trm_dims *dims)
+{
+    bool suits = cache != NULL;
+    for (int32_t i = 0; suits && i < cache->n; i++) {
+        const int64_t pairs = trm_dims_count(&dims[cache->layers[i].layer->inputs[TRM_EXPERTS_IDS]->index]);
+        suits = pairs >= 1 && pairs <= cache->layers[i].table.slots;
+    }
+    return suits;
+}
+
+static trm_cached_layer *find(trm_expert_cache *cache, int32_t layer)
+{
+    return cache == NULL || cache->of[layer] < 0 ? NULL : &cache->layers[cache->of[layer]];
+}
+
+void trm_expert_cache_redirect(trm_expert_cache *cache, int32_t layer, trm_kernel_call *call)
+{
+    trm_cached_layer *cached = find(cache, layer);
+    if (cached == NULL) {
+        return;
+    }
+    cached->ids = call->inputs[TRM_EXPERTS_IDS].data;
+    call->inputs[TRM_EXPERTS_IDS].data = cached->slot_ids;
+    call->constants &= ~(1u << TRM_EXPERTS_IDS);
+    for (int32_t i = 0; i < cached->n; i++) {
+        trm_view *view = &call->inputs[cached->inputs[i]];
+        cached->tensors[i].from = view->data;
+        view->data = cached->tensors[i].to;
+        call->constants &= ~(1u << cached->inputs[i]); /* it may arrive just before */
+    }
+}
+
+typedef struct expert_args {
+    trm_expert_table table;
+    const int32_t *ids;
+    int64_t pairs;
+    int32_t *slot_ids;
+    int32_t n;
+    trm_expert_tensor tensors[TRM_EXPERT_MOST_TENSORS];
+} expert_args;
+
+static trm_status select_slots(void *user, trm_stream *stream)
+{
+    const expert_args *args = user;
+    return trm_expert_table_select(stream, &args->table, args->ids, args->pairs, args->slot_ids);
+}
+
+static trm_status fetch_missing(void *user, trm_stream *stream)
+{
+    const expert_args *args = user;
+    return trm_expert_table_fetch(stream, &args->table, args->tensors, args->n);
+}
+
+trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel_call *call,
+                                    trm_program *program)
+{
+    const trm_cached_layer *cached = find(cache, layer);
+    if (cached == NULL) {
+        return TRM_OK;
+    }
+    expert_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *args = (expert_args){.table = cached->table,
+                          .ids = cached->ids,
+                          .pairs = trm_dims_count(&call->inputs[TRM_EXPERTS_IDS].dims),
+                          .slot_ids = cached->slot_ids,
+                          .n = cached->n};
+    memcpy(args->tensors, cached->tensors, sizeof(args->tensors));
+    TRM_TRY(trm_program_append(program, "choose slots of experts", select_slots, args));
+    return trm_program_append(program, "fetch experts", fetch_missing, args);
+}
+
+void trm_expert_cache_counts(const trm_expert_cache *cache, int64_t *hits, int64_t *misses)
+{
+    *hits = *misses = 0;
+    for (int32_t i = 0; cache != NULL && i < cache->n; i++) {
+        const int64_t *counts = cache->counts + (size_t)i * TRM_EXPERT_CLOCKS;
+        *hits += __atomic_load_n(&counts[TRM_EXPERT_HITS], __ATOMIC_RELAXED);
+        *misses += __atomic_load_n(&counts[TRM_EXPERT_MISSES], __ATOMIC_RELAXED);
+    }
+}

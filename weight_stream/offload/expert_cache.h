@@ -1,0 +1,71 @@
+/*
+ * The expert cache: slots on the device for some experts of each EXPERTS layer (kernels/moe/expert_table.h), for models
+ * whose experts do not all fit. In a small step a layer fetches only the experts that it uses and that are in no slot.
+ * Larger steps, such as prompts, stream the whole weights through the ring, and leave the cache as it is.
+ *
+ * expert_cache_plan.c decides whether there is a cache and how many slots it has, expert_cache.c runs it.
+ */
+#ifndef TRM_WEIGHT_STREAM_OFFLOAD_EXPERT_CACHE_H
+#define TRM_WEIGHT_STREAM_OFFLOAD_EXPERT_CACHE_H
+
+#include "dist/plan/plan.h"
+#include "dist/plan/streaming_plan.h"
+#include "kernels/moe/expert_table.h"
+#include "kernels/program.h"
+
+/* ---- the plan ---- */
+
+/* Lists the layers whose experts may be cached: none, or all with streamable weights. Part of
+ * trm_streaming_make_problem. */
+trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s);
+/* Chooses the slots for a budget, and the weights that stay [n_weights]: all but experts and tables whose rows are read
+ * in place. False, and no slots, if the budget has no room for a token's experts, or for all of them. */
+bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *resident);
+/* Removes the cache from the plan. */
+void trm_expert_cache_drop(trm_streaming_plan *s);
+/* Seconds of each cached layer [n_layers] in a step of one token, if all experts are equally likely. */
+void trm_expert_cache_estimate(const trm_streaming_plan *s, double link_rate, double *seconds);
+/* Bytes that a step of one token fetches then. */
+size_t trm_expert_cache_fetched(const trm_streaming_plan *s);
+/* Share of a token's experts that lie in slots then. */
+double trm_expert_cache_hit_rate(const trm_streaming_plan *s);
+
+/* Experts, and experts of a token, of an EXPERTS layer. */
+int32_t trm_expert_cache_experts(const trm_layer *layer);
+int32_t trm_expert_cache_chosen(const trm_layer *layer);
+
+/* The memory of a layer with `slots` slots. */
+typedef struct trm_cached_layer {
+    const trm_layer *layer;
+    trm_expert_table table;
+    int32_t *slot_ids; /* [slots] what its kernels get as ids */
+    int32_t n;
+    int32_t inputs[TRM_EXPERT_MOST_TENSORS]; /* [n] inputs of the layer that are cached */
+    trm_expert_tensor tensors[TRM_EXPERT_MOST_TENSORS];
+    const int32_t *ids; /* of the call that was placed last */
+    size_t table_bytes; /* of the tables, which lie before the slots */
+} trm_cached_layer;
+
+/* Places a layer's slots and tables in `memory`, and returns their bytes; `memory` NULL: only counts. */
+size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned char *memory, trm_cached_layer *cached);
+
+/* ---- running ---- */
+
+typedef struct trm_expert_cache trm_expert_cache;
+
+/* Allocates the cache of a plan, with empty slots. *made is NULL if the plan has none. */
+trm_status trm_expert_cache_create(const trm_plan *plan, trm_device *device, trm_stream *stream,
+                                   trm_expert_cache **made);
+/* Nothing that refers to it may run anymore. Ignores NULL. */
+void trm_expert_cache_destroy(trm_expert_cache *cache, trm_device *device);
+/* Whether steps of these dims [n_tensors] use it; no for NULL. */
+bool trm_expert_cache_suits(const trm_expert_cache *cache, const trm_dims *dims);
+/* Makes the call of a cached layer read the slots; leaves other calls as they are. */
+void trm_expert_cache_redirect(trm_expert_cache *cache, int32_t layer, trm_kernel_call *call);
+/* Appends the launches that bring the experts of a redirected call. */
+trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel_call *call,
+                                    trm_program *program);
+/* Experts that steps found and fetched since it was made. Any thread. */
+void trm_expert_cache_counts(const trm_expert_cache *cache, int64_t *hits, int64_t *misses);
+
+#endif

@@ -1,0 +1,225 @@
+/* Decides which experts' layers are cached, with how many slots, and what a step then fetches. */
+#include "weight_stream/offload/expert_cache.h"
+
+#include <string.h>
+
+#include "base/checked.h"
+#include "graph/memory_plan.h"
+#include "weight_stream/offload/streaming.h"
+
+int32_t trm_expert_cache_experts(const trm_layer *layer)
+{
+    return (int32_t)layer->inputs[TRM_EXPERTS_DOWN]->dims.d[0];
+}
+
+int32_t trm_expert_cache_chosen(const trm_layer *layer)
+{
+    return (int32_t)layer->inputs[TRM_EXPERTS_IDS]->dims.d[1];
+}
+
+static size_t expert_bytes(const trm_tensor *tensor)
+{
+    return trm_dims_bytes(&tensor->dims, tensor->dtype) / (size_t)tensor->dims.d[0];
+}
+
+/* Bytes of one slot. */
+static size_t slot_bytes(const trm_layer *layer)
+{
+    size_t sum = 0;
+    for (int32_t i = TRM_EXPERTS_GATE_UP; i < layer->n_inputs; i++) {
+        sum += layer->inputs[i] == NULL ? 0 : expert_bytes(layer->inputs[i]);
+    }
+    return sum;
+}
+
+/* ---- which layers ---- */
+
+static int32_t count_uses(const trm_streaming_plan *s, int32_t weight)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        n += s->uses[i].weight == weight;
+    }
+    return n;
+}
+
+/* Whether all weights of the layer are stacked constants that no other layer streams; *streams: some can stream. */
+static bool may_cache(const trm_streaming_plan *s, const trm_layer *layer, bool *streams)
+{
+    const int32_t experts = trm_expert_cache_experts(layer);
+    bool may = true;
+    *streams = false;
+    for (int32_t i = TRM_EXPERTS_GATE_UP; i < layer->n_inputs; i++) {
+        const trm_tensor *tensor = layer->inputs[i];
+        if (tensor != NULL) {
+            const int32_t weight = s->weight_of[tensor->index];
+            may = may && tensor->role == TRM_TENSOR_CONSTANT && tensor->dims.n > 0 && tensor->dims.d[0] == experts &&
+                  (weight < 0 || count_uses(s, weight) == 1);
+            *streams = *streams || weight >= 0;
+        }
+    }
+    return may;
+}
+
+trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s)
+{
+    const trm_network *network = plan->network;
+    const size_t n = (size_t)network->n_layers + 1;
+    bool may = s->problem.sections == NULL && s->n_sharers == 1 && !trm_wants_share(&s->asked);
+    s->expert_layers = trm_arena_array(&s->arena, n, sizeof(trm_layer *));
+    s->cached = trm_arena_array(&s->arena, n, sizeof(*s->cached));
+    s->cached_seconds = trm_arena_array(&s->arena, n, sizeof(*s->cached_seconds));
+    if (s->expert_layers == NULL || s->cached == NULL || s->cached_seconds == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        bool streams;
+        if (layer->desc.kind == TRM_LAYER_EXPERTS) {
+            may = may && may_cache(s, layer, &streams);
+            if (may && streams) {
+                s->cached[i] = true;
+                s->expert_layers[s->n_expert_layers++] = layer;
+            }
+        }
+    }
+    s->n_expert_layers = may ? s->n_expert_layers : 0;
+    return TRM_OK;
+}
+
+/* ---- how many slots ---- */
+
+/* Marks the weights that stay beside a cache; returns their bytes. */
+static size_t keep_others(const trm_streaming_plan *s, bool *resident)
+{
+    size_t sum = 0;
+    memset(resident, 0, (size_t)s->problem.n_weights * sizeof(*resident));
+    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+        const trm_residency_use *use = &s->uses[i];
+        if (!s->cached[use->layer] && !use->in_place && !resident[use->weight]) {
+            resident[use->weight] = true;
+            sum += s->bytes[use->weight];
+        }
+    }
+    return sum;
+}
+
+void trm_expert_cache_drop(trm_streaming_plan *s)
+{
+    s->expert_slots = 0;
+    s->expert_bytes = 0;
+}
+
+bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *resident)
+{
+    trm_expert_cache_drop(s);
+    if (s->n_expert_layers == 0) {
+        return false;
+    }
+    int32_t chosen = 1, experts = 0;
+    size_t all = 0;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        const trm_layer *layer = s->expert_layers[i];
+        const int32_t k = trm_expert_cache_chosen(layer), held = trm_expert_cache_experts(layer);
+        chosen = k > chosen ? k : chosen;
+        experts = held > experts ? held : experts;
+        all += slot_bytes(layer);
+    }
+    const size_t others = keep_others(s, resident);
+    const size_t slots = others > budget ? 0 : (budget - others) / all;
+    if (slots < (size_t)chosen || slots >= (size_t)experts) {
+        return false;
+    }
+    s->expert_slots = (int32_t)slots;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        trm_cached_layer unused;
+        s->expert_bytes += trm_expert_cache_place(s->expert_layers[i], s->expert_slots, NULL, &unused);
+    }
+    return true;
+}
+
+static void *take(unsigned char *memory, size_t *at, size_t bytes)
+{
+    void *taken = memory == NULL ? NULL : memory + *at;
+    *at += trm_align_up(bytes, TRM_TENSOR_ALIGNMENT);
+    return taken;
+}
+
+size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned char *memory, trm_cached_layer *cached)
+{
+    const int32_t experts = trm_expert_cache_experts(layer);
+    const size_t most = (size_t)(slots < experts ? slots : experts);
+    size_t at = 0;
+    *cached = (trm_cached_layer){.layer = layer};
+    cached->table.experts = experts;
+    cached->table.first = (int32_t)layer->desc.experts.first;
+    cached->table.slots = (int32_t)most;
+    cached->table.slot_of = take(memory, &at, (size_t)experts * sizeof(int32_t));
+    cached->table.expert_of = take(memory, &at, most * sizeof(int32_t));
+    cached->table.used = take(memory, &at, most * sizeof(int64_t));
+    cached->table.clock = take(memory, &at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
+    cached->table.missing = take(memory, &at, (1 + 2 * most) * sizeof(int32_t));
+    cached->slot_ids = take(memory, &at, most * sizeof(int32_t));
+    cached->table_bytes = at;
+    for (int32_t i = TRM_EXPERTS_GATE_UP; i < layer->n_inputs; i++) {
+        if (layer->inputs[i] != NULL) {
+            const size_t bytes = expert_bytes(layer->inputs[i]);
+            cached->inputs[cached->n] = i;
+            cached->tensors[cached->n++] = (trm_expert_tensor){NULL, take(memory, &at, most * bytes), bytes};
+        }
+    }
+    return at;
+}
+
+/* ---- what a step fetches ---- */
+
+static double layer_hit_rate(const trm_streaming_plan *s, const trm_layer *layer)
+{
+    const int32_t experts = trm_expert_cache_experts(layer);
+    return s->expert_slots < experts ? (double)s->expert_slots / experts : 1;
+}
+
+/* Experts of a token that are held here. */
+static double used_experts(const trm_layer *layer)
+{
+    const trm_layer *router = layer->inputs[TRM_EXPERTS_IDS]->producer;
+    const double held = trm_expert_cache_experts(layer), chosen = trm_expert_cache_chosen(layer);
+    const bool is_routed = router != NULL && router->desc.kind == TRM_LAYER_ROUTER;
+    const double all = is_routed ? (double)router->inputs[TRM_ROUTER_WEIGHT]->dims.d[0] : held;
+    return chosen * held / (all > held ? all : held);
+}
+
+static double fetched_of(const trm_streaming_plan *s, const trm_layer *layer)
+{
+    return used_experts(layer) * (1 - layer_hit_rate(s, layer)) * (double)slot_bytes(layer);
+}
+
+void trm_expert_cache_estimate(const trm_streaming_plan *s, double link_rate, double *seconds)
+{
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        const trm_layer *layer = s->expert_layers[i];
+        const double share = used_experts(layer) / trm_expert_cache_experts(layer);
+        seconds[layer->index] = s->problem.layer_seconds[layer->index] * (share < 1 ? share : 1) +
+                                s->problem.copy_seconds + fetched_of(s, layer) / link_rate;
+    }
+}
+
+size_t trm_expert_cache_fetched(const trm_streaming_plan *s)
+{
+    double sum = 0;
+    for (int32_t i = 0; s->expert_slots > 0 && i < s->n_expert_layers; i++) {
+        sum += fetched_of(s, s->expert_layers[i]);
+    }
+    return (size_t)sum;
+}
+
+double trm_expert_cache_hit_rate(const trm_streaming_plan *s)
+{
+    double used = 0, found = 0;
+    for (int32_t i = 0; s->expert_slots > 0 && i < s->n_expert_layers; i++) {
+        const trm_layer *layer = s->expert_layers[i];
+        used += used_experts(layer);
+        found += used_experts(layer) * layer_hit_rate(s, layer);
+    }
+    return used > 0 ? found / used : 0;
+}
