@@ -259,7 +259,7 @@ void trm_plan_memory(const trm_plan *plan, trm_memory_plan *memory)
         .workspace = trm_plan_workspace(plan),
     };
     if (plan->streaming != NULL) {
-        memory->weights += plan->streaming->residency.resident_bytes;
+        memory->weights += plan->streaming->residency.resident_bytes + plan->streaming->expert_bytes;
         memory->staging = trm_streaming_staging(plan->streaming);
     }
     memory->total = memory->weights + memory->staging + memory->state + memory->activations + memory->workspace;

@@ -39,5 +39,5 @@ static size_t larger(size_t a, size_t b)
 size_t trm_streaming_staging(const trm_streaming_plan *s)
 {
     return larger(s->residency.ring_bytes, s->small.ring_bytes) +
-           larger(s->residency.stage_bytes, s->small.stage_bytes) + s->expert_bytes;
+           larger(s->residency.stage_bytes, s->small.stage_bytes);
 }

@@ -74,7 +74,7 @@ typedef struct trm_streaming_plan {
 enum { TRM_COPY_SCHEDULE_LARGE, TRM_COPY_SCHEDULE_SMALL, TRM_COPY_SCHEDULE_COUNT };
 int32_t trm_streaming_copy_schedules(const trm_streaming_plan *s); /* number of different ones */
 const trm_residency *trm_streaming_copy_schedule(const trm_streaming_plan *s, int32_t schedule);
-/* Bytes of device memory that weights pass through, with the expert cache. */
+/* Bytes of device memory that weights pass through. */
 size_t trm_streaming_staging(const trm_streaming_plan *s);
 
 /* Index of a tensor among the streamable weights, or -1. */

@@ -317,8 +317,10 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
     info->file_buffers = info->files > 0 ? TRM_READER_HOST_BYTES : 0;
     pthread_mutex_t *sharing = (pthread_mutex_t *)(uintptr_t)&engine->sharing;
     pthread_mutex_lock(sharing);
-    trm_expert_cache_counts(engine->experts, &info->expert_hits, &info->expert_misses);
+    const trm_expert_counts counts = trm_expert_cache_counts(engine->experts);
     pthread_mutex_unlock(sharing);
+    info->expert_hits = counts.hits;
+    info->expert_misses = counts.misses;
 }
 
 void trm_engine_set_recorder(trm_engine *engine, trm_recorder *recorder)

@@ -181,6 +181,11 @@ trm_status trm_context_prepare_layer(trm_context *context, int32_t layer, const 
     return trm_kernel_prepare(kernel, call, program);
 }
 
+trm_expert_counts trm_context_expert_counts(const trm_context *context)
+{
+    return trm_expert_cache_counts(context->weights.experts);
+}
+
 /* Arguments of a launch of the ring. */
 typedef struct ring_args {
     trm_context_weights *weights;

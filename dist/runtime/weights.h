@@ -50,6 +50,9 @@ void trm_context_redirect_experts(trm_context *context, int32_t layer, trm_kerne
 trm_status trm_context_prepare_layer(trm_context *context, int32_t layer, const trm_kernel *kernel,
                                      const trm_kernel_call *call, trm_program *program);
 
+/* What its expert cache found and fetched; zeros without one. */
+trm_expert_counts trm_context_expert_counts(const trm_context *context);
+
 /* Appends what the ring does before all layers, before and after one, and after all of them; nothing without a ring. */
 trm_status trm_context_append_begin_copies(trm_context *context, trm_program *program);
 trm_status trm_context_append_wait(trm_context *context, trm_program *program);

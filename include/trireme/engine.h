@@ -209,11 +209,13 @@ typedef struct trm_streaming_info {
     double link_seconds;       /* of run_seconds, time that the link is busy */
     double
         largest_run_seconds; /* estimated time of a run with the largest inputs, such as a prompt that fills a step */
-    size_t expert_cache;     /* of staging: experts that stay between runs with few rows, and their tables; 0: none */
-    int32_t cached_layers, expert_slots, experts; /* layers of experts, and of each the experts cached and in all */
+    size_t expert_cache;  /* experts that stay between runs with few rows, and their tables, besides `resident`; of one
+                             context of the engine. 0: none */
+    int32_t expert_slots; /* experts that stay in each layer that has more */
+    int32_t experts, cached_layers; /* experts of a layer here, and such layers */
     double expert_hit_rate; /* share of a token's experts that are cached, if all are equally likely; `streamed` has the
                                others of one token */
-    int64_t expert_hits, expert_misses; /* experts that runs have found in the cache and fetched, once per layer and
+    int64_t expert_hits, expert_misses; /* experts that runs found in the cache, and fetched, each once per layer and
                                            run; counted by the engine */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);

@@ -208,7 +208,8 @@ typedef struct trm_scheduler_stats {
     /* Weight streaming on this rank; 0 if all weights stay */
     int64_t streamed_bytes, unpacked_bytes; /* copied; of weights after unpacking */
     int64_t hosted_bytes;                   /* of weights read by CPU offload */
-    double link_rate;                       /* bytes per second */
+    int64_t expert_hits, expert_misses; /* experts found in the expert cache, and fetched, once per layer and step */
+    double link_rate;                   /* bytes per second */
     int32_t last_step_sequences, last_step_tokens;
     bool last_step_captured; /* the last step was one graph launch */
 } trm_scheduler_stats;

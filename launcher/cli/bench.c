@@ -251,6 +251,13 @@ static void split_time(const bench_command *c, double *compute, double *communic
     }
 }
 
+/* Whether decode steps copy the same bytes: not with cached experts, nor if a step yields several tokens. */
+static bool copies_alike(const bench_command *c, const trm_streaming_info *info)
+{
+    const bool drafts = c->runs[c->n_runs - 1].stats.drafted_tokens > 0;
+    return info->on && c->tokens > 1 && info->cached_layers == 0 && !drafts;
+}
+
 /* Bytes that a decode step copies; *least: the minimum seconds of the step. */
 static size_t streamed_bytes(const bench_command *c, const trm_streaming_info *info, double *least)
 {
@@ -296,8 +303,7 @@ static void print_json(const bench_command *c, const summary *s)
     report_integer(&r, "device_bytes_per_rank", (int64_t)limits.memory.total);
     report_streaming(&r, &limits.streaming);
     report_speculation(&r, last);
-    if (limits.streaming.on && c->tokens > 1 &&
-        last->drafted_tokens == 0) { /* otherwise a step yields several tokens */
+    if (copies_alike(c, &limits.streaming)) {
         double least, rate = (double)streamed_bytes(c, &limits.streaming, &least) / s->step.median;
         report_number(&r, "streamed_bytes_per_second", rate);
         report_number(&r, "link_share", rate / limits.streaming.link_rate);
@@ -368,8 +374,7 @@ static void print_table(const bench_command *c, const summary *s)
                (long long)last->generated_tokens, (long long)last->steps, (long long)last->accepted_tokens,
                (long long)last->drafted_tokens);
     }
-    if (limits.streaming.on && c->tokens > 1 &&
-        last->drafted_tokens == 0) { /* otherwise a step yields several tokens */
+    if (copies_alike(c, &limits.streaming)) {
         double least;
         const size_t streamed = streamed_bytes(c, &limits.streaming, &least);
         const double rate = (double)streamed / s->step.median;
@@ -378,6 +383,12 @@ static void print_table(const bench_command *c, const summary *s)
                rate / limits.streaming.link_rate * 100, trm_number_text(limits.streaming.link_rate / 1e9, 2).text);
         printf("decode step, lower bound of the plan: %.3f ms, %.1f %% of the median\n", least * 1e3,
                least / s->step.median * 100);
+    }
+    const int64_t found = limits.streaming.expert_hits, used = found + limits.streaming.expert_misses;
+    if (used > 0) {
+        printf("expert cache: %d of %d experts in %d layers, %.1f %% of those used were cached\n",
+               (int)limits.streaming.expert_slots, (int)limits.streaming.experts, (int)limits.streaming.cached_layers,
+               (double)found / (double)used * 100);
     }
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);

@@ -1500,6 +1500,13 @@ class trm_streaming_info(Structure):
     run_seconds: float
     link_seconds: float
     largest_run_seconds: float
+    expert_cache: int
+    expert_slots: int
+    experts: int
+    cached_layers: int
+    expert_hit_rate: float
+    expert_hits: int
+    expert_misses: int
     _fields_ = [
         ("on", c_bool),
         ("pinned", c_bool),
@@ -1529,6 +1536,13 @@ class trm_streaming_info(Structure):
         ("run_seconds", c_double),
         ("link_seconds", c_double),
         ("largest_run_seconds", c_double),
+        ("expert_cache", c_size_t),
+        ("expert_slots", c_int32),
+        ("experts", c_int32),
+        ("cached_layers", c_int32),
+        ("expert_hit_rate", c_double),
+        ("expert_hits", c_int64),
+        ("expert_misses", c_int64),
     ]
 
 trm_stall_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_double)
@@ -2278,6 +2292,8 @@ class trm_scheduler_stats(Structure):
     streamed_bytes: int
     unpacked_bytes: int
     hosted_bytes: int
+    expert_hits: int
+    expert_misses: int
     link_rate: float
     last_step_sequences: int
     last_step_tokens: int
@@ -2309,6 +2325,8 @@ class trm_scheduler_stats(Structure):
         ("streamed_bytes", c_int64),
         ("unpacked_bytes", c_int64),
         ("hosted_bytes", c_int64),
+        ("expert_hits", c_int64),
+        ("expert_misses", c_int64),
         ("link_rate", c_double),
         ("last_step_sequences", c_int32),
         ("last_step_tokens", c_int32),

@@ -151,12 +151,17 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
     return trm_program_append(program, "fetch experts", fetch_missing, args);
 }
 
-void trm_expert_cache_counts(const trm_expert_cache *cache, int64_t *hits, int64_t *misses)
+trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache)
 {
-    *hits = *misses = 0;
+    trm_expert_counts sum = {0};
     for (int32_t i = 0; cache != NULL && i < cache->n; i++) {
-        const int64_t *counts = cache->counts + (size_t)i * TRM_EXPERT_CLOCKS;
-        *hits += __atomic_load_n(&counts[TRM_EXPERT_HITS], __ATOMIC_RELAXED);
-        *misses += __atomic_load_n(&counts[TRM_EXPERT_MISSES], __ATOMIC_RELAXED);
+        const trm_cached_layer *cached = &cache->layers[i];
+        const int64_t misses = __atomic_load_n(&cached->table.counts[TRM_EXPERT_MISSES], __ATOMIC_RELAXED);
+        sum.hits += __atomic_load_n(&cached->table.counts[TRM_EXPERT_HITS], __ATOMIC_RELAXED);
+        sum.misses += misses;
+        for (int32_t k = 0; k < cached->n; k++) {
+            sum.bytes += misses * (int64_t)cached->tensors[k].bytes;
+        }
     }
+    return sum;
 }

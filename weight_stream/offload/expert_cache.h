@@ -65,7 +65,11 @@ void trm_expert_cache_redirect(trm_expert_cache *cache, int32_t layer, trm_kerne
 /* Appends the launches that bring the experts of a redirected call. */
 trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel_call *call,
                                     trm_program *program);
-/* Experts that steps found and fetched since it was made. Any thread. */
-void trm_expert_cache_counts(const trm_expert_cache *cache, int64_t *hits, int64_t *misses);
+/* What steps found and fetched. */
+typedef struct trm_expert_counts {
+    int64_t hits, misses, bytes; /* experts, each once per layer and step; bytes that were fetched */
+} trm_expert_counts;
+/* Those of all steps since it was made; the last ones may lack. NULL: none. Any thread. */
+trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache);
 
 #endif

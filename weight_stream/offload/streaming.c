@@ -244,7 +244,8 @@ TRM_CALL(NULL, trm_plan_set_weight_budget, (trm_plan *plan, const trm_weight_bud
 static size_t device_bytes(const trm_plan *plan)
 {
     const trm_residency *residency = &plan->streaming->residency;
-    return plan->weight_bytes + residency->resident_bytes + trm_streaming_staging(plan->streaming);
+    return plan->weight_bytes + residency->resident_bytes + plan->streaming->expert_bytes +
+           trm_streaming_staging(plan->streaming);
 }
 
 /* The largest budget that fits with a ring of at most `ring_limit`; false if not even 0 does. */

@@ -104,6 +104,7 @@ struct trm_scheduler {
     char (*errors)[256]; /* [max_sequences] texts of events */
     int32_t n_errors;
     trm_scheduler_stats stats;
+    trm_expert_counts experts; /* when streamed bytes were last counted */
 };
 
 double trm_scheduler_now(void);

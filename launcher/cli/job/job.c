@@ -256,12 +256,21 @@ void report_streaming(report *r, const trm_streaming_info *info)
     report_number(r, "least_step_seconds", info->run_seconds);
     report_number(r, "link_seconds", info->link_seconds);
     report_number(r, "largest_step_seconds", info->largest_run_seconds);
+    if (info->cached_layers > 0) {
+        report_integer(r, "expert_cache", (int64_t)info->expert_cache);
+        report_integer(r, "cached_layers", info->cached_layers);
+        report_integer(r, "experts_cached", info->expert_slots);
+        report_integer(r, "experts", info->experts);
+        report_number(r, "expected_hit_rate", info->expert_hit_rate);
+        report_integer(r, "expert_hits", info->expert_hits);
+        report_integer(r, "expert_misses", info->expert_misses);
+    }
     report_close(r);
 }
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
-    char packed[64] = "", shared[64] = "", offloaded[112] = "", loops[64] = "";
+    char packed[64] = "", shared[64] = "", offloaded[112] = "", loops[64] = "", cached[160] = "";
     const trm_unit unit = trm_unit_of((double)info->streamable);
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
@@ -279,11 +288,18 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     if (info->on && info->loop_passes > 0 && info->copies > 0) {
         snprintf(loops, sizeof(loops), " with loops of %d passes", (int)info->loop_passes);
     }
+    if (info->on && info->cached_layers > 0) {
+        snprintf(cached, sizeof(cached),
+                 ", %.2f cache %d of %d experts in %d layers (%s %% of a token's, if all are "
+                 "equally likely)",
+                 (double)info->expert_cache / unit.bytes, (int)info->expert_slots, (int)info->experts,
+                 (int)info->cached_layers, trm_number_text(info->expert_hit_rate * 100, 1).text);
+    }
     if (info->on) {
         snprintf(text, size,
-                 "of %.2f %s of weights, %.2f stay on the device and %.2f stream in every step%s%s%s%s, in %d copies "
+                 "of %.2f %s of weights, %.2f stay on the device%s and %.2f stream in every step%s%s%s%s, in %d copies "
                  "through %.2f %s of staging at %s%s GB/s: a step takes at least %s ms",
-                 (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes,
+                 (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes, cached,
                  (double)info->unpacked / unit.bytes, loops, shared, packed, offloaded, info->copies,
                  (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
                  trm_number_text(info->link_rate / 1e9, 1).text, trm_number_text(info->run_seconds * 1e3, 2).text);

@@ -40,6 +40,8 @@ void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *j
     sum->streamed_bytes += job->streamed_bytes;
     sum->unpacked_bytes += job->unpacked_bytes;
     sum->hosted_bytes += job->hosted_bytes;
+    sum->expert_hits += job->expert_hits;
+    sum->expert_misses += job->expert_misses;
 }
 
 static double larger(double a, double b)
@@ -145,6 +147,10 @@ static void put_engine(writer *w, const metrics *m)
                (double)now->unpacked_bytes);
         single(w, "trireme_hosted_bytes_total", "counter", "bytes of weights read by the CPU of rank 0",
                (double)now->hosted_bytes);
+        single(w, "trireme_expert_cache_hits_total", "counter", "experts of steps that were cached on rank 0",
+               (double)now->expert_hits);
+        single(w, "trireme_expert_cache_misses_total", "counter", "experts of steps that were fetched to rank 0",
+               (double)now->expert_misses);
         single(w, "trireme_link_bytes_per_second", "gauge", "measured bandwidth of the link", now->link_rate);
         single(w, "trireme_last_step_link_share", "gauge", "fraction of the last step in which the link was busy",
                share);
