@@ -175,10 +175,9 @@ void trm_context_redirect_experts(trm_context *context, int32_t layer, trm_kerne
 trm_status trm_context_prepare_layer(trm_context *context, int32_t layer, const trm_kernel *kernel,
                                      const trm_kernel_call *call, trm_program *program)
 {
-    if (context->weights.schedule == TRM_COPY_SCHEDULE_SMALL) {
-        TRM_TRY(trm_expert_cache_prepare(context->weights.experts, layer, call, program));
-    }
-    return trm_kernel_prepare(kernel, call, program);
+    return context->weights.schedule == TRM_COPY_SCHEDULE_SMALL
+               ? trm_expert_cache_prepare(context->weights.experts, layer, kernel, call, program)
+               : trm_kernel_prepare(kernel, call, program);
 }
 
 trm_expert_counts trm_context_expert_counts(const trm_context *context)

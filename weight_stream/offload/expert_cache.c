@@ -81,8 +81,11 @@ bool trm_expert_cache_suits(const trm_expert_cache *cache, const trm_dims *dims)
 {
     bool suits = cache != NULL;
     for (int32_t i = 0; suits && i < cache->n; i++) {
+        const trm_expert_table *table = &cache->layers[i].table;
         const int64_t pairs = trm_dims_count(&dims[cache->layers[i].layer->inputs[TRM_EXPERTS_IDS]->index]);
-        suits = pairs >= 1 && pairs <= cache->layers[i].table.slots;
+        /* of the pairs, the share that has no slot, if all experts are equally likely */
+        const double fetched = (double)pairs * (table->experts - table->slots) / table->experts;
+        suits = pairs >= 1 && (pairs <= table->slots || fetched <= table->experts);
     }
     return suits;
 }
@@ -130,25 +133,53 @@ static trm_status fetch_missing(void *user, trm_stream *stream)
     return trm_expert_table_fetch(stream, &args->table, args->tensors, args->n);
 }
 
-trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel_call *call,
-                                    trm_program *program)
+/* Appends the launches that bring the experts of a round of tokens from `first` on. */
+static trm_status append_fetch(const trm_cached_layer *cached, int64_t first, int64_t tokens, trm_program *program)
 {
-    const trm_cached_layer *cached = find(cache, layer);
-    if (cached == NULL) {
-        return TRM_OK;
-    }
+    const int32_t k = trm_expert_cache_chosen(cached->layer);
     expert_args *args = trm_program_alloc(program, sizeof(*args));
     if (args == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     *args = (expert_args){.table = cached->table,
-                          .ids = cached->ids,
-                          .pairs = trm_dims_count(&call->inputs[TRM_EXPERTS_IDS].dims),
+                          .ids = cached->ids + first * k,
+                          .pairs = tokens * k,
                           .slot_ids = cached->slot_ids,
                           .n = cached->n};
     memcpy(args->tensors, cached->tensors, sizeof(args->tensors));
     TRM_TRY(trm_program_append(program, "choose slots of experts", select_slots, args));
     return trm_program_append(program, "fetch experts", fetch_missing, args);
+}
+
+/* Rows from `first` on of a tensor [tokens, ...]. */
+static void take_rows(trm_view *view, int64_t first, int64_t rows)
+{
+    const size_t bytes = trm_dims_bytes(&view->dims, view->dtype) / (size_t)view->dims.d[0];
+    view->data = (unsigned char *)view->data + (size_t)first * bytes;
+    view->dims.d[0] = rows;
+}
+
+trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel *kernel,
+                                    const trm_kernel_call *call, trm_program *program)
+{
+    const trm_cached_layer *cached = find(cache, layer);
+    if (cached == NULL) {
+        return trm_kernel_prepare(kernel, call, program);
+    }
+    const int64_t tokens = call->inputs[TRM_EXPERTS_X].dims.d[0];
+    const int64_t fit = cached->table.slots / trm_expert_cache_chosen(cached->layer);
+    const int64_t most = fit > 0 ? fit : 1; /* fewer slots than a token's experts only if all held here have one */
+    for (int64_t first = 0; first < tokens; first += most) {
+        const int64_t rows = tokens - first < most ? tokens - first : most;
+        trm_kernel_call round = *call;
+        take_rows(&round.inputs[TRM_EXPERTS_X], first, rows);
+        take_rows(&round.inputs[TRM_EXPERTS_WEIGHTS], first, rows);
+        take_rows(&round.outputs[0], first, rows);
+        round.inputs[TRM_EXPERTS_IDS].dims.d[0] = rows; /* slots of this round only */
+        TRM_TRY(append_fetch(cached, first, rows, program));
+        TRM_TRY(trm_kernel_prepare(kernel, &round, program));
+    }
+    return TRM_OK;
 }
 
 trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache)

@@ -38,7 +38,7 @@ int32_t trm_expert_cache_chosen(const trm_layer *layer);
 typedef struct trm_cached_layer {
     const trm_layer *layer;
     trm_expert_table table;
-    int32_t *slot_ids; /* [slots] what its kernels get as ids */
+    int32_t *slot_ids; /* [slots, or experts of a token if more] what its kernels get as ids */
     int32_t n;
     int32_t inputs[TRM_EXPERT_MOST_TENSORS]; /* [n] inputs of the layer that are cached */
     trm_expert_tensor tensors[TRM_EXPERT_MOST_TENSORS];
@@ -58,13 +58,14 @@ trm_status trm_expert_cache_create(const trm_plan *plan, trm_device *device, trm
                                    trm_expert_cache **made);
 /* Nothing that refers to it may run anymore. Ignores NULL. */
 void trm_expert_cache_destroy(trm_expert_cache *cache, trm_device *device);
-/* Whether steps of these dims [n_tensors] use it; no for NULL. */
+/* Whether steps of these dims [n_tensors] use it: if they fetch no more than all experts. No for NULL. */
 bool trm_expert_cache_suits(const trm_expert_cache *cache, const trm_dims *dims);
 /* Makes the call of a cached layer read the slots; leaves other calls as they are. */
 void trm_expert_cache_redirect(trm_expert_cache *cache, int32_t layer, trm_kernel_call *call);
-/* Appends the launches that bring the experts of a redirected call. */
-trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel_call *call,
-                                    trm_program *program);
+/* Appends what runs a call of a layer; if it was redirected, in rounds of as many tokens as have slots for all their
+ * experts, each behind the launches that bring these. */
+trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel *kernel,
+                                    const trm_kernel_call *call, trm_program *program);
 /* What steps found and fetched. */
 typedef struct trm_expert_counts {
     int64_t hits, misses, bytes; /* experts, each once per layer and step; bytes that were fetched */

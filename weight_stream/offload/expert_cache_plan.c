@@ -148,7 +148,7 @@ static void *take(unsigned char *memory, size_t *at, size_t bytes)
 size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned char *memory, trm_cached_layer *cached)
 {
     const int32_t experts = trm_expert_cache_experts(layer);
-    const size_t most = (size_t)(slots < experts ? slots : experts);
+    const size_t most = (size_t)(slots < experts ? slots : experts), chosen = (size_t)trm_expert_cache_chosen(layer);
     size_t at = 0;
     *cached = (trm_cached_layer){.layer = layer};
     cached->table.experts = experts;
@@ -159,7 +159,7 @@ size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned ch
     cached->table.used = take(memory, &at, most * sizeof(int64_t));
     cached->table.clock = take(memory, &at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
     cached->table.missing = take(memory, &at, (1 + 2 * most) * sizeof(int32_t));
-    cached->slot_ids = take(memory, &at, most * sizeof(int32_t));
+    cached->slot_ids = take(memory, &at, (most > chosen ? most : chosen) * sizeof(int32_t));
     cached->table_bytes = at;
     for (int32_t i = TRM_EXPERTS_GATE_UP; i < layer->n_inputs; i++) {
         if (layer->inputs[i] != NULL) {
