@@ -196,6 +196,7 @@ case_streaming() {
     value memory.0.streaming.resident 0
     grep -q '"layer": "model.layers.7.mlp.down_proj"' "$work/out" || complain "no time that layers would wait"
     shows "waits for weights in such a step: " 0 inspect "$model" --memory-plan --context 100 --weight-budget 0
+    shows "cache 23 of 128 experts in 36 layers (18.0 % of a token's" 0 inspect gpt-oss-120b --memory-plan --context 4096 --weight-budget 16G
     refused 2 'weight budget is "8T", expected off, auto' run "$model" -p a --weight-budget 8T
     refused 2 'weight sharing is "maybe", expected auto, off or on' run "$model" -p a --weight-budget 0 --weight-sharing maybe
     refused 2 'host compute is "much", expected off, auto, or 0% to 100% (--host-compute)' run "$model" -p a --weight-budget 0 --host-compute much

@@ -298,11 +298,12 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
     if (info->on) {
         snprintf(text, size,
                  "of %.2f %s of weights, %.2f stay on the device%s and %.2f stream in every step%s%s%s%s, in %d copies "
-                 "through %.2f %s of staging at %s%s GB/s: a step takes at least %s ms",
+                 "through %.2f %s of staging at %s%s GB/s: a step takes %s %s ms",
                  (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes, cached,
                  (double)info->unpacked / unit.bytes, loops, shared, packed, offloaded, info->copies,
                  (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
-                 trm_number_text(info->link_rate / 1e9, 1).text, trm_number_text(info->run_seconds * 1e3, 2).text);
+                 trm_number_text(info->link_rate / 1e9, 1).text, info->cached_layers > 0 ? "about" : "at least",
+                 trm_number_text(info->run_seconds * 1e3, 2).text);
     }
 }
 
@@ -315,10 +316,11 @@ void describe_rates(const trm_streaming_info *info, int32_t step_tokens, char *t
     }
     if (info->on) {
         snprintf(text, size,
-                 "at most %s tokens/s per sequence; time to first token at least %s ms, for a prompt that fills a "
+                 "%s %s tokens/s per sequence; time to first token at least %s ms, for a prompt that fills a "
                  "step%s about %s ms",
-                 trm_number_text(1 / info->run_seconds, 1).text, trm_number_text(info->large_run_seconds * 1e3, 0).text,
-                 tokens, trm_number_text(info->largest_run_seconds * 1e3, 0).text);
+                 info->cached_layers > 0 ? "about" : "at most", trm_number_text(1 / info->run_seconds, 1).text,
+                 trm_number_text(info->large_run_seconds * 1e3, 0).text, tokens,
+                 trm_number_text(info->largest_run_seconds * 1e3, 0).text);
     }
 }
 
