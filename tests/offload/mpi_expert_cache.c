@@ -47,6 +47,8 @@ static tokens generate(trm_generator *generator)
     return kept;
 }
 
+static size_t host_bytes; /* for weights; 0: what is free */
+
 static trm_generator *open_generator(trm_model *model, const char *budget, trm_dtype dtype)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -56,6 +58,7 @@ static trm_generator *open_generator(trm_model *model, const char *budget, trm_d
     options.no_tune = true;
     options.dtype = dtype;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
+    options.weight_budget.host_bytes = host_bytes;
     assert_ok(trm_generator_create(model, test_world, &options, &generator));
     return generator;
 }
@@ -156,6 +159,28 @@ static void budgets_change(void **state)
     trm_model_close(model);
 }
 
+/* Without host memory for all experts the budget holds whole weights. */
+static void little_host_memory(void **state)
+{
+    (void)state;
+    trm_model *model;
+    trm_generator_limits limits;
+    assert_ok(trm_model_open(test_golden_folder("deepseek-v3"), &model));
+    trm_generator *generator = open_generator(model, "off", TRM_F32);
+    const tokens expected = generate(generator);
+    trm_generator_destroy(generator);
+    host_bytes = 1000;
+    generator = open_generator(model, "80%", TRM_F32);
+    host_bytes = 0;
+    const tokens found = generate(generator);
+    assert_memory_equal(found.all, expected.all, sizeof(found.all));
+    assert_false(check_cache(generator));
+    trm_generator_get_limits(generator, &limits);
+    assert_true(limits.streaming.files > 0 && limits.streaming.resident > limits.streaming.streamable / 2);
+    trm_generator_destroy(generator);
+    trm_model_close(model);
+}
+
 int main(void)
 {
     if (test_lacks_backend()) {
@@ -164,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_budget_gives_the_same),
         cmocka_unit_test(budgets_change),
+        cmocka_unit_test(little_host_memory),
     };
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

@@ -107,9 +107,10 @@ typedef struct trm_weight_residency {
 } trm_weight_residency;
 
 /* Allocates memory for the weights by the plan; the caller fills those on the device. Takes host memory as far as it is
- * free and the budget allows. `sharing`: ranks that take memory of this machine; `threads`: to pack weights with. */
-trm_status trm_weight_residency_init(trm_weight_residency *places, const trm_plan *plan, trm_device *device,
-                                     int32_t sharing, int32_t threads);
+ * free and the budget allows. Plans without an expert cache if that is too little for all experts. `sharing`: ranks
+ * that take memory of this machine; `threads`: to pack weights with. */
+trm_status trm_weight_residency_init(trm_weight_residency *places, trm_plan *plan, trm_device *device, int32_t sharing,
+                                     int32_t threads);
 void trm_weight_residency_fini(trm_weight_residency *places, const trm_plan *plan, trm_device *device);
 /* Fills a stored weight with its part of the device form; a packed one that was filled before gets new memory. If it
  * needs more than there is room for, it is dropped. */

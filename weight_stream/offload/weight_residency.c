@@ -152,8 +152,27 @@ static void report_files(const trm_weight_residency *places, const trm_plan *pla
 
 /* ---- making places ----------------------------------------------------------------------------- */
 
-trm_status trm_weight_residency_init(trm_weight_residency *places, const trm_plan *plan, trm_device *device,
-                                     int32_t sharing, int32_t threads)
+/* An expert cache reads all experts from host memory. Without room for them, the budget holds whole weights. */
+static trm_status refuse_cache(trm_weight_residency *places, trm_plan *plan)
+{
+    trm_streaming_plan *s = plan->streaming;
+    size_t wanted = 0;
+    for (int32_t i = 0; i < places->n; i++) {
+        wanted += s->residency.resident[i] ? 0 : stored_guess(places, s, i);
+    }
+    if (s->expert_slots == 0 || wanted <= places->host_limit) {
+        return TRM_OK;
+    }
+    TRM_INFO("rank %d: no expert cache: host memory has room for %s of weights, the experts and tables need %s",
+             plan->rank, trm_size_text((double)places->host_limit).text, trm_size_text((double)wanted).text);
+    s->n_expert_layers = 0;
+    TRM_TRY(trm_streaming_replan(plan, s->problem.budget));
+    limit_host(places, plan, false);
+    return TRM_OK;
+}
+
+trm_status trm_weight_residency_init(trm_weight_residency *places, trm_plan *plan, trm_device *device, int32_t sharing,
+                                     int32_t threads)
 {
     const trm_streaming_plan *s = plan->streaming;
     size_t n = (size_t)s->problem.n_weights + 1;
@@ -169,6 +188,7 @@ trm_status trm_weight_residency_init(trm_weight_residency *places, const trm_pla
     }
     places->host_room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
     limit_host(places, plan, false);
+    TRM_TRY(refuse_cache(places, plan));
     for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read in place */
         bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
         TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
