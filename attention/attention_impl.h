@@ -70,7 +70,6 @@ trm_status trm_cuda_attention_prepare(const trm_kernel_call *call, trm_program *
 bool trm_cuda_attention_products_accepts(const trm_kernel_call *call);
 size_t trm_cuda_attention_products_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_program *program);
-trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 /* The first with prefill by Hopper's products, where the device is one. */
 bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_attention_hopper_prepare(const trm_kernel_call *call, trm_program *program);
@@ -80,7 +79,6 @@ trm_status trm_cuda_qkv_attention_prepare(const trm_kernel_call *call, trm_progr
 bool trm_cuda_latent_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_latent_attention_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_program *program);
-trm_status trm_cuda_latent_attention_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 #endif
 
 #ifdef __cplusplus

@@ -4,11 +4,11 @@
 /* Entry points by the form of a row. */
 #define PLAIN(function)     .accepts = function##_accepts, .run = function##_run
 #define WORKSPACE(function) PLAIN(function), .workspace = function##_workspace
-#define TUNED(function)     WORKSPACE(function), .tune = function##_tune
+#define TUNED(function)     WORKSPACE(function), .is_tuned = true, .tune = function##_tune
 
 #define PREPARED(function)                                                                                             \
     .accepts = function##_accepts, .workspace = function##_workspace, .prepare = function##_prepare
-#define PREPARED_TUNED(function) PREPARED(function), .tune = function##_tune
+#define PREPARED_TUNED(function) PREPARED(function), .is_tuned = true
 
 #define HOST_ROW(layer, text, form, family)                                                                            \
     {.name = "host." text, .kind = TRM_LAYER_##layer, .backend = TRM_BACKEND_HOST, form(trm_host_##family)},

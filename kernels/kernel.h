@@ -71,9 +71,10 @@ typedef struct trm_kernel {
     size_t (*workspace)(const trm_kernel_call *call); /* NULL: none */
     trm_status (*run)(const trm_kernel_call *call);
     trm_status (*prepare)(const trm_kernel_call *call, struct trm_program *program);
-    /* Chooses among this kernel's own variants for these dims: as the tuner knows from before, else by timing them,
-     * which the tuner (may be NULL) is then told. NULL: nothing to choose.
-     * Called outside capture, with real addresses; may overwrite outputs and workspace. */
+    /* Whether it chooses among variants where a program that is prepared tunes (kernels/program.h). */
+    bool is_tuned;
+    /* How one with `run` does: for these dims, as the tuner knows from before, else by timing them, which the tuner
+     * (may be NULL) is then told. Called outside capture, with real addresses; may overwrite outputs and workspace. */
     trm_status (*tune)(const trm_kernel_call *call, struct trm_tuner *tuner);
 } trm_kernel;
 

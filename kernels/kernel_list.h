@@ -15,7 +15,7 @@ extern "C" {
  * EACH(kind, name, form, family): a kernel of both backends, "host.<name>" and "cuda.<name>"; HOST and CUDA: of one.
  * The entry points are trm_<backend>_<family>_{accepts,run}. A WORKSPACE kernel has trm_<backend>_<family>_workspace,
  * too, a TUNED one that and trm_<backend>_<family>_tune. A PREPARED kernel has trm_<backend>_<family>_prepare instead
- * of `run`, and a workspace; a PREPARED_TUNED one can be tuned, too.
+ * of `run`, and a workspace; a PREPARED_TUNED one tunes in it.
  */
 /* clang-format off */
 #define TRM_KERNELS(EACH, HOST, CUDA)                                                            \
@@ -126,9 +126,7 @@ extern "C" {
     bool function##_accepts(const trm_kernel_call *call);                                                              \
     size_t function##_workspace(const trm_kernel_call *call);                                                          \
     trm_status function##_prepare(const trm_kernel_call *call, struct trm_program *program);
-#define TRM_DECLARE_PREPARED_TUNED(function)                                                                           \
-    TRM_DECLARE_PREPARED(function)                                                                                     \
-    trm_status function##_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
+#define TRM_DECLARE_PREPARED_TUNED(function)       TRM_DECLARE_PREPARED(function)
 #define TRM_DECLARE_HOST(kind, name, form, family) TRM_DECLARE_##form(trm_host_##family)
 #define TRM_DECLARE_CUDA(kind, name, form, family) TRM_DECLARE_##form(trm_cuda_##family)
 #define TRM_DECLARE_EACH(kind, name, form, family)                                                                     \

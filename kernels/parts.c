@@ -92,9 +92,11 @@ trm_status trm_kernel_parts_prepare(const trm_kernel_call *call, trm_backend bac
     if (layers == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
+    const bool tunes = program->tunes;
     for (int32_t i = 0; i < parts.n; i++) {
         layers[i] = parts.layers[i];
         parts.calls[i].layer = &layers[i];
+        program->tunes = tunes;
         TRM_TRY(trm_kernel_prepare(kernels[i], &parts.calls[i], program));
     }
     return TRM_OK;
@@ -107,9 +109,7 @@ trm_status trm_kernel_parts_tune(const trm_kernel_call *call, trm_backend backen
     const trm_kernel *kernels[TRM_MOST_PARTS];
     TRM_TRY(find_to_run(call, backend, describe, &parts, kernels));
     for (int32_t i = 0; i < parts.n; i++) {
-        if (kernels[i]->tune != NULL) {
-            TRM_TRY(kernels[i]->tune(&parts.calls[i], tuner));
-        }
+        TRM_TRY(trm_kernel_tune(kernels[i], &parts.calls[i], tuner));
     }
     return TRM_OK;
 }

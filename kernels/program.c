@@ -16,6 +16,7 @@ void trm_program_clear(trm_program *program)
 {
     trm_arena_clear(&program->arena);
     program->n = 0;
+    program->tunes = false;
 }
 
 void *trm_program_alloc(trm_program *program, size_t size)
@@ -83,8 +84,12 @@ const trm_kernel *trm_launch_kernel(const trm_launch *launch, const trm_kernel_c
 
 trm_status trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program)
 {
+    struct trm_tuner *tuner;
     if (kernel->prepare != NULL) {
         return kernel->prepare(call, program);
+    }
+    if (kernel->tune != NULL && trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(kernel->tune(call, tuner));
     }
     kernel_args *args = trm_program_alloc(program, sizeof(*args));
     if (args == NULL) {
@@ -92,6 +97,22 @@ trm_status trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *c
     }
     *args = (kernel_args){kernel, *call};
     return trm_program_append(program, kernel->name, run_kernel, args);
+}
+
+bool trm_program_take_tuner(trm_program *program, struct trm_tuner **tuner)
+{
+    const bool tunes = program->tunes;
+    *tuner = program->tuner;
+    program->tunes = false;
+    return tunes;
+}
+
+trm_status trm_kernel_tune(const trm_kernel *kernel, const trm_kernel_call *call, struct trm_tuner *tuner)
+{
+    trm_program program = {.stream = call->stream, .tunes = kernel->is_tuned, .tuner = tuner};
+    const trm_status status = kernel->is_tuned ? trm_kernel_prepare(kernel, call, &program) : TRM_OK;
+    trm_program_fini(&program);
+    return status;
 }
 
 trm_status trm_kernel_run(const trm_kernel *kernel, const trm_kernel_call *call)

@@ -28,6 +28,10 @@ typedef struct trm_program {
     int32_t n, capacity;
     int32_t layer;      /* of the launches that are appended next */
     trm_stream *stream; /* likewise */
+    /* The next kernel that is prepared chooses among its variants: as the tuner (may be NULL) knows from before, else
+     * by timing them, which may overwrite outputs and workspace. Else kernels are prepared as was chosen before. */
+    bool tunes;
+    struct trm_tuner *tuner;
 } trm_program;
 
 void trm_program_fini(trm_program *program);
@@ -40,6 +44,11 @@ trm_status trm_program_append(trm_program *program, const char *name, trm_status
                               void *args);
 /* Appends what runs a call. Its layer, and the elements of value inputs, must be there as long as the program. */
 trm_status trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program);
+
+/* For a kernel's `prepare`: whether the program tunes, and with what. What it prepares itself then does not. */
+bool trm_program_take_tuner(trm_program *program, struct trm_tuner **tuner);
+/* Prepares a call for its choice alone. */
+trm_status trm_kernel_tune(const trm_kernel *kernel, const trm_kernel_call *call, struct trm_tuner *tuner);
 
 /* Enqueues launches begin .. end - 1, each on its stream. *at is the one that failed, or `end`. */
 trm_status trm_program_run(const trm_program *program, int32_t begin, int32_t end, int32_t *at);

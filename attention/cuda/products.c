@@ -117,12 +117,27 @@ static trm_status run_softmax(void *user, trm_stream *stream)
                                       trm_cuda_stream(stream));
 }
 
+/* Both products, of the first piece. */
+static trm_status tune(const trm_kernel_call *call, product_plan *plan, struct trm_tuner *tuner)
+{
+    if (plan->pairs == 0) {
+        return TRM_OK;
+    }
+    place(plan, call, 0);
+    TRM_TRY(trm_cuda_matmul_tune(&plan->q_by_k, tuner));
+    return trm_cuda_matmul_tune(&plan->w_by_v, tuner);
+}
+
 trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_program *program)
 {
     static const trm_kernel product = {.name = "cuda.matmul", .run = trm_cuda_matmul_run};
     product_plan plan;
     if (!plan_make(call, &plan)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "an attention call does not fit the layer it was accepted for");
+    }
+    struct trm_tuner *tuner;
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(tune(call, &plan, tuner));
     }
     for (int64_t first = 0; first < plan.pairs; first += plan.piece) {
         softmax_args *args = trm_program_alloc(program, sizeof(*args));
@@ -144,15 +159,4 @@ trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_
         TRM_TRY(trm_kernel_prepare(&product, &plan.w_by_v, program));
     }
     return TRM_OK;
-}
-
-trm_status trm_cuda_attention_products_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
-{
-    product_plan plan;
-    if (!plan_make(call, &plan) || plan.pairs == 0) {
-        return TRM_OK;
-    }
-    place(&plan, call, 0);
-    TRM_TRY(trm_cuda_matmul_tune(&plan.q_by_k, tuner));
-    return trm_cuda_matmul_tune(&plan.w_by_v, tuner);
 }

@@ -195,7 +195,8 @@ static trm_status append_prompts(const trm_kernel_call *call, const trm_latent_s
     return append(program, "cuda.latent_attention.prefill", trm_cuda_latent_prefill, l);
 }
 
-trm_status trm_cuda_latent_attention_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
+/* Chooses how the keys and values of prompts are made. */
+static trm_status tune(const trm_kernel_call *call, struct trm_tuner *tuner)
 {
     trm_latent_shape s;
     trm_cuda_latent l;
@@ -220,6 +221,10 @@ trm_status trm_cuda_latent_attention_prepare(const trm_kernel_call *call, trm_pr
     }
     if (s.absorbed.sequences == 0 || s.absorbed.tokens == 0) {
         return TRM_OK;
+    }
+    struct trm_tuner *tuner;
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(tune(call, tuner));
     }
     const bool fast = is_fast(call, &s, l.a.dtype) && is_aligned(&l) && trm_cuda_hopper_ready();
     const size_t element = fast ? trm_dtype_size(l.a.dtype) : sizeof(float), head = bytes_of_head(&s, element);

@@ -56,7 +56,7 @@ bool trm_plan_call_is_known(const trm_kernel_call *call)
 size_t trm_plan_kernel_workspace(const trm_plan *plan, const trm_kernel *kernel, const trm_kernel_call *call)
 {
     size_t asked = kernel->workspace == NULL ? 0 : kernel->workspace(call);
-    bool may_have_less = call->layer->kind == TRM_LAYER_CONVOLUTION && kernel->tune != NULL; /* has alternatives */
+    bool may_have_less = call->layer->kind == TRM_LAYER_CONVOLUTION && kernel->is_tuned; /* has alternatives */
     return may_have_less && plan->max_workspace > 0 && asked > plan->max_workspace ? plan->max_workspace : asked;
 }
 

@@ -22,6 +22,7 @@
 #include "dist/plan/streaming_plan.h"
 #include "dist/parallel/world.h"
 #include "graph/memory_plan.h"
+#include "kernels/program.h"
 #include "kernels/sampling/random.h"
 #include "kernels/tuner/tuner.h"
 
@@ -52,7 +53,7 @@ static const trm_kernel *find_choice(const trm_plan *plan, const trm_layer *laye
         call->constants |= is_input ? 1u << i : 0; /* as in a run */
     }
     const trm_kernel *kernel = trm_kernel_find(trm_all_kernels, trm_all_kernels_count, plan->backend, call);
-    return kernel == NULL || kernel->tune == NULL ? NULL : kernel;
+    return kernel == NULL || !kernel->is_tuned ? NULL : kernel;
 }
 
 /* Places the operands of a call one after the other from `memory` (may be NULL); returns their bytes. */
@@ -108,7 +109,7 @@ static trm_status choose_layers(walk *w, const trm_dims *dims)
         call.workspace = w->memory + w->operand_bytes;
         call.workspace_size = w->plan->workspace_bytes;
         call.stream = w->stream;
-        trm_status status = kernel->tune(&call, w->tuner);
+        trm_status status = trm_kernel_tune(kernel, &call, w->tuner);
         if (status != TRM_OK) {
             return trm_fail_in(status, "layer %s (%s)", layer->name, kernel->name);
         }

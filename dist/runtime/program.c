@@ -454,8 +454,9 @@ static trm_status run_tuned(trm_context *context, int32_t begin, int32_t end, bo
         TRM_TRY(append_waits(context, i));
         TRM_TRY(run_range(context, ran, program->n));
         ran = program->n;
-        TRM_TRY(context->program.steps[i].is_offloaded ? TRM_OK : trm_context_tune_step(context, i));
+        TRM_TRY(trm_context_begin_choice(context, i, program));
         TRM_TRY(append_layer(context, i));
+        trm_context_end_choice(context, i, program);
         TRM_TRY(append_layer_end(context, i));
     }
     TRM_TRY(append_end(context, end, last));

@@ -39,11 +39,16 @@ void trm_context_pause_tuning(trm_context *context, bool pause)
     context->tuning.is_paused = pause;
 }
 
-trm_status trm_context_tune_step(trm_context *context, int32_t layer)
+static bool chooses(const trm_context *context, int32_t layer)
 {
-    trm_tuning *tuning = context->tuning.running;
     const trm_kernel *kernel = trm_context_kernel(context, layer);
-    if (kernel == NULL || kernel->tune == NULL) {
+    return kernel != NULL && kernel->is_tuned;
+}
+
+trm_status trm_context_begin_choice(trm_context *context, int32_t layer, trm_program *program)
+{
+    const trm_tuning *tuning = context->tuning.running;
+    if (!chooses(context, layer)) {
         return TRM_OK;
     }
     double elapsed = trm_clock_seconds() - tuning->began;
@@ -52,10 +57,18 @@ trm_status trm_context_tune_step(trm_context *context, int32_t layer)
         TRM_FAIL(TRM_ERROR_CANCELLED, "tuning was cancelled after %d of %d layers", tuning->done, tuning->total);
     }
     trm_tuner_forget_last(context->tuning.tuner);
-    TRM_TRY(kernel->tune(trm_context_call(context, layer), context->tuning.tuner));
-    context->tuning.timings[layer] = trm_tuner_last(context->tuning.tuner);
-    tuning->done++;
+    program->tunes = true;
+    program->tuner = context->tuning.tuner;
     return TRM_OK;
+}
+
+void trm_context_end_choice(trm_context *context, int32_t layer, trm_program *program)
+{
+    program->tunes = false;
+    if (chooses(context, layer)) {
+        context->tuning.timings[layer] = trm_tuner_last(context->tuning.tuner);
+        context->tuning.running->done++;
+    }
 }
 
 /* An unusable file only costs time. */
@@ -93,7 +106,7 @@ static bool has_choices(trm_backend backend)
     for (int32_t i = 0; i < trm_all_kernels_count; i++) {
         for (int32_t k = 0; k < trm_all_kernels[i]->count && !found; k++) {
             const trm_kernel *kernel = &trm_all_kernels[i]->kernels[k];
-            found = kernel->backend == backend && kernel->tune != NULL;
+            found = kernel->backend == backend && kernel->is_tuned;
         }
     }
     return found;

@@ -4,6 +4,7 @@
 
 #include <trireme/engine.h>
 
+#include "kernels/program.h"
 #include "kernels/tuner/tuner.h"
 
 /* tune.c alone looks inside. */
@@ -21,8 +22,9 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
 /* Whether runs choose kernels now; and while launches are prepared for later runs, not. */
 bool trm_context_is_tuning(const trm_context *context);
 void trm_context_pause_tuning(trm_context *context, bool pause);
-/* Makes the kernel of a layer choose among its variants, during tuning. */
-trm_status trm_context_tune_step(trm_context *context, int32_t layer);
+/* During tuning, before and after the kernel of a layer is prepared: lets it choose among its variants. */
+trm_status trm_context_begin_choice(trm_context *context, int32_t layer, trm_program *program);
+void trm_context_end_choice(trm_context *context, int32_t layer, trm_program *program);
 /* What the last tuning knows of a layer, or NULL. */
 const trm_timing *trm_context_timing(const trm_context *context, int32_t layer);
 

@@ -336,12 +336,6 @@ static way chosen_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
                : usual_way(call, gemm);
 }
 
-trm_status trm_cuda_dequant_matmul_prepare(const trm_kernel_call *call, trm_program *program)
-{
-    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
-    return gemm.m == 0 || gemm.n == 0 ? TRM_OK : prepare_way(chosen_way(call, &gemm), call, &gemm, program);
-}
-
 bool trm_cuda_dequant_takes_fp8(const trm_kernel_call *call, trm_fp8_product *product)
 {
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
@@ -395,21 +389,35 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
     return status;
 }
 
-trm_status trm_cuda_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
+static trm_status tune(const trm_kernel_call *call, const trm_dequant_gemm *gemm, struct trm_tuner *tuner)
 {
-    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
-    const bool rows = way_accepts(WAY_ROWS, call, &gemm); /* and perhaps others of our own */
+    const bool rows = way_accepts(WAY_ROWS, call, gemm); /* and perhaps others of our own */
     trm_fp8_product product;
     piece p;
-    if (gemm.m == 0 || gemm.n == 0 || (rows && call->batch_invariant)) {
+    if (rows && call->batch_invariant) {
         return TRM_OK;
     }
-    if (!(rows && gemm.m <= FEW)) {
-        if (takes_fp8(call, &gemm, &product)) {
+    if (!(rows && gemm->m <= FEW)) {
+        if (takes_fp8(call, gemm, &product)) {
             TRM_TRY(trm_cuda_fp8_tune(&product, call->stream, tuner));
-        } else if (make_piece(call, &gemm, &p) && p.kernel->tune != NULL) {
-            TRM_TRY(p.kernel->tune(&p.call, tuner));
+        } else if (make_piece(call, gemm, &p)) {
+            TRM_TRY(trm_kernel_tune(p.kernel, &p.call, tuner));
         }
     }
-    return rows && !call->batch_invariant ? choose_way(call, &gemm, tuner) : TRM_OK;
+    return rows && !call->batch_invariant ? choose_way(call, gemm, tuner) : TRM_OK;
+}
+
+/* ---- the choice ---- */
+
+trm_status trm_cuda_dequant_matmul_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
+    struct trm_tuner *tuner;
+    if (gemm.m == 0 || gemm.n == 0) {
+        return TRM_OK;
+    }
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(tune(call, &gemm, tuner));
+    }
+    return prepare_way(chosen_way(call, &gemm), call, &gemm, program);
 }

@@ -51,6 +51,10 @@ static trm_status prepare(const trm_kernel_call *call, const form *f, trm_progra
 {
     trm_kernel_parts parts = {0};
     trm_fp8_product product;
+    struct trm_tuner *tuner;
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, f->describe, tuner));
+    }
     if (!f->describe(call, &parts)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a %s call does not fit the layer it was accepted for",
                  trm_layer_kind_name(call->layer->kind));
@@ -99,14 +103,4 @@ trm_status trm_cuda_norm_dequant_matmul_prepare(const trm_kernel_call *call, trm
 trm_status trm_cuda_glu_dequant_matmul_prepare(const trm_kernel_call *call, trm_program *program)
 {
     return prepare(call, &glu_form, program);
-}
-
-trm_status trm_cuda_norm_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
-{
-    return trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, norm_form.describe, tuner);
-}
-
-trm_status trm_cuda_glu_dequant_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
-{
-    return trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, glu_form.describe, tuner);
 }

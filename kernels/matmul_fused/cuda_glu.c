@@ -76,21 +76,6 @@ static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_gemm
                         : trm_kernel_parts_prepare(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts, program);
 }
 
-trm_status trm_cuda_matmul_glu_prepare(const trm_kernel_call *call, trm_program *program)
-{
-    const trm_gemm gemm = gemm_of(call);
-    if (gemm.m == 0 || gemm.n == 0) {
-        return TRM_OK;
-    }
-    if (takes_one_kernel(call, &gemm)) {
-        return trm_cuda_gemm_append(program, "cuda.gemv_glu", trm_cuda_gemv_glu_run, &gemm);
-    }
-    int32_t w = gemm.m <= MOST_USUAL ? WAY_ONE : WAY_TWO;
-    const trm_choice_key key = key_of(&gemm);
-    (void)trm_choice_recall(&key, &w);
-    return prepare_way(may_be_one(call, &gemm) ? (way)w : WAY_TWO, call, &gemm, program);
-}
-
 /* ---- tactics ---- */
 
 /* A program for each way. */
@@ -119,12 +104,29 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_gemm *gemm, 
     return status;
 }
 
-trm_status trm_cuda_matmul_glu_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
+static trm_status tune(const trm_kernel_call *call, const trm_gemm *gemm, struct trm_tuner *tuner)
 {
-    trm_gemm gemm = gemm_of(call);
-    if (gemm.m == 0 || gemm.n == 0 || takes_one_kernel(call, &gemm)) {
+    TRM_TRY(trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts, tuner));
+    return may_be_one(call, gemm) ? choose_way(call, gemm, tuner) : TRM_OK;
+}
+
+/* ---- the choice ---- */
+
+trm_status trm_cuda_matmul_glu_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    const trm_gemm gemm = gemm_of(call);
+    if (gemm.m == 0 || gemm.n == 0) {
         return TRM_OK;
     }
-    TRM_TRY(trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, trm_matmul_glu_parts, tuner));
-    return may_be_one(call, &gemm) ? choose_way(call, &gemm, tuner) : TRM_OK;
+    if (takes_one_kernel(call, &gemm)) {
+        return trm_cuda_gemm_append(program, "cuda.gemv_glu", trm_cuda_gemv_glu_run, &gemm);
+    }
+    struct trm_tuner *tuner;
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(tune(call, &gemm, tuner));
+    }
+    int32_t w = gemm.m <= MOST_USUAL ? WAY_ONE : WAY_TWO;
+    const trm_choice_key key = key_of(&gemm);
+    (void)trm_choice_recall(&key, &w);
+    return prepare_way(may_be_one(call, &gemm) ? (way)w : WAY_TWO, call, &gemm, program);
 }

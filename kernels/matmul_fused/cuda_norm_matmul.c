@@ -75,10 +75,3 @@ trm_status trm_cuda_norm_matmul_prepare(const trm_kernel_call *call, trm_program
                ? trm_cuda_gemm_append(program, "cuda.gemv_glu norm", trm_cuda_gemv_glu_run, &gemm)
                : trm_cuda_gemm_append(program, "cuda.gemv norm", trm_cuda_gemv_run, &gemm);
 }
-
-trm_status trm_cuda_norm_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
-{
-    const trm_gemm gemm = gemm_of(call);
-    return takes_one_kernel(call, &gemm) ? TRM_OK
-                                         : trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, trm_norm_matmul_parts, tuner);
-}

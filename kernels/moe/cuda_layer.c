@@ -55,11 +55,6 @@ size_t trm_cuda_router_workspace(const trm_kernel_call *call)
     return trm_kernel_parts_workspace(call, TRM_BACKEND_CUDA, logits_parts);
 }
 
-trm_status trm_cuda_router_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
-{
-    return takes_parts(call) ? trm_kernel_parts_tune(call, TRM_BACKEND_CUDA, logits_parts, tuner) : TRM_OK;
-}
-
 typedef struct router_args {
     trm_moe_router router;
     bool constant_weight;

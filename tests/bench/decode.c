@@ -115,9 +115,7 @@ static trm_status run_problem(bench *b, problem *p, trm_status made)
         }
         p->call.workspace_size = p->kernel->workspace != NULL ? p->kernel->workspace(&p->call) : 0;
         TRM_TRY_GOTO(status, trm_device_alloc(b->device, p->call.workspace_size, &p->call.workspace), done);
-        if (p->kernel->tune != NULL) {
-            TRM_TRY_GOTO(status, p->kernel->tune(&p->call, NULL), done);
-        }
+        TRM_TRY_GOTO(status, trm_kernel_tune(p->kernel, &p->call, NULL), done);
     }
     TRM_TRY_GOTO(status, enqueue(p, 0), done); /* outside of the capture first: code is loaded then */
     TRM_TRY_GOTO(status, trm_stream_synchronize(b->stream), done);

@@ -101,7 +101,7 @@ static trm_status run_rows(bench *b, const char *name, problem *p, int64_t rows)
     }
     call->workspace_size = p->kernel->workspace(call);
     TRM_TRY(trm_device_alloc(b->device, call->workspace_size, &call->workspace));
-    trm_status status = p->kernel->tune(call, NULL);
+    trm_status status = trm_kernel_tune(p->kernel, call, NULL);
     TRM_TRY_GOTO(status, status, done);
     TRM_TRY_GOTO(status, enqueue(p, 0), done); /* outside of the capture first: code is loaded then */
     TRM_TRY_GOTO(status, trm_stream_synchronize(b->stream), done);

@@ -104,9 +104,7 @@ static trm_status runner_init(const bench *b, const trm_network *network, runner
     for (int32_t i = 0; i < network->n_layers; i++) {
         r->calls[i].workspace = r->workspace;
         r->calls[i].workspace_size = r->workspace_size;
-        if (r->kernels[i]->tune != NULL) {
-            TRM_TRY(r->kernels[i]->tune(&r->calls[i], NULL));
-        }
+        TRM_TRY(trm_kernel_tune(r->kernels[i], &r->calls[i], NULL));
     }
     return TRM_OK;
 }

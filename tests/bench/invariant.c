@@ -68,9 +68,7 @@ static trm_status report(const bench *b, product *p, const char *name, bool swee
         p->kernel = trm_kernel_find(tables, 1, TRM_BACKEND_CUDA, &p->call);
         p->call.workspace_size = p->kernel->workspace != NULL ? p->kernel->workspace(&p->call) : 0;
         TRM_TRY(trm_device_alloc(b->device, p->call.workspace_size, &p->call.workspace));
-        if (p->kernel->tune != NULL) {
-            TRM_TRY(p->kernel->tune(&p->call, NULL));
-        }
+        TRM_TRY(trm_kernel_tune(p->kernel, &p->call, NULL));
         TRM_TRY(time_product(b, p, &us[mode]));
         trm_device_free(b->device, p->call.workspace);
         p->call.workspace = NULL;

@@ -205,7 +205,7 @@ static trm_status prepare_product(const bench *b, product *p)
     }
     p->call.workspace_size = p->kernel->workspace != NULL ? p->kernel->workspace(&p->call) : 0;
     TRM_TRY(trm_device_alloc(b->device, p->call.workspace_size, &p->call.workspace));
-    return p->kernel->tune != NULL ? p->kernel->tune(&p->call, NULL) : TRM_OK;
+    return trm_kernel_tune(p->kernel, &p->call, NULL);
 }
 
 /* Floating point operations per second of the product. */

@@ -446,7 +446,7 @@ static bool run_once(run_state *run, trm_kernel_call *call, piece *workspace, in
     }
     memset(workspace->before, poison, workspace->size);
     upload(run, workspace, poison);
-    trm_status status = tune && run->kernel->tune != NULL ? run->kernel->tune(call, NULL) : TRM_OK;
+    trm_status status = tune ? trm_kernel_tune(run->kernel, call, NULL) : TRM_OK;
     if (status == TRM_OK) {
         status = trm_kernel_run(run->kernel, call);
     }
