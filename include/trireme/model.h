@@ -36,12 +36,24 @@ typedef struct trm_quantized_layer {
 /* Called for each layer; false ends the call with CANCELLED. */
 typedef bool (*trm_quantize_fn)(void *user, const trm_quantized_layer *layer);
 
+/* A layer whose integers are to be chosen: weight [rows, columns], and scales [rows, columns / group]. */
+typedef struct trm_quantize_choice {
+    const char *name;
+    int64_t rows, columns, group;
+    int32_t low, high; /* of the numbers */
+    const float *weight, *scales;
+    int8_t *numbers; /* [rows, columns] to fill in; the nearest are there */
+} trm_quantize_choice;
+/* Called for each layer of integers. A failure ends the call with its status. */
+typedef trm_status (*trm_quantize_choose_fn)(void *user, const trm_quantize_choice *choice);
+
 typedef struct trm_quantize_options {
     size_t size; /* sizeof(trm_quantize_options) */
     /* Patterns with * and ? for the names of layers that stay as they are. [n_keep] */
     const char *const *keep;
     int32_t n_keep;
-    trm_quantize_fn on_layer; /* may be NULL */
+    trm_quantize_fn on_layer;      /* may be NULL */
+    trm_quantize_choose_fn choose; /* NULL: the nearest numbers are taken; not asked for f8e4m3 */
     void *user;
 } trm_quantize_options;
 #define TRM_QUANTIZE_OPTIONS_INIT TRM_MAKE(trm_quantize_options, TRM_SET(size, sizeof(trm_quantize_options)))

@@ -15,6 +15,7 @@ from ctypes import (
     c_double,
     c_float,
     c_int,
+    c_int8,
     c_int32,
     c_int64,
     c_size_t,
@@ -1663,17 +1664,42 @@ class trm_quantized_layer(Structure):
     ]
 
 trm_quantize_fn = CFUNCTYPE(c_bool, c_void_p, POINTER(trm_quantized_layer))
+class trm_quantize_choice(Structure):
+    name: bytes | None
+    rows: int
+    columns: int
+    group: int
+    low: int
+    high: int
+    weight: Any
+    scales: Any
+    numbers: Any
+    _fields_ = [
+        ("name", c_char_p),
+        ("rows", c_int64),
+        ("columns", c_int64),
+        ("group", c_int64),
+        ("low", c_int32),
+        ("high", c_int32),
+        ("weight", POINTER(c_float)),
+        ("scales", POINTER(c_float)),
+        ("numbers", POINTER(c_int8)),
+    ]
+
+trm_quantize_choose_fn = CFUNCTYPE(c_int, c_void_p, POINTER(trm_quantize_choice))
 class trm_quantize_options(Structure):
     size: int
     keep: Any
     n_keep: int
     on_layer: Any
+    choose: Any
     user: Any
     _fields_ = [
         ("size", c_size_t),
         ("keep", POINTER(c_char_p)),
         ("n_keep", c_int32),
         ("on_layer", trm_quantize_fn),
+        ("choose", trm_quantize_choose_fn),
         ("user", c_void_p),
     ]
 

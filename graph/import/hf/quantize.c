@@ -192,8 +192,68 @@ static void compare_rows(const trm_hf_quantization *how, rows *r, int64_t first,
     }
 }
 
-static trm_status write_rows(const trm_hf_quantization *how, rows *r, FILE *file)
+/* Integers as they are stored. */
+static void pack_numbers(const trm_hf_quantization *how, const int8_t *chosen, size_t count, unsigned char *numbers)
 {
+    if (how->bits == 8) {
+        memcpy(numbers, chosen, count);
+        return;
+    }
+    for (size_t i = 0; i < count; i += 2) {
+        numbers[i / 2] = (unsigned char)((chosen[i] + 8) | (chosen[i + 1] + 8) << 4);
+    }
+}
+
+/* Lets the caller choose the numbers of a whole weight. */
+static trm_status choose_numbers(job *j, rows *r, int64_t n, int8_t *chosen, const char *layer)
+{
+    const bool packed = j->how->bits == 4;
+    const trm_quantize_choice choice = {.name = layer,
+                                        .rows = n,
+                                        .columns = r->columns,
+                                        .group = r->taken->block_k > 0 ? r->taken->block_k : r->columns,
+                                        .low = packed ? -8 : -128,
+                                        .high = packed ? 7 : 127,
+                                        .weight = r->floats,
+                                        .scales = r->scales,
+                                        .numbers = chosen};
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t c = 0; c < r->columns; c++) {
+            chosen[i * r->columns + c] = (int8_t)number_of(j->how, r->numbers + i * r->bytes, c);
+        }
+    }
+    TRM_TRY(j->options->choose(j->options->user, &choice));
+    for (int64_t i = 0; i < n * r->columns; i++) {
+        if (chosen[i] < choice.low || chosen[i] > choice.high) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s has number %d, expected %d to %d", layer, (int)chosen[i],
+                     (int)choice.low, (int)choice.high);
+        }
+    }
+    pack_numbers(j->how, chosen, (size_t)(n * r->columns), r->numbers);
+    return TRM_OK;
+}
+
+static bool is_chosen(const job *j)
+{
+    return j->options->choose != NULL && j->how->type != TRM_F8E4M3;
+}
+
+static trm_status take_choice(job *j, rows *r, int64_t n, const char *weight)
+{
+    char layer[320];
+    int8_t *chosen = malloc((size_t)(n * r->columns));
+    if (chosen == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for the numbers of weight %s", weight);
+    }
+    snprintf(layer, sizeof(layer), "%.*s", layer_length(weight), weight);
+    trm_status status = choose_numbers(j, r, n, chosen, layer);
+    free(chosen);
+    return status;
+}
+
+static trm_status write_rows(job *j, rows *r, const char *weight, FILE *file)
+{
+    const trm_hf_quantization *how = j->how;
     const trm_dims dims = trm_weight_dims(r->before), scales = trm_weight_dims(r->taken->scale);
     TRM_TRY(trm_weight_read(r->taken->scale, TRM_F32, 0, (size_t)trm_dims_count(&scales), r->scales));
     for (int64_t first = 0; first < dims.d[0]; first += r->rows_at_once) {
@@ -201,6 +261,7 @@ static trm_status write_rows(const trm_hf_quantization *how, rows *r, FILE *file
         TRM_TRY(trm_weight_read(r->before, TRM_F32, (size_t)(first * r->columns), (size_t)(n * r->columns), r->floats));
         TRM_TRY(trm_weight_read(r->taken->weight, trm_weight_dtype(r->taken->weight), (size_t)(first * r->bytes),
                                 (size_t)(n * r->bytes), r->numbers));
+        TRM_TRY(is_chosen(j) ? take_choice(j, r, n, weight) : TRM_OK);
         TRM_TRY(trm_safetensors_put(file, r->numbers, (size_t)(n * r->bytes)));
         compare_rows(how, r, first, n);
     }
@@ -239,7 +300,7 @@ static trm_status write_numbers(job *j, const char *weight, const trm_hf_quantiz
     const trm_dims dims = trm_weight_dims(before), numbers = trm_weight_dims(taken->weight),
                    scales = trm_weight_dims(taken->scale);
     const int64_t fitting = (int64_t)CHUNK_BYTES / (dims.d[1] * (int64_t)sizeof(float));
-    const int64_t at_once = fitting < taken->block_n ? taken->block_n : fitting;
+    const int64_t some = fitting < taken->block_n ? taken->block_n : fitting, at_once = is_chosen(j) ? dims.d[0] : some;
     rows r = {.before = before,
               .taken = taken,
               .columns = dims.d[1],
@@ -250,7 +311,7 @@ static trm_status write_numbers(job *j, const char *weight, const trm_hf_quantiz
     r.scales = malloc((size_t)trm_dims_count(&scales) * sizeof(float));
     trm_status status = r.floats == NULL || r.numbers == NULL || r.scales == NULL
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for rows of weight %s", weight)
-                            : write_rows(j->how, &r, file);
+                            : write_rows(j, &r, weight, file);
     j->done += trm_dims_count(&dims) * (int64_t)trm_dtype_size(trm_weight_dtype(before));
     status = status == TRM_OK ? note_layer(j, weight, &r) : status;
     free(r.floats);
