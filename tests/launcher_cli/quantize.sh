@@ -22,7 +22,7 @@ within() {
 
 # Limits of divergence and perplexity are about twice what was found.
 case_quantize() {
-    local form alone pair
+    local form alone pair seed
     local -A divergence=([fp8]=0.1 [fp8-weights]=0.05 [fp8-block]=0.1 [fp8-block-weights]=0.05 [int8]=0.005 [int4]=1 [int4-128]=0.8)
     local -A perplexity=([fp8]=6.5 [fp8-weights]=6 [fp8-block]=6.8 [fp8-block-weights]=6 [int8]=5.6 [int4]=9 [int4-128]=9)
     cat >"$work/verses" <<'VERSES'
@@ -72,6 +72,20 @@ VERSES
     shows "56 layers in int8: 12.00 MiB became" 0 quantize "$model" --to int8 -o "$work/sizes" --report "$work/report.txt"
     grep -q "256 x 768 .* model.layers.0.mlp.down_proj$" "$work/report.txt" || complain "no layer in: $(cat "$work/report.txt")"
 
+    # Texts of the model's own: two as samples, and another one to measure by.
+    for seed in 0 4 9; do
+        start 0 run "$model" -p "And the LORD said" -n 900 --temperature 0.9 --ignore-eos -s $seed -q
+        cp "$work/out" "$work/text.$seed"
+    done
+    cat "$work/text.0" >>"$work/text.4"
+    start 0 quantize "$model" --to int4-128 -o "$work/nearest" --text "$work/text.9" --json
+    form=$("$json_value" text.divergence <"$work/out")
+    start 0 quantize "$model" --to int4-128 -o "$work/sampled" --text "$work/text.9" --samples "$work/text.4" --json
+    value layers_by_samples 56
+    within text.divergence "$form"
+    same_text "samples on 1 and 2 ranks" "$(text_of 0 run "$work/sampled")" "$(text_of 2 run "$work/sampled")"
+
+    fails 2 "--samples is for int8, int4 and int4-128, --to is fp8" 0 quantize "$model" --to fp8 -o "$work/x" --samples "$work/text.4"
     fails 2 "quantize takes --to and --out, the new folder" 0 quantize "$model" -o "$work/x"
     fails 2 "no quantized weights int3, expected fp8" 0 quantize "$model" --to int3 -o "$work/x"
     fails 2 "folder $work/fp8 is there already" 0 quantize "$model" --to fp8 -o "$work/fp8"
@@ -79,7 +93,7 @@ VERSES
     fails 3 "are quantized already, by compressed-tensors" 0 run "$work/fp8" --weights int8 -p a
     fails 2 "it has no layer to quantize" 0 quantize "$model" --to fp8 --keep '*' -o "$work/x"
     fails 2 "report is a.csv, expected a name that ends in .json, .html or .txt" 0 quantize "$model" --to fp8 -o "$work/x" --report a.csv
-    fails 2 "--text runs on one rank" 1 quantize "$model" --to fp8 -o "$work/x" --text "$work/verses"
+    fails 2 "--text and --samples run on one rank" 1 quantize "$model" --to fp8 -o "$work/x" --text "$work/verses"
     fails 1 "cannot make a folder in $work/none/" 0 quantize "$model" --to fp8 -o "$work/none/x"
     [ ! -e "$work/x" ] || complain "a refused folder is there"
 }

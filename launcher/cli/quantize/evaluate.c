@@ -96,7 +96,7 @@ static trm_status run_model(const settings *all, work *w, const char *folder, bo
     passages p;
     trm_dtype dtype;
     TRM_TRY(job_dtype(all, &dtype));
-    trm_status status = passages_open(&p, folder, dtype, backend, world);
+    trm_status status = passages_open(&p, folder, dtype, backend, world, NULL, NULL);
     if (status == TRM_OK && is_second) {
         w->reference = malloc((size_t)p.vocab * sizeof(float));
         status = w->reference == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for logits") : TRM_OK;
@@ -109,18 +109,25 @@ static trm_status run_model(const settings *all, work *w, const char *folder, bo
     return status;
 }
 
-static trm_status run_both(const settings *all, work *w, const char *before, const char *after)
+trm_status evaluate_open_world(const settings *all, trm_backend *backend, trm_world **world)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    trm_world *world;
     TRM_TRY(job_backend(all, &options.backend));
     options.gpu = (int32_t)settings_integer(all, SETTING_DEVICE) + 1;
     options.threads = (int32_t)settings_integer(all, SETTING_THREADS);
-    TRM_TRY(trm_world_open(&options, &world));
-    trm_status status = run_model(all, w, before, false, options.backend, world, &w->sums.perplexity_before);
+    *backend = options.backend;
+    return trm_world_open(&options, world);
+}
+
+static trm_status run_both(const settings *all, work *w, const char *before, const char *after)
+{
+    trm_backend backend;
+    trm_world *world;
+    TRM_TRY(evaluate_open_world(all, &backend, &world));
+    trm_status status = run_model(all, w, before, false, backend, world, &w->sums.perplexity_before);
     rewind(w->logits);
     if (status == TRM_OK) {
-        status = run_model(all, w, after, true, options.backend, world, &w->sums.perplexity_after);
+        status = run_model(all, w, after, true, backend, world, &w->sums.perplexity_after);
     }
     trm_world_close(world);
     return status;
@@ -128,7 +135,7 @@ static trm_status run_both(const settings *all, work *w, const char *before, con
 
 /* ---- the text --------------------------------------------------------------------------------------------------- */
 
-static trm_status read_tokens(const char *path, const char *folder, trm_tokens *tokens)
+trm_status evaluate_read_tokens(const char *path, const char *folder, int64_t *n, trm_tokens *tokens)
 {
     char *text;
     size_t size;
@@ -144,20 +151,24 @@ static trm_status read_tokens(const char *path, const char *folder, trm_tokens *
         free(text);
     }
     trm_tokenizer_close(tokenizer);
-    return status;
+    TRM_TRY(status);
+    *n = (int64_t)tokens->count < MOST_TOKENS ? (int64_t)tokens->count : MOST_TOKENS;
+    if (*n < 2) {
+        trm_tokens_fini(tokens);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "text %s has %lld tokens, expected 2 or more", path, (long long)*n);
+    }
+    return TRM_OK;
 }
 
 trm_status evaluate(const settings *all, const char *before, const char *after, evaluation *result)
 {
     const char *path = settings_text(all, SETTING_TEXT);
     trm_tokens tokens = {0};
-    TRM_TRY(read_tokens(path, after, &tokens));
-    work w = {.ids = tokens.ids, .n = (int64_t)tokens.count < MOST_TOKENS ? (int64_t)tokens.count : MOST_TOKENS};
+    work w = {0};
+    TRM_TRY(evaluate_read_tokens(path, after, &w.n, &tokens));
+    w.ids = tokens.ids;
     trm_status status = TRM_OK;
-    if (w.n < 2) {
-        status =
-            trm_fail(TRM_ERROR_INVALID_ARGUMENT, "text %s has %lld tokens, expected 2 or more", path, (long long)w.n);
-    } else if ((w.logits = tmpfile()) == NULL) {
+    if ((w.logits = tmpfile()) == NULL) {
         status = trm_fail(TRM_ERROR_IO, "cannot make a temporary file: %s", strerror(errno));
     } else {
         status = run_both(all, &w, before, after);

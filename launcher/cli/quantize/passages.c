@@ -60,7 +60,8 @@ static trm_status build(const passages *p, const trm_network *network, int64_t l
     return status;
 }
 
-trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_backend backend, trm_world *world)
+trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_backend backend, trm_world *world,
+                         passages_mark_fn mark, void *user)
 {
     trm_model_info info;
     trm_network *network;
@@ -81,7 +82,8 @@ trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_b
     TRM_TRY(trm_model_build_network(p->model, dtype, &network));
     p->has_rope_lengths = has(network, "rope_lengths");
     p->has_slots = has(network, "sequence_slots");
-    trm_status status = build(p, network, info.layers, backend, &plan);
+    trm_status status = mark != NULL ? mark(user, network) : TRM_OK;
+    status = status != TRM_OK ? status : build(p, network, info.layers, backend, &plan);
     trm_network_destroy(network);
     TRM_TRY(status);
     TRM_TRY(trm_engine_create(plan, world, NULL, NULL, &p->engine));

@@ -17,8 +17,12 @@ typedef struct passages {
     bool has_rope_lengths, has_slots;
 } passages;
 
-/* Opens the model in a folder on a world of one rank. passages_close also after a failure. */
-trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_backend backend, trm_world *world);
+/* Makes outputs of further tensors. */
+typedef trm_status (*passages_mark_fn)(void *user, trm_network *network);
+
+/* Opens the model in a folder on a world of one rank; `mark` may be NULL. passages_close also after a failure. */
+trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_backend backend, trm_world *world,
+                         passages_mark_fn mark, void *user);
 void passages_close(passages *p);
 /* logits [n, vocab], valid until the next call; n is at most p->tokens. */
 trm_status passages_run(passages *p, const int32_t *ids, int64_t n, const float **logits);

@@ -11,6 +11,7 @@
 #include "base/unit.h"
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job/job.h"
+#include "launcher/cli/quantize/samples.h"
 #include "launcher/cli/quantize/summary.h"
 
 static volatile sig_atomic_t interrupted;
@@ -24,6 +25,7 @@ static void note_interrupt(int signal)
 typedef struct quantizing {
     const settings *all;
     quantize_summary summary;
+    samples samples;
     bool has_memory;
 } quantizing;
 
@@ -39,6 +41,13 @@ static bool take_layer(void *user, const trm_quantized_layer *layer)
     return interrupted == 0 && q->has_memory;
 }
 
+static trm_status choose(void *user, const trm_quantize_choice *choice)
+{
+    quantizing *q = user;
+    return interrupted != 0 ? trm_fail(TRM_ERROR_CANCELLED, "quantizing was stopped")
+                            : samples_choose(&q->samples, choice);
+}
+
 /* SIGINT and SIGTERM leave nothing behind. */
 static trm_status run(quantizing *q, const char *folder)
 {
@@ -48,6 +57,7 @@ static trm_status run(quantizing *q, const char *folder)
                                           .keep = all->lists[SETTING_KEEP],
                                           .n_keep = all->list_counts[SETTING_KEEP],
                                           .on_layer = take_layer,
+                                          .choose = q->samples.n > 0 ? choose : NULL,
                                           .user = q};
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, &before[0]);
@@ -90,6 +100,9 @@ static void print_result(const settings *all, const quantize_summary *summary)
                summary->count, summary->weights, trm_size_text((double)t.before).text,
                trm_size_text((double)t.after).text, trm_number_text(100.0 * t.mean, 2).text,
                trm_number_text(100.0 * t.worst, 2).text, t.worst_name);
+        if (summary->chosen > 0) {
+            printf("%d layers rounded by samples of their inputs\n", summary->chosen);
+        }
         quantize_summary_describe_text(summary, text, sizeof(text));
         printf("%s%s", text, text[0] != '\0' ? "\n" : "");
     }
@@ -99,14 +112,21 @@ static trm_status quantize(quantizing *q)
 {
     const char *path = settings_text(q->all, SETTING_REPORT);
     const bool has_text = settings_text(q->all, SETTING_TEXT) != NULL;
+    const bool has_samples = settings_text(q->all, SETTING_SAMPLES) != NULL;
     if (q->summary.weights == NULL || q->summary.folder == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "quantize takes --to and --out, the new folder");
     }
     TRM_TRY(path != NULL ? quantize_summary_check_path(path) : TRM_OK);
-    if (has_text && launched_rank() != NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--text runs on one rank: start quantize without a launcher");
+    if ((has_text || has_samples) && launched_rank() != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--text and --samples run on one rank: start quantize without a launcher");
     }
+    if (has_samples && strncmp(q->summary.weights, "int", 3) != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--samples is for int8, int4 and int4-128, --to is %s",
+                 q->summary.weights);
+    }
+    TRM_TRY(has_samples ? samples_collect(&q->samples, q->all, q->summary.model) : TRM_OK);
     TRM_TRY(run(q, q->summary.folder));
+    q->summary.chosen = q->samples.chosen;
     if (has_text) {
         TRM_TRY(evaluate(q->all, q->summary.model, q->summary.folder, &q->summary.text));
     }
@@ -126,6 +146,7 @@ int command_quantize(const settings *all)
                     .has_memory = true};
     const trm_status status = quantize(&q);
     quantize_summary_fini(&q.summary);
+    samples_fini(&q.samples);
     const int code = status == TRM_OK ? 0 : print_failure(status);
     if (interrupted) { /* the caller must see that it was a signal */
         signal(SIGINT, SIG_DFL);

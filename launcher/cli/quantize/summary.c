@@ -79,6 +79,7 @@ static void write_json(const quantize_summary *summary, const quantize_totals *t
     report_integer(&r, "bytes_before", t->before);
     report_integer(&r, "bytes_after", t->after);
     report_number(&r, "error", t->mean);
+    report_integer(&r, "layers_by_samples", summary->chosen);
     if (summary->text.tokens > 0) {
         report_open(&r, "text", '{');
         report_integer(&r, "tokens", summary->text.tokens);

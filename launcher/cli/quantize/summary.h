@@ -14,6 +14,7 @@ typedef struct quantize_summary {
     const char *model, *weights, *folder;
     trm_quantized_layer *layers; /* [count], with names of their own */
     size_t count, room;
+    int32_t chosen;  /* layers whose numbers were chosen by samples */
     evaluation text; /* tokens is 0: on none */
 } quantize_summary;
 
