@@ -492,7 +492,8 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
     }
     const char *weights = is_operand ? settings_text(all, SETTING_WEIGHTS) : NULL;
     trm_status status = trm_model_open_quantized(name, weights, model);
-    if (status == TRM_OK && weights != NULL && is_first_rank() && !settings_flag(all, SETTING_QUIET)) {
+    const bool talks = is_first_rank() && all->command != COMMAND_SERVE_WORKER && !settings_flag(all, SETTING_QUIET);
+    if (status == TRM_OK && weights != NULL && talks) {
         fprintf(stderr, "trireme: weights of %s become %s as they are read\n", name, weights);
     }
     const bool takes_files = all->command == COMMAND_RUN || all->command == COMMAND_BENCH ||
