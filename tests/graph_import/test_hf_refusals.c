@@ -141,6 +141,8 @@ static void mixtures_must_be_known_and_fit(void **state)
         {"glm4-moe", "scoring_func", "\"softmax\"", unsupported, "scoring_func is \"softmax\", expected \"sigmoid\""},
         {"glm4-moe", "n_group", "3", invalid, "n_group is 3 and topk_group 2, expected groups that divide 8 experts"},
         {"glm4-moe", "topk_group", "5", invalid, "n_group 4 and topk_group 5"},
+        {"deepseek-v32", "mlp_layer_types", "[\"dense\", \"full\"]", invalid, "mlp_layer_types[1] is full"},
+        {"glm-moe-dsa", "index_topk", "0", invalid, "index_topk is 0, expected 1"},
         {"dots1", "routed_scaling_factor", "0", invalid, "routed_scaling_factor is 0"},
         {"llama4", "floor_scale", "0.5", invalid, "floor_scale is 0.5"},
         {"llama4", "layer_types", "[\"sliding_attention\", \"a\", \"a\"]", unsupported,

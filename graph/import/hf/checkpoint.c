@@ -220,14 +220,14 @@ trm_status trm_hf_checkpoint_take_scale(trm_hf_checkpoint *checkpoint, const cha
     return TRM_OK;
 }
 
-/* Tensors that files of older versions carry and no decoder needs, scales that only an F8E4M3 cache does, and modules
- * that predict further tokens. */
+/* Tensors that files of older versions carry and no decoder needs, scales that only an F8E4M3 cache does, modules that
+ * predict further tokens, and those that choose the tokens which sparse attention sees. */
 static bool is_derived(const char *name)
 {
     static const char *const suffixes[] = {
         ".rotary_emb.inv_freq",   ".attn.bias", ".attn.masked_bias", ".attention.bias",
         ".attention.masked_bias", ".k_scale",   ".v_scale",          ".kv_scale"};
-    if (strncmp(name, "mtp.", 4) == 0) {
+    if (strncmp(name, "mtp.", 4) == 0 || strstr(name, ".self_attn.indexer.") != NULL) {
         return true;
     }
     size_t length = strlen(name);

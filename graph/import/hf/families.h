@@ -56,6 +56,8 @@
     X(qwen3_next)                                                                                                      \
     X(qwen3_5)                                                                                                         \
     X(qwen3_5_moe)                                                                                                     \
+    X(deepseek_v32)                                                                                                    \
+    X(glm_moe_dsa)                                                                                                     \
     X(granitemoehybrid)                                                                                                \
     X(nemotron_h)
 

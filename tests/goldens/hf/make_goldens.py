@@ -1006,6 +1006,29 @@ def goldens():
                 moe_layer_freq=1,
             ),
         ),
+        # Sparse attention over fewer tokens than it may choose is full attention.
+        Golden(
+            "deepseek-v32",
+            t.DeepseekV32ForCausalLM,
+            t.DeepseekV32Config,
+            {**v3, "num_hidden_layers": 2, "index_topk": 64, "index_head_dim": 16, "index_n_heads": 2},
+        ),
+        Golden(
+            "glm-moe-dsa",
+            t.GlmMoeDsaForCausalLM,
+            t.GlmMoeDsaConfig,
+            {
+                **v3,
+                "n_group": 1,
+                "topk_group": 1,
+                "n_shared_experts": 1,
+                "index_topk": 64,
+                "index_head_dim": 16,
+                "index_n_heads": 2,
+                "index_topk_freq": 2,
+                "n_routed_experts": 6,
+            },
+        ),
         Golden(
             "granite-hybrid",
             t.GraniteMoeHybridForCausalLM,

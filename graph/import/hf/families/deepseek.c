@@ -1,11 +1,12 @@
 /* DeepSeek-V2 and V3, and Kimi-K2, which is a V3: latent attention, and a mixture of experts in groups behind a few
- * dense layers. */
+ * dense layers. DeepSeek-V3.2 and GLM-5 besides have sparse attention, which is the usual one up to a length. */
 #include "graph/import/hf/families.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 #define DEEPSEEK_NAMES                                                                                                 \
     TRM_HF_MODEL_NAMES, .q = "self_attn.q_proj", .q_a = "self_attn.q_a_proj", .q_a_norm = "self_attn.q_a_layernorm",   \
@@ -173,5 +174,78 @@ const trm_hf_family trm_hf_deepseek_v3 = {
     .models = "DeepSeek-V3, V3.1, R1, Kimi-K2, Moonlight",
     .details = "latent attention, mixture of experts in groups with corrections, a shared one",
     .read = read_deepseek_v3,
+    .names = {DEEPSEEK_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
+};
+
+/* ---- with sparse attention -------------------------------------------------------------------------- */
+
+/* A token attends to the index_topk tokens that an indexer finds best: to all of them in a context that is no longer.
+ * So the context ends there, and the indexer is not needed. */
+static trm_status read_sparse(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    int64_t most = 2048;
+    TRM_TRY(trm_hf_read_size(reader, "index_topk", &most));
+    if (config->context_length > most) {
+        TRM_WARN("sparse attention runs as full attention, which is the same for contexts of at most %lld tokens: the "
+                 "context length is %lld, not %lld",
+                 (long long)most, (long long)most, (long long)config->context_length);
+        config->context_length = most;
+    }
+    return TRM_OK;
+}
+
+/* The list mlp_layer_types goes before first_k_dense_replace. */
+static trm_status read_mlp_types(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    const trm_json *types = trm_json_get(reader->object, "mlp_layer_types");
+    for (int64_t i = 0; types != NULL && i < config->layers; i++) {
+        const char *name = trm_json_string(trm_json_at(types, (size_t)i));
+        if (name == NULL || (strcmp(name, "dense") != 0 && strcmp(name, "sparse") != 0)) {
+            TRM_FAIL(TRM_ERROR_INVALID_MODEL, "config.json: mlp_layer_types[%lld] is %s, expected dense or sparse",
+                     (long long)i, name == NULL ? "no string" : name);
+        }
+        config->moe.dense[i] = strcmp(name, "dense") == 0;
+    }
+    return TRM_OK;
+}
+
+static trm_status read_deepseek_v32(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    TRM_TRY(read_deepseek_v3(reader, config));
+    config->interleaved_rope = true;
+    TRM_TRY(read_mlp_types(reader, config));
+    return read_sparse(reader, config);
+}
+
+const trm_hf_family trm_hf_deepseek_v32 = {
+    .architecture = "DeepseekV32ForCausalLM",
+    .model_type = "deepseek_v32",
+    .models = "DeepSeek-V3.2, V3.2-Exp",
+    .details =
+        "as DeepSeek-V3; contexts of at most `index_topk` (2048) tokens, where sparse attention is full attention",
+    .read = read_deepseek_v32,
+    .names = {DEEPSEEK_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
+};
+
+static trm_status read_glm_moe_dsa(const trm_hf_reader *reader, trm_hf_config *config)
+{
+    config->norm_eps = 1e-5;
+    config->interleaved_rope = true;
+    TRM_TRY(read_decoder(reader, config));
+    config->moe.experts = 256;
+    config->moe.width = 2048;
+    config->moe.router = (trm_router_params){.k = 8, .renormalize = true, .scale = 2.5f};
+    TRM_TRY(trm_hf_read_sigmoid_moe(reader, 3, config));
+    TRM_TRY(read_mlp_types(reader, config));
+    return read_sparse(reader, config);
+}
+
+const trm_hf_family trm_hf_glm_moe_dsa = {
+    .architecture = "GlmMoeDsaForCausalLM",
+    .model_type = "glm_moe_dsa",
+    .models = "GLM-5, 5.1, 5.2",
+    .details = "latent attention, mixture of experts with corrections, a shared one; contexts of at most `index_topk` "
+               "(2048) tokens, where sparse attention is full attention",
+    .read = read_glm_moe_dsa,
     .names = {DEEPSEEK_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
 };
