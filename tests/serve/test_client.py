@@ -1086,7 +1086,8 @@ class Errors(unittest.TestCase):
     def test_paths(self):
         with self.assertRaises(openai.NotFoundError):
             client.images.generate(prompt="x")
-        self.assertEqual(server.request("GET", "/v1/completions")[0], 405)
+        status, reply, _ = server.request("GET", "/v1/completions")
+        self.assertEqual((status, reply["error"]["message"]), (405, "method GET is not allowed for /v1/completions"))
         self.assertEqual(server.request("DELETE", "/v1/models")[0], 405)
         self.assertEqual(server.request("GET", "/v1/completions")[2]["Allow"], "POST")
         self.assertEqual(server.request("POST", "/health")[2]["Allow"], "GET, HEAD")

@@ -327,7 +327,7 @@ static bool check_call(call *c, const char *method, const char *version, api_err
     if (c->route == NULL) {
         c->allowed = known == NULL ? NULL : known->method;
         return known != NULL ? api_fail(error, 405, NULL, "method_not_allowed", "method %s is not allowed for %s",
-                                        c->path, c->method)
+                                        c->method, c->path)
                              : api_fail(error, 404, NULL, "not_found", "there is no path %s", c->path);
     }
     if (c->preflight) { /* no key needed: browsers send preflights without one */
