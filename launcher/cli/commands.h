@@ -32,4 +32,8 @@ int command_bench_serve(const settings *all);
 int command_serve_worker(const settings *all);
 int command_completion(const settings *all);
 
+/* The version, the commit, and the CUDA and GPU architectures that the program was built with. */
+void print_version(void);
+extern const char build_commit[], build_cuda[]; /* no commit: not built in a repository */
+
 #endif

@@ -157,7 +157,7 @@ static int dispatch(int argc, char **argv)
     }
     const char *name = argc > 1 ? argv[1] : "";
     if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0) {
-        printf("trireme %s\n", trm_version());
+        print_version();
         return 0;
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {

@@ -4,6 +4,7 @@
 case_options() { # help, suggestions, completion
     shows "usage: trireme COMMAND" 0 --help
     shows "trireme " 0 --version
+    grep -qE '^trireme [0-9.]+(, commit [0-9a-f]+(-dirty)?)?, (without CUDA|CUDA [0-9.]+ for sm .*)$' "$work/out" || complain "--version: $(cat "$work/out")"
     for command in run serve bench build refit inspect completion; do
         shows "usage: trireme $command" 0 $command --help
         grep -q -- '--help' "$work/out" || complain "$command --help lists no options"
