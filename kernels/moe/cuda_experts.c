@@ -44,7 +44,7 @@ trm_status trm_cuda_moe_experts_run(const trm_moe_experts *p, const trm_moe_plan
     case TRM_MOE_HALVES:
         return trm_cuda_moe_pairs_run(p, plan, workspace, (cudaStream_t)stream);
     case TRM_MOE_MXFP4:
-        return trm_cuda_moe_pairs_f4_run(p, plan, workspace, (cudaStream_t)stream);
+        return trm_cuda_moe_pairs_f4_run(p, workspace, (cudaStream_t)stream);
     default:
         return trm_cuda_moe_pairs_f8_run(p, workspace, (cudaStream_t)stream);
     }

@@ -22,8 +22,8 @@ trm_status trm_cuda_moe_pairs_run(const trm_moe_experts *p, const trm_moe_plan *
                                   cudaStream_t stream);
 
 /* cuda_pairs_f4.cu: the same with weights of MXFP4, and bf16. */
-trm_status trm_cuda_moe_pairs_f4_run(const trm_moe_experts *p, const trm_moe_plan *plan, void *workspace,
-                                     cudaStream_t stream);
+size_t trm_cuda_moe_pairs_f4_workspace(const trm_moe_experts *p);
+trm_status trm_cuda_moe_pairs_f4_run(const trm_moe_experts *p, void *workspace, cudaStream_t stream);
 
 /* cuda_pairs_f8.cu: the same with weights of e4m3. */
 trm_status trm_cuda_moe_pairs_f8_run(const trm_moe_experts *p, void *workspace, cudaStream_t stream);

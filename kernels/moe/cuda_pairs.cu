@@ -243,7 +243,8 @@ void trm_cuda_moe_pairs_choose(const trm_moe_experts *p, trm_moe_plan *plan)
 
 size_t trm_cuda_moe_pairs_workspace(const trm_moe_experts *p)
 {
-    return (size_t)p->tokens * (size_t)p->k * (size_t)p->width * 2;
+    return p->format == TRM_MOE_MXFP4 ? trm_cuda_moe_pairs_f4_workspace(p)
+                                      : (size_t)p->tokens * (size_t)p->k * (size_t)p->width * 2;
 }
 
 template <typename T, typename F> static void launch_up(const pair_args *a, cudaStream_t stream)
