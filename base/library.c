@@ -92,9 +92,6 @@ trm_status trm_library_open(const char *const *names, int32_t n_names, const trm
     for (size_t f = 0; f < sizeof(folders) / sizeof(folders[0]); f++) {
         for (int32_t i = 0; folders[f].folder != NULL && i < n_names; i++) {
             char path[4096];
-            if (strchr(names[i], '/') != NULL) {
-                continue;
-            }
             int n = snprintf(path, sizeof(path), "%s%s%s", folders[f].folder, folders[f].suffix, names[i]);
             if (n < 0 || (size_t)n >= sizeof(path)) {
                 continue;

@@ -1,5 +1,5 @@
 /*
- * Shared libraries loaded at run time: CUDA libraries, Open MPI and OpenBLAS are never linked.
+ * Shared libraries loaded at run time: CUDA libraries and Open MPI are never linked.
  */
 #ifndef TRM_BASE_LIBRARY_H
 #define TRM_BASE_LIBRARY_H
@@ -19,10 +19,9 @@ typedef struct trm_library_symbol {
 
 /*
  * Opens the first of `names` [n_names] that loads and fills in every symbol. Each name is tried on the loader's own
- * path (LD_LIBRARY_PATH, ld.so.conf), then, unless it has a slash, in $CUDA_HOME/lib64, $CUDA_PATH/lib64 and
- * /usr/local/cuda/lib64. A library that lacks a symbol is closed again and the next is tried. TRM_ERROR_NO_DEVICE with
- * the names tried and why the last attempts failed; all pointers are then NULL. Libraries are never closed: `handle`
- * lives as long as the process.
+ * path (LD_LIBRARY_PATH, ld.so.conf), then in $CUDA_HOME/lib64, $CUDA_PATH/lib64 and /usr/local/cuda/lib64. A library
+ * that lacks a symbol is closed again and the next is tried. TRM_ERROR_NO_DEVICE with the names tried and why the last
+ * attempts failed; all pointers are then NULL. Libraries are never closed: `handle` lives as long as the process.
  */
 trm_status trm_library_open(const char *const *names, int32_t n_names, const trm_library_symbol *symbols,
                             int32_t n_symbols, void **handle);

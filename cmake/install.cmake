@@ -56,6 +56,6 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what it links with; other libraries are looked for when it runs
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, libopenblas0")
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what it links with; CUDA libraries are looked for when it runs
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
 include(CPack)

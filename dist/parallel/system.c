@@ -11,7 +11,6 @@
 #include "collectives/communicator.h"
 #include "collectives/mpi_library.h"
 #include "dist/parallel/topology.h"
-#include "kernels/host/gemm.h"
 #include "dist/parallel/world.h"
 #include "kernels/device/device.h"
 
@@ -75,8 +74,6 @@ static void describe_libraries(trm_system_fn fn, void *user)
     describe_library(fn, user, "cuBLASLt", lt, 3, "cublasLtGetVersion");
     describe_library(fn, user, "cuDNN", dnn, 2, "cudnnGetVersion");
     describe_library(fn, user, "NVRTC", rtc, 3, NULL);
-    fn(user, "libraries", "OpenBLAS",
-       *trm_host_gemm_load(path, sizeof(path)) != '\0' ? path : "not found, using our own loops");
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
     if (trm_mpi_load() == TRM_OK && trm_mpi.MPI_Get_library_version(mpi, &length) == MPI_SUCCESS) {

@@ -6,8 +6,9 @@
 
 #include <string.h>
 
+#include <cblas.h>
+
 #include "kernels/host/element.h"
-#include "kernels/host/gemm.h"
 
 TRM_HOST_PLACED_ELEMENTS(convolution, trm_convolution_args)
 
@@ -176,8 +177,8 @@ static void multiply(const columns_job *job, int64_t plane, int64_t m0, int64_t 
                 load_strided(args->dtype, args->weight, (m0 + row) * job->k + k0, 1, k, converted + row * k);
             }
         }
-        const trm_gemm g = {.add = k0 > 0, .m = m, .n = n, .k = k, .lda = lda, .ldb = ldb, .ldc = stride};
-        trm_host_gemm_f32(&g, a, b, sums);
+        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1.0f, a,
+                    (blasint)lda, b, (blasint)ldb, k0 == 0 ? 0.0f : 1.0f, sums, (blasint)stride);
     }
 }
 

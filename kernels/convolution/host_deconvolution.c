@@ -6,8 +6,9 @@
 
 #include <string.h>
 
+#include <cblas.h>
+
 #include "kernels/host/element.h"
-#include "kernels/host/gemm.h"
 
 TRM_HOST_PLACED_ELEMENTS(deconvolution, trm_convolution_args)
 
@@ -110,14 +111,9 @@ static void run_products(void *user, int64_t begin, int64_t end)
         memset(y, 0, (size_t)(m * w->out_size) * sizeof(float));
         for (int64_t p0 = 0; p0 < w->in_size; p0 += POSITIONS) {
             const int64_t n = trm_host_min(w->in_size - p0, POSITIONS);
-            const trm_gemm g = {.transpose_a = true,
-                                .m = m * taps,
-                                .n = n,
-                                .k = args->channels,
-                                .lda = row,
-                                .ldb = w->in_size,
-                                .ldc = n};
-            trm_host_gemm_f32(&g, weight, x + p0, products);
+            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)(m * taps), (blasint)n,
+                        (blasint)args->channels, 1.0f, weight, (blasint)row, x + p0, (blasint)w->in_size, 0.0f,
+                        products, (blasint)n);
             for (int64_t i = 0; i < m * taps; i++) {
                 add_tap(w, i % taps, p0, n, products + i * n, y + i / taps * w->out_size);
             }

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cblas.h>
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -16,7 +18,6 @@
 #include "kernels/codec/codec_impl.h"
 #include "kernels/device/device_impl.h"
 #include "kernels/device/host_queue.h"
-#include "kernels/host/gemm.h"
 #include "kernels/host/host.h"
 #include "kernels/moe/expert_table.h"
 #include "kernels/sampling/backends.h"
@@ -365,7 +366,8 @@ trm_status trm_host_device_open(int32_t threads, trm_device **device)
         free(host);
         return status;
     }
-    (void)trm_host_gemm_load(NULL, 0);
+    /* The pool splits matrix products itself; threads of OpenBLAS beside it would only compete. */
+    openblas_set_num_threads(1);
     *device = &host->base;
     return TRM_OK;
 }

@@ -6,8 +6,9 @@
 
 #include <string.h>
 
+#include <cblas.h>
+
 #include "base/range_check.h"
-#include "kernels/host/gemm.h"
 
 static bool leading_strides(const trm_dims *input, const trm_host_matmul *matmul, int64_t *strides)
 {
@@ -211,34 +212,35 @@ typedef struct tiling {
 
 /* Rows x columns of a matrix as f32 with its leading dimension: in place, or converted into `buffer`. */
 static const float *load_tile(const trm_view *view, int64_t start, int64_t stride, int64_t rows, int64_t columns,
-                              float *buffer, int64_t *leading)
+                              float *buffer, blasint *leading)
 {
     if (view->dtype == TRM_F32) {
-        *leading = stride;
+        *leading = (blasint)stride;
         return (const float *)view->data + start;
     }
     for (int64_t row = 0; row < rows; row++) {
         trm_host_load(view->dtype, view->data, start + row * stride, columns, buffer + row * columns);
     }
-    *leading = columns;
+    *leading = (blasint)columns;
     return buffer;
 }
 
 /* sums [m, n] = the product of rows m0 .. of a and columns n0 .. of b. */
 static void multiply_tile(const tiling *t, int64_t a, int64_t b, int64_t m0, int64_t m, int64_t n0, int64_t n,
-                          float *sums, int64_t sums_stride)
+                          float *sums, blasint sums_stride)
 {
     const trm_host_matmul *mm = &t->mm;
     const bool ta = mm->params->transpose_a, tb = mm->params->transpose_b;
     float a_buffer[TILE_M * TILE_K], b_buffer[TILE_N * TILE_K];
     for (int64_t k0 = 0; k0 < mm->k; k0 += t->tile_k) {
         const int64_t k = trm_host_min(mm->k - k0, t->tile_k);
-        trm_gemm g = {.transpose_a = ta, .transpose_b = tb, .add = k0 > 0, .m = m, .n = n, .k = k, .ldc = sums_stride};
-        const float *pa = ta ? load_tile(mm->a, a + k0 * mm->m + m0, mm->m, k, m, a_buffer, &g.lda)
-                             : load_tile(mm->a, a + m0 * mm->k + k0, mm->k, m, k, a_buffer, &g.lda);
-        const float *pb = tb ? load_tile(mm->b, b + n0 * mm->k + k0, mm->k, n, k, b_buffer, &g.ldb)
-                             : load_tile(mm->b, b + k0 * mm->n + n0, mm->n, k, n, b_buffer, &g.ldb);
-        trm_host_gemm_f32(&g, pa, pb, sums);
+        blasint lda, ldb;
+        const float *pa = ta ? load_tile(mm->a, a + k0 * mm->m + m0, mm->m, k, m, a_buffer, &lda)
+                             : load_tile(mm->a, a + m0 * mm->k + k0, mm->k, m, k, a_buffer, &lda);
+        const float *pb = tb ? load_tile(mm->b, b + n0 * mm->k + k0, mm->k, n, k, b_buffer, &ldb)
+                             : load_tile(mm->b, b + k0 * mm->n + n0, mm->n, k, n, b_buffer, &ldb);
+        cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m,
+                    (blasint)n, (blasint)k, 1.0f, pa, lda, pb, ldb, k0 == 0 ? 0.0f : 1.0f, sums, sums_stride);
     }
 }
 
@@ -256,7 +258,7 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
         const bool direct = mm->out->dtype == TRM_F32;
         float *sums = direct ? (float *)mm->out->data + out : buffer;
         const int64_t stride = direct ? mm->n : n;
-        multiply_tile(t, at.a, at.b, m0, m, n0, n, sums, stride);
+        multiply_tile(t, at.a, at.b, m0, m, n0, n, sums, (blasint)stride);
         for (int64_t row = 0; row < m; row++) {
             trm_host_matmul_finish(mm, at.bias + n0, n, sums + row * stride);
             if (!direct) {

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#include "kernels/host/gemm.h"
+#include <cblas.h>
+
 #include "kernels/host/host.h"
 
 typedef struct recurrent_job {
@@ -67,8 +68,8 @@ static void job_init(recurrent_job *job, const trm_kernel_call *call)
 static void product(int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b, double *to,
                     int64_t ldc)
 {
-    const trm_gemm g = {.transpose_b = true, .m = m, .n = n, .k = k, .lda = lda, .ldb = k, .ldc = ldc};
-    trm_host_gemm_f64(&g, a, b, to);
+    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)m, (blasint)n, (blasint)k, 1.0, a, (blasint)lda, b,
+                (blasint)k, 0.0, to, (blasint)ldc);
 }
 
 /* Rows begin .. end - 1 of steps * batch, for every direction. */
