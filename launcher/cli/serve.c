@@ -320,7 +320,8 @@ static trm_status start(serve_command *c)
                                               .most_restarts = MAX_RESTARTS,
                                               .log = log_line,
                                               .log_user = c->log};
-    server_options options = {.host = settings_text(all, SETTING_HOST),
+    server_options options = {.routes = &language_model_routes,
+                              .host = settings_text(all, SETTING_HOST),
                               .port = (int32_t)settings_integer(all, SETTING_PORT),
                               .threads = (int32_t)settings_integer(all, SETTING_HTTP_THREADS),
                               .max_connections = (int32_t)settings_integer(all, SETTING_MAX_CONNECTIONS),

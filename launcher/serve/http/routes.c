@@ -688,8 +688,9 @@ static enum MHD_Result answer_openapi(call *c)
     json_string(&json, "version", trm_version());
     json_end_object(&json);
     json_object(&json, "paths");
-    for (size_t i = 0; i < routes_count; i++) {
-        const route *r = &routes_table[i];
+    const route_table *routes = c->server->options.routes;
+    for (size_t i = 0; i < routes->n; i++) {
+        const route *r = &routes->rows[i];
         json_object(&json, strcmp(r->path, "/v1/models/") == 0 ? "/v1/models/{model}" : r->path);
         write_operation(&json, c->server, r);
         json_end_object(&json);
@@ -707,7 +708,7 @@ static enum MHD_Result answer_openapi(call *c)
     return call_reply_json(c, 200, &json);
 }
 
-const route routes_table[] = {
+static const route rows[] = {
     {"GET", "/", answer_page, true, "a page to chat"},
     {"POST", "/v1/completions", answer_completions, false, "complete texts (OpenAI)"},
     {"POST", "/v1/chat/completions", answer_chat, false, "answer a chat (OpenAI)"},
@@ -735,4 +736,4 @@ const route routes_table[] = {
     {"GET", "/metrics", answer_metrics, true, "metrics for Prometheus"},
     {"GET", "/openapi.json", answer_openapi, true, "this description"},
 };
-const size_t routes_count = sizeof(routes_table) / sizeof(routes_table[0]);
+const route_table language_model_routes = {rows, sizeof(rows) / sizeof(rows[0]), api_error_write};

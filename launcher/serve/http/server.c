@@ -126,7 +126,7 @@ enum MHD_Result call_reply_json(call *c, int status, json_text *json)
 enum MHD_Result call_reply_error(call *c, const api_error *error)
 {
     json_text json = {0};
-    api_error_write(error, &json);
+    c->server->options.routes->write_error(error, &json);
     return call_reply_json(c, error->status, &json);
 }
 
@@ -314,11 +314,13 @@ static bool check_call(call *c, const char *method, const char *version, api_err
     c->closes = chunked; /* whoever reads the chunks in another way finds no request after them */
     c->preflight = strcmp(c->method, "OPTIONS") == 0 && access_origin(c) != NULL;
     const route *known = NULL;
-    for (size_t i = 0; i < routes_count; i++) {
-        size_t length = strlen(routes_table[i].path);
-        bool under = length > 1 && routes_table[i].path[length - 1] == '/'; /* and a name */
-        if (under ? strncmp(routes_table[i].path, c->path, length) == 0 : strcmp(routes_table[i].path, c->path) == 0) {
-            known = &routes_table[i];
+    const route_table *routes = s->options.routes;
+    for (size_t i = 0; i < routes->n; i++) {
+        const char *path = routes->rows[i].path;
+        size_t length = strlen(path);
+        bool under = length > 1 && path[length - 1] == '/'; /* and a name */
+        if (under ? strncmp(path, c->path, length) == 0 : strcmp(path, c->path) == 0) {
+            known = &routes->rows[i];
             if (c->preflight || strcmp(known->method, is_head ? "GET" : c->method) == 0) {
                 c->route = known;
             }

@@ -15,7 +15,12 @@
 
 #define SERVER_LONGEST_NAME 200
 
+/* The paths that a server answers, and how it writes errors. */
+typedef struct route_table route_table;
+extern const route_table language_model_routes;
+
 typedef struct server_options {
+    const route_table *routes;
     const char *host; /* "127.0.0.1", "::", "0.0.0.0", or a host name */
     int32_t port;     /* 0: any free port */
     int32_t threads;  /* of connections; 0: a few */

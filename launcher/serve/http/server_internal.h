@@ -75,7 +75,10 @@ typedef struct route {
     const char *summary; /* for /openapi.json */
 } route;
 
-extern const route routes_table[];
-extern const size_t routes_count;
+struct route_table {
+    const route *rows; /* [n]; of rows that match a path the last one counts */
+    size_t n;
+    void (*write_error)(const api_error *error, json_text *json);
+};
 
 #endif
