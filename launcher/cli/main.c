@@ -21,10 +21,12 @@ const command commands_table[] = {
      "  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
      "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"
      "  trireme run net.onnx --input x=in.npy --output y=out.npy\n"},
-    {"serve", COMMAND_SERVE, command_serve, "serve a model over OpenAI's HTTP API", "one model folder",
-     "usage: trireme serve MODEL [--ranks 4] [options]\n\n"
+    {"serve", COMMAND_SERVE, command_serve, "serve a model over OpenAI's HTTP API",
+     "one model folder, ONNX or plan file",
+     "usage: trireme serve MODEL [--ranks 4] [options]\n       trireme serve NET.onnx|NET.plan [options]\n\n"
      "Serves a model over the HTTP API of OpenAI and Anthropic, with continuous batching. The ranks run as a separate\n"
-     "job. If a rank is lost, the job is restarted and its requests continue where they were.\n",
+     "job. If a rank is lost, the job is restarted and its requests continue where they were.\n"
+     "A network is served over KServe's HTTP protocol v2.\n",
      "  trireme serve configs/models/kjv-7m --port 8000\n"
      "  trireme serve ./llama-3-8b --ranks 4 --host 0.0.0.0 --api-keys keys.txt\n"
      "  curl http://127.0.0.1:8000/v1/completions -d '{\"prompt\": \"In the beginning\", \"max_tokens\": 20}'\n"},

@@ -17,8 +17,10 @@
 #include "launcher/cli/commands.h"
 #include "launcher/cli/job/job.h"
 #include "launcher/cli/job/tokenizer_thread.h"
+#include "launcher/cli/onnx/job.h"
 #include "launcher/serve/http/server.h"
 #include "launcher/serve/log/log_writer.h"
+#include "launcher/serve/network/served_network.h"
 #include "launcher/serve/responses/embedding.h"
 #include "launcher/serve/worker/worker.h"
 
@@ -49,6 +51,7 @@ typedef struct serve_command {
     int32_t n_replicas;
     dispatcher *dispatcher;
     server *server;
+    served_network *network; /* of a network; then there is no language model */
 } serve_command;
 
 /* Of all replicas together: one may have to take over all requests. */
@@ -274,7 +277,7 @@ static trm_status prepare(serve_command *c)
 {
     const char *name = c->all->operands[0];
     trm_mesh mesh;
-    TRM_TRY(job_check_options(c->all));
+    TRM_TRY(check_operand(c->all));
     TRM_TRY(count_ranks(c));
     TRM_TRY(trm_mesh_parse(settings_text(c->all, SETTING_MESH), c->ranks, &mesh));
     TRM_TRY(job_check_sharing(c->all, &mesh));
@@ -295,6 +298,37 @@ static trm_status prepare(serve_command *c)
     TRM_TRY(open_chat(c));
     malloc_trim(0); /* the tokenizer's JSON tree was many times as large as what is kept of it */
     return make_commands(c);
+}
+
+/* The settings that every server has. */
+static server_options common_options(const settings *all, log_writer *log)
+{
+    return (server_options){.host = settings_text(all, SETTING_HOST),
+                            .port = (int32_t)settings_integer(all, SETTING_PORT),
+                            .threads = (int32_t)settings_integer(all, SETTING_HTTP_THREADS),
+                            .max_connections = (int32_t)settings_integer(all, SETTING_MAX_CONNECTIONS),
+                            .max_body = (size_t)settings_integer(all, SETTING_MAX_BODY),
+                            .body_seconds = settings_number(all, SETTING_BODY_TIMEOUT),
+                            .key_file = settings_text(all, SETTING_API_KEYS),
+                            .sleeps = settings_flag(all, SETTING_SLEEP_MODE),
+                            .origins = (const char *const *)all->lists[SETTING_CORS_ORIGIN],
+                            .n_origins = all->list_counts[SETTING_CORS_ORIGIN],
+                            .hosts = (const char *const *)all->lists[SETTING_ALLOW_HOST],
+                            .n_hosts = all->list_counts[SETTING_ALLOW_HOST],
+                            .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
+                            .tls_key = settings_text(all, SETTING_TLS_KEY),
+                            .log = log,
+                            .access_log = !settings_flag(all, SETTING_QUIET)};
+}
+
+static void log_address(const serve_command *c, const char *host, bool tls)
+{
+    bool bracket = strchr(host, ':') != NULL; /* an IPv6 address */
+    log_print(c->log, "listening on http%s://%s%s%s:%d, %s %s", tls ? "s" : "", bracket ? "[" : "", host,
+              bracket ? "]" : "", server_port(c->server), c->network != NULL ? "serving" : "loading", c->model_name);
+    if (server_is_public(c->server)) {
+        log_print(c->log, "warning: no API keys: whoever reaches %s can use the server (--api-keys FILE)", host);
+    }
 }
 
 static trm_status start(serve_command *c)
@@ -320,40 +354,19 @@ static trm_status start(serve_command *c)
                                               .most_restarts = MAX_RESTARTS,
                                               .log = log_line,
                                               .log_user = c->log};
-    server_options options = {.routes = &language_model_routes,
-                              .host = settings_text(all, SETTING_HOST),
-                              .port = (int32_t)settings_integer(all, SETTING_PORT),
-                              .threads = (int32_t)settings_integer(all, SETTING_HTTP_THREADS),
-                              .max_connections = (int32_t)settings_integer(all, SETTING_MAX_CONNECTIONS),
-                              .max_body = (size_t)settings_integer(all, SETTING_MAX_BODY),
-                              .body_seconds = settings_number(all, SETTING_BODY_TIMEOUT),
-                              .key_file = settings_text(all, SETTING_API_KEYS),
-                              .sleeps = settings_flag(all, SETTING_SLEEP_MODE),
-                              .origins = (const char *const *)all->lists[SETTING_CORS_ORIGIN],
-                              .n_origins = all->list_counts[SETTING_CORS_ORIGIN],
-                              .hosts = (const char *const *)all->lists[SETTING_ALLOW_HOST],
-                              .n_hosts = all->list_counts[SETTING_ALLOW_HOST],
-                              .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
-                              .tls_key = settings_text(all, SETTING_TLS_KEY),
-                              .log = c->log,
-                              .access_log = !settings_flag(all, SETTING_QUIET),
-                              .model_name = c->model_name,
-                              .model_folder = c->info.path,
-                              .info = &c->info,
-                              .takes_sampling = !settings_flag(all, SETTING_NO_GENERATION_CONFIG),
-                              .tokenizer = c->tokenizer,
-                              .chat = c->chat,
-                              .grammars = c->grammars,
-                              .pooling = c->pooling};
+    server_options options = common_options(all, c->log);
+    options.routes = &language_model_routes;
+    options.model_name = c->model_name;
+    options.model_folder = c->info.path;
+    options.info = &c->info;
+    options.takes_sampling = !settings_flag(all, SETTING_NO_GENERATION_CONFIG);
+    options.tokenizer = c->tokenizer;
+    options.chat = c->chat;
+    options.grammars = c->grammars;
+    options.pooling = c->pooling;
     TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
     TRM_TRY(server_create(&options, c->dispatcher, &c->server));
-    bool bracket = strchr(options.host, ':') != NULL; /* an IPv6 address */
-    log_print(c->log, "listening on http%s://%s%s%s:%d, loading %s", options.tls_key != NULL ? "s" : "",
-              bracket ? "[" : "", options.host, bracket ? "]" : "", server_port(c->server), c->model_name);
-    if (server_is_public(c->server)) {
-        log_print(c->log, "warning: no API keys: whoever reaches %s can use the server (--api-keys FILE)",
-                  options.host);
-    }
+    log_address(c, options.host, options.tls_key != NULL);
     return TRM_OK;
 }
 
@@ -388,6 +401,86 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
     }
 }
 
+/* ---- networks -------------------------------------------------------------------------------------------- */
+
+/* Loads the network and tunes it with random inputs. */
+static trm_status load_network(serve_command *c, onnx_job *j)
+{
+    TRM_TRY(check_operand(c->all));
+    TRM_TRY(choose_name(c));
+    TRM_TRY(job_open_world(&j->job, c->all));
+    if (trm_world_size(j->job.world) > 1 || settings_integer(c->all, SETTING_RANKS) > 1) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "networks are served by one rank");
+    }
+    TRM_TRY(onnx_open(j, c->all->operands[0], 1));
+    TRM_TRY(onnx_build(j, false));
+    TRM_TRY(onnx_load(j));
+    TRM_TRY(onnx_fill_inputs(j, 0));
+    trm_status status = onnx_set_inputs(j, j->context);
+    if (status == TRM_OK) {
+        status = onnx_tune(j);
+    }
+    if (status != TRM_OK) { /* random elements may be no valid inputs */
+        log_print(c->log, "warning: the network is not tuned: %s", trm_last_error());
+    }
+    return TRM_OK;
+}
+
+static trm_status start_network(serve_command *c, const onnx_job *j)
+{
+    served_options served = {.name = c->model_name,
+                             .platform = names_plan(c->all->operands[0]) ? "trireme_plan" : "trireme_onnx",
+                             .network = j->shown,
+                             .context = j->context,
+                             .max_waiting = (int32_t)settings_integer(c->all, SETTING_MAX_REQUESTS)};
+    TRM_TRY(served_create(&served, &c->network));
+    server_options options = common_options(c->all, c->log);
+    options.routes = &network_routes;
+    options.model_name = c->model_name;
+    options.network = c->network;
+    TRM_TRY(server_create(&options, NULL, &c->server));
+    log_address(c, options.host, options.tls_key != NULL);
+    return TRM_OK;
+}
+
+/* The first signal drains, the second one ends. */
+static void wait_for_network(serve_command *c, const sigset_t *signals)
+{
+    int number = 0;
+    while (number != SIGTERM && number != SIGINT) {
+        number = sigwaitinfo(signals, NULL);
+    }
+    served_drain(c->network);
+    double left = settings_number(c->all, SETTING_DRAIN_TIMEOUT);
+    for (; left > 0 && !served_is_idle(c->network); left -= 0.1) {
+        struct timespec pause = {.tv_nsec = 100000000};
+        if (sigtimedwait(signals, NULL, &pause) > 0) {
+            break;
+        }
+    }
+}
+
+static trm_status serve_network(serve_command *c, const sigset_t *signals)
+{
+    onnx_job j = {.all = c->all};
+    trm_status status = load_network(c, &j);
+    if (status == TRM_OK) {
+        status = start_network(c, &j);
+    }
+    if (status == TRM_OK) {
+        wait_for_network(c, signals);
+    }
+    if (status != TRM_OK) {
+        log_print(c->log, "%s: %s", trm_status_name(status), trm_last_error());
+    }
+    served_stop(c->network);
+    server_destroy(c->server);
+    served_destroy(c->network);
+    onnx_close(&j);
+    trm_world_close(j.job.world);
+    return status;
+}
+
 /* Afterwards nothing may wait for a standard error that nobody reads. */
 static void end_log(serve_command *c)
 {
@@ -417,6 +510,11 @@ int command_serve(const settings *all)
         return print_failure(status);
     }
     trm_log_set(log_message, c.log, settings_flag(all, SETTING_VERBOSE) ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
+    if (names_network(all->operands[0])) {
+        int code = trm_status_exit_code(serve_network(&c, &signals));
+        end_log(&c);
+        return code;
+    }
     status = prepare(&c);
     if (status == TRM_OK) {
         status = start(&c);

@@ -45,7 +45,7 @@ case_options() { # help, suggestions, completion
     fails 2 "option --mark is for ONNX and plan files" 0 compare "$model" --ranks 1,2 --mark x
     fails 2 "option --dtype is for language models" 0 compare "$work/net.onnx" --ranks 1,2 --dtype f16
     fails 2 "option --layers is for named shapes, $model is a model folder" 0 inspect "$model" --layers 3
-    fails 2 "option --tf32 is for run, bench, inspect, build, compare, not for bench serve" 0 bench serve http://127.0.0.1:1 --tf32
+    fails 2 "option --tf32 is for run, bench, inspect, build, compare, serve, not for bench serve" 0 bench serve http://127.0.0.1:1 --tf32
     TRIREME_BATCH=2 shows "1 layers, " 0 bench "$work/net.onnx" --duration 0 --warm-up 0 --iterations 1
     TRIREME_NO_CAPTURE=true TRIREME_LAYERS=3 shows "8 query" 0 inspect "$model"
     TRIREME_TF32=true TRIREME_LAYERS=3 TRIREME_WEIGHTS=int8 ASAN_OPTIONS=$leaky \

@@ -19,6 +19,7 @@
 #include "launcher/serve/http/server_access.h"
 #include "launcher/serve/http/server_framing.h"
 #include "launcher/serve/http/server_internal.h"
+#include "launcher/serve/network/infer.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
 #define SEND_BUFFER          (128 << 10) /* bytes that the kernel buffers for a client that does not read */
@@ -121,6 +122,24 @@ enum MHD_Result call_reply_json(call *c, int status, json_text *json)
         json->status != TRM_OK ? MHD_NO : call_reply(c, status, "application/json", json->bytes.data, json->bytes.size);
     json_text_fini(json);
     return result;
+}
+
+enum MHD_Result call_reply_tensors(call *c, trm_bytes *reply, size_t json_size)
+{
+    char text[24];
+    struct MHD_Response *response = MHD_create_response_from_buffer(reply->size, reply->data, MHD_RESPMEM_MUST_FREE);
+    const bool mixed = json_size < reply->size;
+    c->sent = reply->size;
+    if (response == NULL) {
+        trm_bytes_fini(reply);
+        return MHD_NO;
+    }
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                            mixed ? "application/octet-stream" : "application/json");
+    snprintf(text, sizeof(text), "%zu", json_size);
+    MHD_add_response_header(response, "Inference-Header-Content-Length", text);
+    add_headers(c, response, 200, 0);
+    return queue(c, 200, response);
 }
 
 enum MHD_Result call_reply_error(call *c, const api_error *error)
@@ -486,6 +505,7 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
         log_call(c, prompt_tokens, output_tokens);
     }
     connections_await_request(s->open, c->place, s->options.body_seconds);
+    infer_destroy(c->inference);
     trm_bytes_fini(&c->body);
     http_exchange_release(x);
     free(c);

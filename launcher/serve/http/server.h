@@ -17,7 +17,7 @@
 
 /* The paths that a server answers, and how it writes errors. */
 typedef struct route_table route_table;
-extern const route_table language_model_routes;
+extern const route_table language_model_routes, network_routes;
 
 typedef struct server_options {
     const route_table *routes;
@@ -41,14 +41,16 @@ typedef struct server_options {
     const trm_model_info *info;
     bool takes_sampling; /* requests that do not say how to sample take the model's way */
     const trm_tokenizer *tokenizer;
-    const trm_chat_template *chat; /* NULL: the model has none */
-    grammar_cache *grammars;       /* to check grammars */
-    trm_embedding pooling;         /* NONE: no embeddings */
+    const trm_chat_template *chat;  /* NULL: the model has none */
+    grammar_cache *grammars;        /* to check grammars */
+    trm_embedding pooling;          /* NONE: no embeddings */
+    struct served_network *network; /* of network_routes, which use nothing else of a model but its name */
 } server_options;
 
 typedef struct server server;
 
-/* Starts to listen. The dispatcher and everything that the options point to must outlive the server. */
+/* Starts to listen; `h` may be NULL for a network. The dispatcher and everything that the options point to must outlive
+ * the server. */
 trm_status server_create(const server_options *options, dispatcher *h, server **result);
 int32_t server_port(const server *s);
 /* Whether it needs no keys and listens at more than the loopback address. */

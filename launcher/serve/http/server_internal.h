@@ -45,14 +45,15 @@ typedef struct call {
     bool heard;          /* the headers have arrived */
     bool closes;         /* the connection must close after the reply */
     char method[8];
-    char path[128]; /* truncated, for the log */
+    char path[512]; /* truncated */
     trm_bytes body;
     bool too_large, too_late, answered;
     size_t read; /* bytes of the body, kept or not */
     double began;
     http_exchange *exchange; /* the dispatcher's reply, or only the id of a call answered at once */
     bool watched;
-    cached_grammar *grammar; /* that the request asked for; NULL: none yet */
+    cached_grammar *grammar;         /* that the request asked for; NULL: none yet */
+    struct infer_request *inference; /* of a network; NULL: none */
     int fd, status;
     size_t sent;
 } call;
@@ -60,6 +61,8 @@ typedef struct call {
 /* Replies at once. `type` is a content type. */
 enum MHD_Result call_reply(call *c, int status, const char *type, const char *body, size_t size);
 enum MHD_Result call_reply_json(call *c, int status, json_text *json); /* and frees it */
+/* Takes over JSON of json_size bytes with raw elements behind it. */
+enum MHD_Result call_reply_tensors(call *c, trm_bytes *reply, size_t json_size);
 enum MHD_Result call_reply_error(call *c, const api_error *error);
 /* Suspends the connection until http_exchange_wake; the call is then answered anew. */
 enum MHD_Result call_wait(call *c);
