@@ -5,6 +5,7 @@
  * expression per type; items and members are sets again, and every set is a rule.
  *
  *   schema.c         the reader, references, sets and their rules
+ *   schema_types.c   types that schemas allow, schemas that exclude each other
  *   schema_cases.c   from sets to cases
  *   schema_value.c   numbers and strings of a case
  *   schema_array.c, schema_object.c
@@ -152,12 +153,20 @@ bool trm_schema_pattern_matches(schema_reader *reader, const char *pattern, cons
 trm_grammar_node *trm_schema_values(schema_reader *reader, const schema_case *c, const schema_part *parts,
                                     size_t count);
 
+/* ---- schema_types.c ---- */
+
+/* The types of a `type` keyword; *whole says whether its numbers are integers. */
+uint32_t trm_schema_read_types(schema_reader *reader, const trm_json *type, bool *whole);
+uint32_t trm_schema_type_of(const trm_json *value);
+/* The types that a schema may have, by a quick look. */
+uint32_t trm_schema_types(schema_reader *reader, const trm_json *schema);
+/* Whether no value can follow both schemas, by a quick look; `level`: levels above them that were looked at. */
+bool trm_schema_are_disjoint(schema_reader *reader, const trm_json *a, const trm_json *b, int level);
+
 /* ---- schema_cases.c ---- */
 
 /* The cases of a set; free cases->items. */
 void trm_schema_find_cases(schema_reader *reader, const schema_part *parts, size_t count, schema_cases *cases);
-/* The types that a schema may have, by a quick look. */
-uint32_t trm_schema_types(schema_reader *reader, const trm_json *schema);
 
 /* ---- expressions of a case ---- */
 

@@ -13,10 +13,9 @@
 #include "base/error.h"
 #include "launcher/text/strings/buffer.h"
 
-#define MAX_CASES       3000 /* of a set */
-#define MAX_NOT_CASES   48   /* from which on one way to break a schema is enough */
-#define DEEPEST         120  /* references and applicators within each other, without a value between */
-#define DISJOINT_LEVELS 5
+#define MAX_CASES     3000 /* of a set */
+#define MAX_NOT_CASES 48   /* from which on one way to break a schema is enough */
+#define DEEPEST       120  /* references and applicators within each other, without a value between */
 
 typedef struct place {
     const schema_scope *scope;
@@ -24,56 +23,6 @@ typedef struct place {
 } place;
 
 static void absorb(schema_reader *reader, schema_case *c, const trm_json *schema, bool negated, const place *at);
-
-static const struct {
-    const char *name;
-    uint32_t types;
-} type_names[] = {{"null", SCHEMA_NULL},      {"boolean", SCHEMA_TRUE | SCHEMA_FALSE},
-                  {"integer", SCHEMA_NUMBER}, {"number", SCHEMA_NUMBER},
-                  {"string", SCHEMA_STRING},  {"array", SCHEMA_ARRAY},
-                  {"object", SCHEMA_OBJECT},  {"any", SCHEMA_ALL}};
-
-static bool is_text(const trm_json *value, const char *text)
-{
-    return trm_json_is_string(value) && strcmp(trm_json_string(value), text) == 0;
-}
-
-/* The types of a `type` keyword; *whole says whether its numbers are integers. */
-static uint32_t read_types(schema_reader *reader, const trm_json *type, bool *whole)
-{
-    uint32_t types = 0;
-    bool integer = false, number = false, list = trm_json_is_array(type);
-    for (const trm_json *item = list ? trm_json_first(type) : type; item != NULL;
-         item = list ? trm_json_next(item) : NULL) {
-        size_t i = 0, n = sizeof(type_names) / sizeof(type_names[0]);
-        while (i < n && !is_text(item, type_names[i].name)) {
-            i++;
-        }
-        if (i == n) {
-            char what[120] = "type is neither a string nor an array of strings";
-            if (trm_json_is_string(item)) {
-                snprintf(what, sizeof(what), "unknown type %.80s", trm_json_string(item));
-            }
-            trm_schema_fail(reader, TRM_ERROR_INVALID_ARGUMENT, type, what);
-            return 0;
-        }
-        types |= type_names[i].types;
-        integer |= is_text(item, "integer");
-        number |= is_text(item, "number") || is_text(item, "any");
-    }
-    *whole = integer && !number;
-    return types;
-}
-
-static uint32_t type_of(const trm_json *value)
-{
-    return trm_json_is_bool(value)     ? (trm_json_truth(value, false) ? SCHEMA_TRUE : SCHEMA_FALSE)
-           : trm_json_is_number(value) ? SCHEMA_NUMBER
-           : trm_json_is_string(value) ? SCHEMA_STRING
-           : trm_json_is_array(value)  ? SCHEMA_ARRAY
-           : trm_json_is_object(value) ? SCHEMA_OBJECT
-                                       : SCHEMA_NULL;
-}
 
 /* ---- choices ---- */
 
@@ -358,7 +307,7 @@ static void absorb_member(schema_reader *reader, schema_case *c, const trm_json 
         }
         break;
     case KEY_TYPE:
-        types = read_types(reader, member, &whole);
+        types = trm_schema_read_types(reader, member, &whole);
         if (trm_json_truth(trm_schema_member(schema, "nullable"), false)) { /* of OpenAPI */
             types |= SCHEMA_NULL;
         }
@@ -514,115 +463,6 @@ static void absorb(schema_reader *reader, schema_case *c, const trm_json *schema
     reader->depth--;
 }
 
-/* ---- disjoint schemas ---- */
-
-/* A schema's target if it is only a reference. */
-static const trm_json *behind_refs(schema_reader *reader, const trm_json *schema)
-{
-    for (int i = 0; i < 20 && trm_json_is_object(schema) && reader->tree->status == TRM_OK; i++) {
-        const trm_json *ref = trm_schema_member(schema, "$ref");
-        if (ref == NULL || (!reader->refs_alone && trm_json_count(schema) > 1)) {
-            break;
-        }
-        const trm_json *target = trm_schema_follow(reader, schema, ref);
-        schema = target == NULL ? schema : target;
-    }
-    return schema;
-}
-
-uint32_t trm_schema_types(schema_reader *reader, const trm_json *schema)
-{
-    uint32_t types = SCHEMA_ALL;
-    bool whole;
-    schema = behind_refs(reader, schema);
-    const trm_json *type = trm_schema_member(schema, "type"), *values = trm_schema_member(schema, "enum");
-    const trm_json *value = trm_schema_member(schema, "const");
-    if (!trm_json_is_object(schema)) {
-        return trm_json_truth(schema, true) ? SCHEMA_ALL : 0;
-    }
-    if (type != NULL) {
-        types = read_types(reader, type, &whole);
-        types |= trm_json_truth(trm_schema_member(schema, "nullable"), false) ? SCHEMA_NULL : 0;
-    }
-    if (value != NULL) {
-        types &= type_of(value);
-    } else if (trm_json_is_array(values)) {
-        uint32_t listed = 0;
-        for (const trm_json *item = trm_json_first(values); item != NULL; item = trm_json_next(item)) {
-            listed |= type_of(item);
-        }
-        types &= listed;
-    }
-    return types;
-}
-
-static bool are_disjoint(schema_reader *reader, const trm_json *a, const trm_json *b, int level);
-
-/* Whether a member that `a` requires cannot be one of `b`. */
-static bool members_clash(schema_reader *reader, const trm_json *a, const trm_json *b, int level)
-{
-    const trm_json *required = trm_schema_member(a, "required"), *extra = trm_schema_member(b, "additionalProperties");
-    const trm_json *of_a = trm_schema_member(a, "properties"), *of_b = trm_schema_member(b, "properties");
-    const bool closed =
-        trm_json_is_bool(extra) && !trm_json_truth(extra, true) && trm_schema_member(b, "patternProperties") == NULL;
-    for (const trm_json *name = trm_json_is_array(required) ? trm_json_first(required) : NULL; name != NULL;
-         name = trm_json_next(name)) {
-        const char *text = trm_json_string(name) == NULL ? "" : trm_json_string(name);
-        const trm_json *in_a = trm_schema_member(of_a, text), *in_b = trm_schema_member(of_b, text);
-        if ((in_b == NULL && closed) || (in_b != NULL && in_a != NULL && are_disjoint(reader, in_a, in_b, level + 1))) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Whether no value with which `a` is done follows `b`: known if `a` lists its values. */
-static bool values_clash(schema_reader *reader, const trm_json *a, const trm_json *b)
-{
-    const trm_json *value = trm_schema_member(a, "const"), *values = trm_schema_member(a, "enum");
-    const schema_part part = {b, false};
-    if (value != NULL) {
-        return !trm_schema_matches(reader, &part, value);
-    }
-    bool clash = trm_json_is_array(values);
-    for (const trm_json *item = clash ? trm_json_first(values) : NULL; item != NULL && clash;
-         item = trm_json_next(item)) {
-        clash = !trm_schema_matches(reader, &part, item);
-    }
-    return clash;
-}
-
-/* Whether it is plain that no value follows both schemas. */
-static bool are_disjoint(schema_reader *reader, const trm_json *a, const trm_json *b, int level)
-{
-    a = behind_refs(reader, a);
-    b = behind_refs(reader, b);
-    if (level > DISJOINT_LEVELS || !trm_schema_work(reader, 4) || !trm_json_is_object(a) || !trm_json_is_object(b)) {
-        return false;
-    }
-    uint32_t common = trm_schema_types(reader, a) & trm_schema_types(reader, b);
-    if (common == 0 || values_clash(reader, a, b) || values_clash(reader, b, a)) {
-        return true;
-    }
-    if (common == SCHEMA_OBJECT && (members_clash(reader, a, b, level) || members_clash(reader, b, a, level))) {
-        return true;
-    }
-    const trm_json *all_a = trm_schema_member(a, "allOf"), *all_b = trm_schema_member(b, "allOf");
-    for (const trm_json *item = trm_json_is_array(all_a) ? trm_json_first(all_a) : NULL; item != NULL;
-         item = trm_json_next(item)) {
-        if (are_disjoint(reader, item, b, level + 1)) {
-            return true;
-        }
-    }
-    for (const trm_json *item = trm_json_is_array(all_b) ? trm_json_first(all_b) : NULL; item != NULL;
-         item = trm_json_next(item)) {
-        if (are_disjoint(reader, a, item, level + 1)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- alternatives ---- */
 
 /* These change a copy of a case by alternative `index` of a choice; false if there are not so many. */
@@ -635,7 +475,7 @@ static bool take_one(schema_reader *reader, schema_case *c, const trm_json *list
     }
     absorb(reader, c, chosen, false, at);
     for (const trm_json *item = trm_json_first(list); item != NULL; item = trm_json_next(item)) {
-        if (item != chosen && !are_disjoint(reader, chosen, item, 0)) {
+        if (item != chosen && !trm_schema_are_disjoint(reader, chosen, item, 0)) {
             absorb(reader, c, item, true, at);
         }
     }
@@ -762,7 +602,7 @@ static bool break_member(schema_reader *reader, schema_case *c, const trm_json *
         }
         break;
     case KEY_TYPE:
-        types = read_types(reader, member, &whole);
+        types = trm_schema_read_types(reader, member, &whole);
         types |= trm_json_truth(trm_schema_member(schema, "nullable"), false) ? SCHEMA_NULL : 0;
         if (WAY) {
             limit_types(c, SCHEMA_ALL & ~types);
@@ -956,7 +796,7 @@ static bool take(schema_reader *reader, schema_case *c, const schema_choice *cho
 static bool is_possible(schema_case *c)
 {
     for (const schema_item *item = c->excluded; item != NULL; item = item->next) {
-        const uint32_t type = type_of(item->schema);
+        const uint32_t type = trm_schema_type_of(item->schema);
         const bool empty = trm_json_count(item->schema) == 0;
         if ((type & (SCHEMA_NULL | SCHEMA_TRUE | SCHEMA_FALSE)) != 0) {
             c->types &= ~type;
