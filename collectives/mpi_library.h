@@ -49,7 +49,8 @@ typedef struct trm_mpi_table {
 /* trm_mpi.MPI_Isend, ...: valid once trm_mpi_load has succeeded. */
 extern trm_mpi_table trm_mpi;
 
-/* Loads the library once. TRM_ERROR_UNSUPPORTED with what was tried, if there is none. Any thread. */
+/* Finds and loads Open MPI at the first call; later calls return the same result. Any thread may call it. Without
+ * Open MPI: TRM_ERROR_UNSUPPORTED, and the error names the files tried. */
 trm_status trm_mpi_load(void);
 
 #endif

@@ -1,4 +1,5 @@
-/* Tables of cached experts on CUDA device 0. Exits 77 if there is none. */
+/* The expert cache's tables on CUDA device 0. On a machine without a GPU the test exits with 77, which CTest counts as
+ * skipped. */
 #include "support/device.h"
 #include "support/support.h"
 
