@@ -13,9 +13,8 @@
  * the others' (it repeats the sign of the byte it finds). That needs bytes below zero: all are 13 too small, which 13
  * times the sum of x's numbers puts right.
  *
- * bench_moe --format mxfp4 on an H200 that reads 4.53 TB/s, both kernels, us and the share of that rate: gpt-oss-20b 1
- * token 25.9 0.45, gpt-oss-120b 2 tokens 46.9 0.49. Products in bf16, which convert numbers to bf16, took 34.5
- * and 61.5.
+ * bench_moe --format mxfp4 on an H200, both kernels, us and the share of the read rate: gpt-oss-20b 1 token 25.9 0.45,
+ * gpt-oss-120b 2 tokens 47.1 0.48. Products that convert weights to bf16 took 34.5 and 61.5.
  */
 #include "kernels/cuda/mma.cuh"
 #include "kernels/dequant/cuda_load.cuh"
