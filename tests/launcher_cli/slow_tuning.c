@@ -60,6 +60,7 @@ static const trm_kernel slow_kernels[] = {
      .accepts = accepts,
      .workspace = workspace,
      .run = run,
+     .is_tuned = true,
      .tune = tune},
 };
 static const trm_kernel_table slow = {slow_kernels, 1};
