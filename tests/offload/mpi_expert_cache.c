@@ -47,7 +47,8 @@ static tokens generate(trm_generator *generator)
     return kept;
 }
 
-static size_t host_bytes; /* for weights; 0: what is free */
+static size_t host_bytes;   /* for weights; 0: what is free */
+static int32_t step_tokens; /* the most in a step; 0: the default */
 
 static trm_generator *open_generator(trm_model *model, const char *budget, trm_dtype dtype)
 {
@@ -56,6 +57,7 @@ static trm_generator *open_generator(trm_model *model, const char *budget, trm_d
     options.max_context = 64;
     options.max_sequences = REQUESTS;
     options.no_tune = true;
+    options.max_step_tokens = step_tokens;
     options.dtype = dtype;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     options.weight_budget.host_bytes = host_bytes;
@@ -81,6 +83,14 @@ static bool check_cache(const trm_generator *generator)
     assert_true(info->expert_misses > 0);
     assert_true(info->expert_hit_rate > 0 && info->expert_hit_rate < 1);
     return true;
+}
+
+/* How many experts the steps so far looked for. */
+static int64_t lookups_of(const trm_generator *generator)
+{
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    return limits.streaming.expert_hits + limits.streaming.expert_misses;
 }
 
 static int64_t hits_of(const trm_generator *generator)
@@ -181,6 +191,33 @@ static void little_host_memory(void **state)
     trm_model_close(model);
 }
 
+/* Steps of a prompt that choose no token use the cache, too: their last layer has no rows. */
+static void prompts_in_small_steps(void **state)
+{
+    (void)state;
+    trm_model *model;
+    trm_generator_limits limits;
+    int32_t prompt[PROMPT];
+    assert_ok(trm_model_open(test_golden_folder("mixtral"), &model));
+    step_tokens = REQUESTS;
+    trm_generator *generator = open_generator(model, "80%", TRM_F32);
+    step_tokens = 0;
+    for (int32_t i = 0; i < PROMPT; i++) {
+        prompt[i] = i + 2;
+    }
+    tokens kept = {0};
+    trm_request request = {.prompt = prompt, .n_prompt = PROMPT, .max_tokens = 1, .ignore_eos = true};
+    request.sampling = TRM_SAMPLING_INIT;
+    const int64_t before = lookups_of(generator);
+    assert_ok(trm_generate(generator, &request, 1, keep_token, &kept, NULL));
+    trm_generator_get_limits(generator, &limits);
+    assert_true(limits.streaming.cached_layers > 0);
+    const int64_t least = (limits.streaming.cached_layers - 1) * 2; /* experts of one token */
+    assert_true(lookups_of(generator) - before >= PROMPT / REQUESTS * least);
+    trm_generator_destroy(generator);
+    trm_model_close(model);
+}
+
 int main(void)
 {
     if (test_lacks_backend()) {
@@ -190,6 +227,7 @@ int main(void)
         cmocka_unit_test(any_budget_gives_the_same),
         cmocka_unit_test(budgets_change),
         cmocka_unit_test(little_host_memory),
+        cmocka_unit_test(prompts_in_small_steps),
     };
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

@@ -85,7 +85,7 @@ bool trm_expert_cache_suits(const trm_expert_cache *cache, const trm_dims *dims)
         const int64_t pairs = trm_dims_count(&dims[cache->layers[i].layer->inputs[TRM_EXPERTS_IDS]->index]);
         /* of the pairs, the share that has no slot, if all experts are equally likely */
         const double fetched = (double)pairs * (table->experts - table->slots) / table->experts;
-        suits = pairs >= 1 && (pairs <= table->slots || fetched <= table->experts);
+        suits = pairs >= 0 && (pairs <= table->slots || fetched <= table->experts);
     }
     return suits;
 }
