@@ -9,6 +9,8 @@
  * is launched by <<< >>>, and so may copies and other libraries' kernels: they depend on the whole of what is before
  * them.
  *
+ * GPUs before Hopper do not overlap launches: compiled for them, the two calls do nothing.
+ *
  * Such a kernel has no loads marked as read-only, neither by `__restrict__` nor as ld.global.nc: the compiler moves
  * them across the wait, up (before the data is there) or down (so that nothing is read ahead).
  */
@@ -20,14 +22,18 @@
 /* Until every kernel before this one on the stream has ended and its writes are visible. */
 static __device__ __forceinline__ void wait_for_previous(void)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
 }
 
 /* Lets the next kernel start once all blocks of this one have called this or ended. It takes only what room this one's
  * blocks leave, as they have all started then; so it is best called first. */
 static __device__ __forceinline__ void start_next(void)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
+#endif
 }
 
 /* How a kernel begins that has nothing to do before the wait. */

@@ -34,8 +34,10 @@ static __device__ __forceinline__ bf16_bits to_bf16(float value)
 /* See kernels/cuda/overlap.cuh. */
 static __device__ __forceinline__ void begin_overlapped(void)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" : : : "memory");
     asm volatile("griddepcontrol.wait;" : : : "memory");
+#endif
 }
 
 /* Where run i of each input begins. */
