@@ -5,14 +5,13 @@
 #ifndef TRM_ATTENTION_CUDA_FP8_CUH
 #define TRM_ATTENTION_CUDA_FP8_CUH
 
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/cuda/mma.cuh"
 
 /* Two numbers to the nearest of e4m3, at most +-448, the first one in the low byte. */
 static __device__ __forceinline__ uint32_t f8_pair(float first, float second)
 {
-    uint16_t pair;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
-    return pair;
+    return e4m3_pair(first, second);
 }
 
 static __device__ __forceinline__ uint8_t f8_of(float value)
@@ -23,16 +22,13 @@ static __device__ __forceinline__ uint8_t f8_of(float value)
 /* The two numbers of a pair. */
 static __device__ __forceinline__ float2 f8_floats(uint32_t pair)
 {
-    uint32_t halves;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)pair));
+    const uint32_t halves = e4m3_halves((uint16_t)pair);
     return __half22float2(*(const __half2 *)&halves);
 }
 
 static __device__ __forceinline__ uint32_t f8_expand(uint32_t pair, __half)
 {
-    uint32_t halves;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)pair));
-    return halves;
+    return e4m3_halves((uint16_t)pair);
 }
 
 static __device__ __forceinline__ uint32_t f8_expand(uint32_t pair, __nv_bfloat16)

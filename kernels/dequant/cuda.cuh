@@ -6,6 +6,7 @@
 #define TRM_KERNELS_DEQUANT_CUDA_CUH
 
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/e4m3.cuh"
 #include "kernels/dequant/cuda.h"
 
 /* How a weight is stored. In 16 bytes are `elements` numbers, in 4 bytes `elements` / 4. */
@@ -54,9 +55,8 @@ static __device__ __forceinline__ uint32_t multiply_add2(uint32_t a, uint32_t b,
 /* The numbers of a word as two pairs of f16. */
 static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_f8)
 {
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2.e4m3x2 %0, low; cvt.rn.f16x2.e4m3x2 %1, high; }"
-        : "=r"(to[0]), "=r"(to[1])
-        : "r"(word));
+    to[0] = e4m3_halves((uint16_t)word);
+    to[1] = e4m3_halves((uint16_t)(word >> 16));
 }
 /* 1024 + u with u = number + 128 in the low bits, minus 1152. */
 static __device__ __forceinline__ void halves_of(uint32_t word, uint32_t (&to)[2], weight_i8)
