@@ -341,7 +341,8 @@ void trm_cuda_qkv_clusters(const trm_attention_shape *s, int32_t *cluster, int32
         several = QKV_BLOCKS / tiles;
         several = several < keys / QKV_FEW_KEYS ? several : keys / QKV_FEW_KEYS;
     }
-    while (several <= 1 && blocks < QKV_MAX_CLUSTER && blocks < most && tiles * blocks * 4 <= QKV_BLOCKS) {
+    while (several <= 1 && trm_cuda_has_clusters() && blocks < QKV_MAX_CLUSTER && blocks < most &&
+           tiles * blocks * 4 <= QKV_BLOCKS) {
         blocks *= 2;
     }
     *cluster = (int32_t)blocks;

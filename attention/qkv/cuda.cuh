@@ -34,22 +34,33 @@ static __device__ __forceinline__ const T *head_of(const trm_cuda_qkv &p, int32_
 
 static __device__ __forceinline__ void cluster_arrive(void)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+#endif
 }
 
 static __device__ __forceinline__ void cluster_wait(void)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
+#else
+    __syncthreads(); /* trm_cuda_has_clusters(): the block is alone */
+#endif
 }
 
 /* A float at the same place of shared memory in block `block` of the cluster. */
 static __device__ __forceinline__ float read_in(const float *place, int block)
 {
+#if __CUDA_ARCH__ >= 900
     uint32_t mapped;
     float value;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared_address(place)), "r"(block));
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(mapped) : "memory");
     return value;
+#else
+    (void)block;
+    return *place;
+#endif
 }
 
 /* Partial results of a head: value_dim sums, then maximum and sum of weights. */

@@ -196,7 +196,7 @@ void trm_cuda_qkv_direct_cut(trm_cuda_qkv *p)
 {
     int64_t pairs = (int64_t)p->a.sequences * p->a.kv_heads, most = p->a.table_blocks * (p->a.block_size / DIRECT_KEYS);
     p->cluster = 1;
-    while (p->cluster < QKV_MAX_CLUSTER && 4 * p->cluster <= most &&
+    while (trm_cuda_has_clusters() && p->cluster < QKV_MAX_CLUSTER && 4 * p->cluster <= most &&
            pairs * p->cluster * 4 <= TRM_QKV_BLOCKS * p->heads) {
         p->cluster *= 2;
     }

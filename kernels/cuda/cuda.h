@@ -41,6 +41,9 @@ static inline cudaStream_t trm_cuda_stream(trm_stream *stream)
 #define TRM_CUDA_STREAM_COUNTERS 1024
 uint32_t *trm_cuda_stream_counters(trm_stream *stream);
 
+/* Whether the code that runs on the current device was compiled for GPUs with clusters of blocks, 9.0 and newer. */
+bool trm_cuda_has_clusters(void);
+
 /* Whether an address may be read 16 bytes at a time. */
 static inline bool trm_aligned16(const void *address)
 {

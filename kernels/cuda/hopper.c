@@ -34,7 +34,7 @@ int trm_cuda_hopper_processors(void)
                  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
                  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
                  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
-    return known && major == 9 && minor == 0 ? processors : 0;
+    return TRM_HAVE_SM90A && known && major == 9 && minor == 0 ? processors : 0;
 }
 
 bool trm_cuda_hopper_ready(void)

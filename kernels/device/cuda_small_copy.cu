@@ -56,3 +56,13 @@ cudaError_t trm_cuda_probe(void)
     struct cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, (const void *)copy_small);
 }
+
+bool trm_cuda_has_clusters(void)
+{
+    struct cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, (const void *)copy_small) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.ptxVersion >= 90; /* code of compute_80 that is compiled for a newer device has none */
+}
