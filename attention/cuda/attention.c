@@ -9,6 +9,7 @@
 #include "attention/cuda/geometry.h"
 #include "attention/cuda/invariant.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/hopper.h"
 
 static bool is_float(trm_dtype dtype)
 {
@@ -25,7 +26,7 @@ bool trm_cuda_attention_is_fast(const trm_attention_shape *s, trm_dtype dtype)
 static bool has_f32_tiles(const trm_attention_shape *s, trm_dtype dtype)
 {
     return dtype == TRM_F32 && !s->cached && !s->sinks && s->dim == s->value_dim && s->dim % 4 == 0 && s->dim >= 4 &&
-           s->dim <= 128;
+           s->dim <= 128 && (s->dim <= 64 || trm_cuda_block_memory() >= 116 * 1024); /* of 128 dimensions */
 }
 
 /* Whether one of a call's sequences may have one query and the decode kernel is of use. */
@@ -46,8 +47,8 @@ static bool is_for_hopper(const trm_attention_shape *s, trm_dtype dtype)
     int64_t tokens = s->packed ? s->tokens : s->sequences * s->queries;
     int64_t tiles = tokens / 2 + s->sequences; /* more than there ever are: 64 heads in a tile of 128 rows */
     bool form = s->packed || (s->rows_first && !s->masked && s->keys > 0 && s->sequences <= INT32_MAX / s->keys);
-    return TRM_HAVE_SM90A && form && trm_cuda_attention_is_fast(s, dtype) && s->scale > 0.0f &&
-           (!s->cached || s->block_size % 8 == 0) && tiles * s->query_heads <= INT32_MAX;
+    return form && trm_cuda_attention_is_fast(s, dtype) && s->scale > 0.0f && (!s->cached || s->block_size % 8 == 0) &&
+           tiles * s->query_heads <= INT32_MAX && trm_cuda_hopper_processors() > 0;
 }
 
 bool trm_cuda_attention_accepts(const trm_kernel_call *call)

@@ -134,7 +134,7 @@ int32_t trm_cuda_attention_splits(const trm_attention_shape *s)
 
 template <typename T, int DP> static trm_status launch_decode(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    const int shared = stage_shape<T, DP>::bytes;
+    const int shared = stage_shape<T, DP>::bytes();
     static_assert(stage_shape<T, DP>::step == DECODE_STEP, "splits are whole steps");
     dim3 grid((unsigned)a->splits, (unsigned)(a->kv_heads * ((a->group + 15) / 16)), (unsigned)a->sequences);
     TRM_CUDA_TRY(cudaFuncSetAttribute(decode_splits<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));

@@ -1,7 +1,7 @@
 /*
  * The pipeline of the kernels that decode through shared memory: a block's query heads, up to 16, against a range of
- * keys of one sequence and key-value head. Each of its 4 warps takes every fourth run of 16 keys, with its own three
- * stages of shared memory and its own softmax; no barrier until the end, when the warps' sums are joined.
+ * keys of one sequence and key-value head. Each of its 4 warps takes every fourth run of 16 keys, with its own stages
+ * of shared memory and its own softmax; no barrier until the end, when the warps' sums are joined.
  */
 #ifndef TRM_ATTENTION_CUDA_STAGES_CUH
 #define TRM_ATTENTION_CUDA_STAGES_CUH
@@ -9,7 +9,15 @@
 #include "attention/cuda/rows.cuh"
 
 #define STAGE_KEYS 16 /* per warp and step */
-#define STAGES     3  /* of shared memory per warp */
+
+/* Stages of shared memory per warp. GPUs before Hopper have less memory: with three, heads of 256 would not fit. */
+#define STAGES_HOPPER 3
+#define STAGES_BEFORE 2
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define STAGES STAGES_BEFORE
+#else
+#define STAGES STAGES_HOPPER
+#endif
 
 /* Dynamic shared memory of a block, with DP + 8 elements from row to row: q, then per warp stages of keys and values.
  * In place of the stages, at the end, the warps' sums and the block's. */
@@ -17,11 +25,16 @@ template <typename T, int DP> struct stage_shape {
     static const int warps = 4, threads = warps * 32;
     static const int step = warps * STAGE_KEYS; /* keys of all warps */
     static const int stride = DP + 8;
-    static const int tile = STAGE_KEYS * stride; /* elements */
-    static const int bytes = (16 * stride + warps * STAGES * 2 * tile) * (int)sizeof(T);
+    static const int tile = STAGE_KEYS * stride;      /* elements */
     static const int warp_sums = warps * 16 * stride; /* floats */
     static_assert((warp_sums + 16 * DP) * sizeof(float) <= warps * STAGES * 2 * tile * sizeof(T),
                   "the sums fit where the stages were");
+    /* Of the code that runs on the current device. */
+    static int bytes(void)
+    {
+        const int stages = trm_cuda_has_clusters() ? STAGES_HOPPER : STAGES_BEFORE;
+        return (16 * stride + warps * stages * 2 * tile) * (int)sizeof(T);
+    }
 };
 
 /* What a block knows of its query heads: maxima in log2 units and sums of weights. */

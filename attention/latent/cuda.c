@@ -47,10 +47,10 @@ bool trm_cuda_latent_attention_accepts(const trm_kernel_call *call)
 /* Whether dims and types are those of the tensor core kernels. Their sums depend on what else is in the step. */
 static bool is_fast(const trm_kernel_call *call, const trm_latent_shape *s, trm_dtype dtype)
 {
-    return TRM_HAVE_SM90A && (dtype == TRM_F16 || dtype == TRM_BF16) && !call->batch_invariant &&
-           s->rank == TRM_LATENT_RANK && s->rotated == TRM_LATENT_ROTATED && s->plain % 64 == 0 && s->plain > 0 &&
-           s->value_dim % 64 == 0 && s->absorbed.scale > 0.0f && s->absorbed.block_size % 8 == 0 &&
-           s->absorbed.sequences <= MOST_SEQUENCES;
+    return (dtype == TRM_F16 || dtype == TRM_BF16) && !call->batch_invariant && s->rank == TRM_LATENT_RANK &&
+           s->rotated == TRM_LATENT_ROTATED && s->plain % 64 == 0 && s->plain > 0 && s->value_dim % 64 == 0 &&
+           s->absorbed.scale > 0.0f && s->absorbed.block_size % 8 == 0 && s->absorbed.sequences <= MOST_SEQUENCES &&
+           trm_cuda_hopper_processors() > 0;
 }
 
 static bool is_aligned(const trm_cuda_latent *l)

@@ -372,7 +372,7 @@ trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t
 
 template <typename T, int DP> static trm_status launch_tokens(const trm_cuda_qkv *p, cudaStream_t stream)
 {
-    const int shared = stage_shape<T, DP>::bytes;
+    const int shared = stage_shape<T, DP>::bytes();
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p->cluster * p->clusters), (unsigned)(p->a.kv_heads * ((p->a.group + 15) / 16)),

@@ -7,6 +7,7 @@
 
 #include "attention/qkv/cuda.h"
 #include "attention/cuda/rows.cuh"
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/rope/cuda.cuh"
 
 #define QKV_MAX_CLUSTER 8  /* what every device allows */
@@ -30,22 +31,6 @@ template <typename T>
 static __device__ __forceinline__ const T *head_of(const trm_cuda_qkv &p, int32_t token, int32_t head)
 {
     return (const T *)p.qkv + (int64_t)token * p.width + (int64_t)head * p.a.dim;
-}
-
-static __device__ __forceinline__ void cluster_arrive(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
-#endif
-}
-
-static __device__ __forceinline__ void cluster_wait(void)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory");
-#else
-    __syncthreads(); /* trm_cuda_has_clusters(): the block is alone */
-#endif
 }
 
 /* A float at the same place of shared memory in block `block` of the cluster. */

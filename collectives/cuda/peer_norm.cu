@@ -36,6 +36,7 @@ static __device__ __forceinline__ uint32_t address_in(uint32_t shared, int block
 /* Every thread of the cluster, before anything is sent. */
 static __device__ __forceinline__ void prepare_parts(row_parts *row, int blocks)
 {
+#if __CUDA_ARCH__ >= 900
     if (blocks == 1) {
         return;
     }
@@ -53,6 +54,7 @@ static __device__ __forceinline__ void prepare_parts(row_parts *row, int blocks)
     }
     asm volatile("barrier.cluster.arrive.aligned;" : : : "memory");
     asm volatile("barrier.cluster.wait.aligned;" : : : "memory");
+#endif
 }
 
 /* Sums `x` over the threads of a row's blocks, in one order on every rank. `turn`: 0, then 1. */
@@ -67,6 +69,7 @@ static __device__ __forceinline__ float row_total(float x, row_parts *row, int t
         }
         __syncthreads();
     } else {
+#if __CUDA_ARCH__ >= 900
         uint32_t barrier = shared_address(&row->arrived[turn]), done = 0;
         if (lane < blocks) {
             asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
@@ -85,6 +88,7 @@ static __device__ __forceinline__ float row_total(float x, row_parts *row, int t
                          : "r"(barrier)
                          : "memory");
         }
+#endif
     }
     float total = 0.0f;
     for (int i = lane; i < blocks * warps; i += 32) {
@@ -94,9 +98,9 @@ static __device__ __forceinline__ float row_total(float x, row_parts *row, int t
 }
 
 /*
- * A row by a cluster of 1 to 8 blocks, a thread per item of 8 bytes, 2 KiB of shared memory. Sends its item to every
- * peer; residual, weight and bias are read while the peers' items are in flight. The sum of all ranks is rounded to T,
- * and so is its sum with the residual, as if they were kernels of their own.
+ * A row by a cluster of 1 to 8 blocks (one where there are no clusters), a thread per item of 8 bytes, 2 KiB of shared
+ * memory. Sends its item to every peer; residual, weight and bias are read while the peers' items are in flight. The
+ * sum of all ranks is rounded to T, and so is its sum with the residual, as if they were kernels of their own.
  */
 template <typename T, int N>
 static __global__ void __launch_bounds__(BLOCK_THREADS)
@@ -222,7 +226,8 @@ bool trm_peer_norm_fits(int32_t size, const trm_peer_norm *n, int32_t threads)
         row_items(n) > ROW_BLOCKS * BLOCK_THREADS) {
         return false;
     }
-    return n->rows <= TRM_PEER_CHANNELS / blocks_for((int)row_items(n), threads);
+    const int blocks = blocks_for((int)row_items(n), threads);
+    return n->rows <= TRM_PEER_CHANNELS / blocks && (blocks == 1 || trm_cuda_has_clusters());
 }
 
 template <typename T, int N>

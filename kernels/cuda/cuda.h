@@ -41,8 +41,19 @@ static inline cudaStream_t trm_cuda_stream(trm_stream *stream)
 #define TRM_CUDA_STREAM_COUNTERS 1024
 uint32_t *trm_cuda_stream_counters(trm_stream *stream);
 
-/* Whether the code that runs on the current device was compiled for GPUs with clusters of blocks, 9.0 and newer. */
+/* Whether the code that runs on the current device was compiled for compute capability 9.0 or newer: it has clusters of
+ * blocks, and launches that overlap. */
 bool trm_cuda_has_clusters(void);
+
+/* Bytes of shared memory that a block may have on the current device: 163 KiB on 8.0, 227 on 9.0, 99 on 8.6 and 8.9. */
+static inline int trm_cuda_block_memory(void)
+{
+    int device, bytes;
+    return cudaGetDevice(&device) == cudaSuccess &&
+                   cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) == cudaSuccess
+               ? bytes
+               : 0;
+}
 
 /* Whether an address may be read 16 bytes at a time. */
 static inline bool trm_aligned16(const void *address)

@@ -9,7 +9,7 @@
  * is launched by <<< >>>, and so may copies and other libraries' kernels: they depend on the whole of what is before
  * them.
  *
- * GPUs before Hopper do not overlap launches: compiled for them, the two calls do nothing.
+ * GPUs before Hopper do not overlap launches: compiled for them, the two calls do nothing, and nothing is launched so.
  *
  * Such a kernel has no loads marked as read-only, neither by `__restrict__` nor as ld.global.nc: the compiler moves
  * them across the wait, up (before the data is there) or down (so that nothing is read ahead).
@@ -18,6 +18,8 @@
 #define TRM_KERNELS_CUDA_OVERLAP_CUH
 
 #include <cuda_runtime.h>
+
+#include "kernels/cuda/cuda.h"
 
 /* Until every kernel before this one on the stream has ended and its writes are visible. */
 static __device__ __forceinline__ void wait_for_previous(void)
@@ -61,7 +63,7 @@ static __device__ __forceinline__ void prefetch_l2(const void *address)
 static inline unsigned launch_attributes(cudaLaunchAttribute *attributes, bool overlapped, unsigned cluster)
 {
     unsigned n = 0;
-    if (overlapped) {
+    if (overlapped && trm_cuda_has_clusters()) {
         attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[n++].val.programmaticStreamSerializationAllowed = 1;
     }

@@ -8,6 +8,7 @@
  * so that bytes for several stages are under way without registers or barriers. A third brings x.
  */
 #include "kernels/cuda/cluster.cuh"
+#include "kernels/cuda/hopper.h"
 #include "kernels/dequant/cuda_load.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
@@ -483,18 +484,11 @@ static trm_status launch_wide(const trm_dequant_gemm *gemm, int splits, cudaStre
 #define MULTIPROCESSORS 132 /* of an H200 */
 #define PER_CLUSTERS    16  /* of them, from which the blocks of a cluster are taken together */
 
-static bool is_hopper(void)
-{
-    int device = 0, major = 0;
-    return TRM_HAVE_SM90A && cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major == 9;
-}
-
 bool trm_cuda_dequant_wide_accepts(const trm_dequant_gemm *gemm)
 {
     const bool blocks =
         gemm->weight_type == TRM_U8 || gemm->block_k >= 4 * weight_f8::elements || gemm->block_k >= gemm->k;
-    return trm_cuda_dequant_rows_accepts(gemm) && blocks && is_hopper();
+    return trm_cuda_dequant_rows_accepts(gemm) && blocks && trm_cuda_hopper_processors() > 0;
 }
 
 template <typename T, typename W, scale_mode MODE, bool ZERO>

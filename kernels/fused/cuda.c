@@ -288,7 +288,7 @@ trm_status trm_cuda_fused_run(const trm_kernel_call *call)
         .blockDim = {THREADS, 1, 1},
         .stream = stream,
         .attrs = &overlap,
-        .numAttrs = 1,
+        .numAttrs = trm_cuda_has_clusters() ? 1 : 0,
     };
     void *arguments[] = {&args};
     TRM_CUDA_TRY(cudaLaunchKernelExC(&config, (const void *)(runs ? kernel->vector : kernel->scalar), arguments));

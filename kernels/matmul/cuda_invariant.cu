@@ -305,10 +305,21 @@ static const trm_invariant_form forms[] = {{8, false, MOST_SPLITS},
                                            {128, true, MOST_SPLITS},
                                            {256, true, 1}};
 
+typedef invariant_form<128, 5, true> walking_form;
+typedef invariant_form<256, 4, true> widest_form;
+
+/* The form, or the one with the same sums where it cannot run: without clusters a block walks over several splits. */
+static int32_t form_that_runs(int32_t form, int32_t splits)
+{
+    const bool runs = trm_cuda_has_clusters() ||
+                      (forms[form].walk ? form == 5 || trm_cuda_block_memory() >= widest_form::bytes : splits == 1);
+    return runs ? form : 5;
+}
+
 template <typename T, typename Out>
 static trm_status launch_rows(const invariant_args *a, int32_t form, bool early, cudaStream_t stream)
 {
-    switch (form) {
+    switch (form_that_runs(form, a->splits)) {
     case 0:
         return launch_form<T, Out, invariant_form<8, 5, false>>(a, early, stream);
     case 1:
@@ -320,9 +331,9 @@ static trm_status launch_rows(const invariant_args *a, int32_t form, bool early,
     case 4:
         return launch_form<T, Out, invariant_form<128, 4, false>>(a, early, stream);
     case 5:
-        return launch_form<T, Out, invariant_form<128, 5, true>>(a, early, stream);
+        return launch_form<T, Out, walking_form>(a, early, stream);
     default:
-        return launch_form<T, Out, invariant_form<256, 4, true>>(a, early, stream);
+        return launch_form<T, Out, widest_form>(a, early, stream);
     }
 }
 
@@ -347,7 +358,8 @@ bool trm_cuda_invariant_accepts(const trm_gemm *gemm)
     return gemm->batch == 1 && !gemm->transpose_a && gemm->transpose_b && gemm->k > 0 && gemm->k % 8 == 0 &&
            gemm->row_a % 8 == 0 && (gemm->in == TRM_BF16 || gemm->in == TRM_F16) &&
            (gemm->out == gemm->in || gemm->out == TRM_F32) && trm_aligned16(gemm->a) && trm_aligned16(gemm->b) &&
-           gemm->n <= INT32_MAX && gemm->k <= INT32_MAX && gemm->m <= (int64_t)65535 * 8;
+           gemm->n <= INT32_MAX && gemm->k <= INT32_MAX && gemm->m <= (int64_t)65535 * 8 &&
+           trm_cuda_block_memory() >= walking_form::bytes;
 }
 
 trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t form, int32_t splits, cudaStream_t stream)

@@ -24,7 +24,11 @@ static __device__ __forceinline__ uint32_t f4_pair(uint32_t bits, uint32_t facto
     const uint32_t sign = bits & 0x80008000u;
     uint32_t tiny, pair;
     asm("lop3.b32 %0, %1, 0x01c001c0, %2, 0xea;" : "=r"(tiny) : "r"(bits >> 6), "r"(sign));
+#if __CUDA_ARCH__ >= 900
     asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(tiny), "r"(factor));
+#else
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(pair) : "r"(tiny), "r"(factor), "r"(0x80008000u)); /* + -0 */
+#endif
     return pair;
 }
 

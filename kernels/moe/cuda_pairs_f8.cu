@@ -112,9 +112,7 @@ static __device__ __forceinline__ float stage_x(uint4 *room, const __nv_bfloat16
 
 static __device__ __forceinline__ uint32_t halves_of(uint32_t word, int high)
 {
-    uint32_t halves;
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"((uint16_t)(high ? word >> 16 : word)));
-    return halves;
+    return e4m3_halves((uint16_t)(high ? word >> 16 : word));
 }
 
 /* sums of rows g and g + 8 += a run times x. A lane has all columns' sums. */

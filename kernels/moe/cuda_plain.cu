@@ -120,7 +120,7 @@ static size_t shared_bytes(const trm_moe_experts *p)
 
 bool trm_cuda_moe_experts_plain_accepts(const trm_moe_experts *p)
 {
-    return shared_bytes(p) <= 200 * 1024;
+    return shared_bytes(p) <= 200 * 1024 && shared_bytes(p) <= (size_t)trm_cuda_block_memory();
 }
 
 trm_status trm_cuda_moe_experts_plain(const trm_moe_experts *p, cudaStream_t stream)

@@ -6,7 +6,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/moe/element.h"
 
-#define CLUSTER 8
+#define CLUSTER 8 /* blocks, where there are clusters */
 #define WARPS   16
 #define LOADS   8 /* of 16 bytes of a weight under way in a lane */
 #define CHOOSE  8 /* warps of a block that chooses alone */
@@ -190,12 +190,17 @@ template <typename X, int N> static __device__ __forceinline__ void load_x(const
 /* To the same place of shared memory in block `block` of the cluster. */
 static __device__ __forceinline__ void store_to_block(float *place, int block, float value)
 {
+#if __CUDA_ARCH__ >= 900
     asm volatile("{ .reg .b32 at;\n"
                  "mapa.shared::cluster.u32 at, %0, %1;\n"
                  "st.shared::cluster.f32 [at], %2; }"
                  :
                  : "r"(shared_address(place)), "r"(block), "f"(value)
                  : "memory");
+#else
+    (void)block;
+    *place = value;
+#endif
 }
 
 static __device__ __forceinline__ uint4 load_early(const void *from)
@@ -216,18 +221,18 @@ static __device__ __forceinline__ void load_weight(uint4 (&w)[LOADS], const W *r
 }
 
 /*
- * M tokens per cluster of 8 blocks of 16 warps, a warp per expert in turn; logits go to the first block's shared
- * memory, where a warp per token chooses. 16 KiB of shared memory per token at most. Bytes moved: the weight once per
- * cluster, the first experts' ahead of the wait for the kernel before. Bound by latency: of these loads, of two
- * barriers of the cluster, and of the rounds of choosing. bench_moe, bf16, in a chain on an H200, us: 4.1 to 4.3 for 1
- * to 8 tokens of qwen3-30b, 7.7 for 16, 14.7 for 64; 5.5, 11.2 and 21.2 for gpt-oss-120b.
+ * M tokens per cluster of 8 blocks (one where there are no clusters) of 16 warps, a warp per expert in turn; logits go
+ * to the first block's shared memory, where a warp per token chooses. 16 KiB of shared memory per token at most. Bytes
+ * moved: the weight once per cluster, the first experts' ahead of the wait for the kernel before. Bound by latency: of
+ * these loads, of two barriers of the cluster, and of the rounds of choosing. bench_moe, bf16, in a chain on an H200,
+ * us: 4.1 to 4.3 for 1 to 8 tokens of qwen3-30b, 7.7 for 16, 14.7 for 64; 5.5, 11.2 and 21.2 for gpt-oss-120b.
  */
 template <typename X, typename W, int M>
-static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS * 32) route(const trm_moe_router p)
+static __global__ void __launch_bounds__(WARPS * 32) route(const trm_moe_router p, int32_t blocks)
 {
     extern __shared__ float room[];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = (int)blockIdx.x % CLUSTER;
-    const int64_t token0 = (int64_t)(blockIdx.x / CLUSTER) * M, k = p.hidden;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = (int)blockIdx.x % blocks;
+    const int64_t token0 = (int64_t)(blockIdx.x / blocks) * M, k = p.hidden;
     const int n = vec16<W>::n, turn = LOADS * 32 * n;
     const W *weight = (const W *)p.weight;
     const X *x = (const X *)p.x + token0 * k;
@@ -235,10 +240,10 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS *
     int e = rank * WARPS + warp;
     start_next();
     load_weight(w, e < p.experts ? weight + e * k : (const W *)NULL, k, 0, lane);
-    asm volatile("barrier.cluster.arrive.release.aligned;" : : : "memory");
+    cluster_arrive();
     wait_for_previous();
-    asm volatile("barrier.cluster.wait.acquire.aligned;" : : : "memory"); /* all blocks have begun */
-    for (; e < p.experts; e += CLUSTER * WARPS) {
+    cluster_wait(); /* all blocks have begun */
+    for (; e < p.experts; e += blocks * WARPS) {
         float sums[M] = {};
         for (int64_t k0 = 0; k0 < k; k0 += turn) {
 #pragma unroll
@@ -265,7 +270,7 @@ static __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(WARPS *
                 }
             }
             const bool more = k0 + turn < k;
-            const int next = more ? e : e + CLUSTER * WARPS;
+            const int next = more ? e : e + blocks * WARPS;
             load_weight(w, next < p.experts ? weight + next * k : (const W *)NULL, k, more ? k0 + turn : 0, lane);
         }
 #pragma unroll
@@ -297,12 +302,20 @@ bool trm_cuda_moe_router_accepts(const trm_moe_router *p)
 template <typename X, typename W, int M>
 static void launch_route(const trm_moe_router *p, bool constant_weight, cudaStream_t stream)
 {
-    const int64_t clusters = (p->tokens + M - 1) / M;
+    const unsigned clusters = (unsigned)((p->tokens + M - 1) / M), blocks = trm_cuda_has_clusters() ? CLUSTER : 1;
     const size_t shared = (size_t)p->experts * 16 * M;
     if (shared > 48 * 1024) {
         (void)cudaFuncSetAttribute(route<X, W, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     }
-    launch_kernel(constant_weight, route<X, W, M>, (unsigned)(clusters * CLUSTER), WARPS * 32, shared, stream, *p);
+    cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(clusters * blocks);
+    config.blockDim = dim3(WARPS * 32);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = launch_attributes(attributes, constant_weight, blocks);
+    (void)cudaLaunchKernelEx(&config, route<X, W, M>, *p, (int32_t)blocks); /* trm_cuda_launched() sees the error */
 }
 
 template <typename X, typename W>

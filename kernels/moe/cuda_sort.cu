@@ -41,6 +41,7 @@ static __device__ int32_t scan(int32_t x, int32_t *scratch, int32_t *all)
 /* A word at the same place of shared memory in block `block` of the cluster. */
 static __device__ __forceinline__ int32_t read_word(const int32_t *place, int block)
 {
+#if __CUDA_ARCH__ >= 900
     int32_t v;
     asm volatile("{ .reg .b32 at;\n"
                  "mapa.shared::cluster.u32 at, %1, %2;\n"
@@ -49,6 +50,10 @@ static __device__ __forceinline__ int32_t read_word(const int32_t *place, int bl
                  : "r"(shared_address(place)), "r"(block)
                  : "memory");
     return v;
+#else
+    (void)block;
+    return *place;
+#endif
 }
 
 /* Counts the experts of pairs [begin, end), TURN 0, or puts these pairs in their places. By one warp, which has
@@ -174,7 +179,7 @@ trm_status trm_cuda_moe_sort_run(const trm_moe_experts *p, const trm_moe_order *
                                  cudaStream_t stream)
 {
     const size_t shared = (size_t)(WARPS + 1) * (size_t)p->experts * sizeof(int32_t);
-    const unsigned blocks = p->tokens * p->k > 4096 ? CLUSTER : 1;
+    const unsigned blocks = p->tokens * p->k > 4096 && trm_cuda_has_clusters() ? CLUSTER : 1;
     sort_args a;
     a.p = *p;
     a.order = *order;

@@ -12,6 +12,8 @@
 #ifndef TRM_KERNELS_MOE_CUDA_SPLIT_CUH
 #define TRM_KERNELS_MOE_CUDA_SPLIT_CUH
 
+#include "kernels/cuda/e4m3.cuh"
+
 /* ---- tokens ---- */
 
 /* 16 neighbouring numbers of bf16. */
@@ -72,14 +74,11 @@ static __device__ __forceinline__ split_unit unit_of(uint32_t largest)
 /* Two numbers, and what is left of them; `first` in the low byte. */
 static __device__ __forceinline__ void split_pair(float first, float second, uint32_t &high, uint32_t &low)
 {
-    uint16_t pair, rest;
-    uint32_t halves;
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(second), "f"(first));
-    asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(pair));
+    const uint16_t pair = e4m3_pair(first, second);
+    const uint32_t halves = e4m3_halves(pair);
     const float2 rounded = __half22float2(*(const __half2 *)&halves);
-    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(rest) : "f"(second - rounded.y), "f"(first - rounded.x));
     high = pair;
-    low = rest;
+    low = e4m3_pair(first - rounded.x, second - rounded.y);
 }
 
 /* A run as bytes. For MXFP4 its even numbers and then its odd ones, which is the order that low_e4m3 and high_e4m3 give
