@@ -8,6 +8,7 @@
 
 #include "base/launch.h"
 #include "base/library.h"
+#include "base/log.h"
 #include "collectives/communicator.h"
 #include "collectives/mpi_library.h"
 #include "dist/parallel/topology.h"
@@ -35,7 +36,15 @@ double trm_system_memory_rate(int32_t gpu)
 
 trm_backend trm_system_backend(trm_backend wanted)
 {
-    return wanted != TRM_BACKEND_AUTO ? wanted : trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
+    static bool warned; /* AUTO is resolved several times on the way to a model */
+    char why[256];
+    if (wanted != TRM_BACKEND_AUTO) {
+        return wanted;
+    }
+    if (trm_device_cuda_lacks_code(why, sizeof(why)) && !__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) {
+        TRM_WARN("running on the CPU: %s (build option TRM_CUDA_ARCHITECTURES)", why);
+    }
+    return trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
 }
 
 static void describe_library(trm_system_fn fn, void *user, const char *name, const char *const *files, int32_t n_files,

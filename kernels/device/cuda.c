@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/codec/codec_impl.h"
+#include "kernels/device/architectures.h"
 #include "kernels/device/cuda.h"
 #include "kernels/device/device_impl.h"
 #include "kernels/moe/expert_table.h"
@@ -83,12 +84,30 @@ static trm_status device_use(const trm_device *device)
     return TRM_OK;
 }
 
+/* The driver is asked, no kernel: that would take memory of a GPU that may never be opened. */
+bool trm_cuda_lacks_code(char *why, size_t why_size)
+{
+    int count = 0, major = 0, minor = 0;
+    bool lacks = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+    for (int i = count - 1; lacks && i >= 0; i--) {
+        lacks = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, i) == cudaSuccess &&
+                cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, i) == cudaSuccess &&
+                !trm_architectures_run_on(TRM_CUDA_ARCHITECTURES, major, minor);
+    }
+    (void)cudaGetLastError();
+    if (lacks && why != NULL && why_size > 0) {
+        snprintf(why, why_size, "GPU 0 has compute capability %d.%d, this build has code for %s", major, minor,
+                 TRM_CUDA_ARCHITECTURES);
+    }
+    return lacks;
+}
+
 int32_t trm_cuda_device_count(char *why, size_t why_size)
 {
     int count = 0, driver = 0, runtime = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error == cudaSuccess && count > 0) {
-        return count;
+        return trm_cuda_lacks_code(why, why_size) ? 0 : count;
     }
     (void)cudaGetLastError();
     if (why == NULL || why_size == 0) {

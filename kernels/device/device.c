@@ -19,6 +19,17 @@ int32_t trm_device_cuda_count(char *why, size_t why_size)
 #endif
 }
 
+bool trm_device_cuda_lacks_code(char *why, size_t why_size)
+{
+#if TRM_HAVE_CUDA
+    return trm_cuda_lacks_code(why, why_size);
+#else
+    (void)why;
+    (void)why_size;
+    return false;
+#endif
+}
+
 double trm_device_cuda_memory_rate(int32_t ordinal)
 {
 #if TRM_HAVE_CUDA

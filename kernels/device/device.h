@@ -32,6 +32,8 @@ typedef struct trm_device_info {
 
 /* Number of usable CUDA devices; 0 with `why` (may be NULL) filled in when there is none. */
 int32_t trm_device_cuda_count(char *why, size_t why_size);
+/* Whether there are CUDA devices, but this build has code for none of them; `why` (may be NULL) says so. */
+bool trm_device_cuda_lacks_code(char *why, size_t why_size);
 /* Bytes per second of its memory by bus width and highest clock; 0 if unknown. Opens no device. */
 double trm_device_cuda_memory_rate(int32_t ordinal);
 

@@ -101,6 +101,7 @@ trm_status trm_host_device_open(int32_t threads, trm_device **device);
 /* kernels/device/cuda.c */
 trm_status trm_cuda_device_open(int32_t ordinal, trm_device **device);
 int32_t trm_cuda_device_count(char *why, size_t why_size);
+bool trm_cuda_lacks_code(char *why, size_t why_size);
 double trm_cuda_memory_rate(int32_t ordinal);
 #endif
 
