@@ -6,7 +6,8 @@
 
 /* ---- router ----------------------------------------------------------------------------------------- */
 
-/* For more tokens a product and a kernel that chooses are faster than one kernel that does both (bench_moe). */
+/* For more tokens a product and a kernel that chooses are faster than one kernel that does both (bench_moe), which has
+ * a single block for a token where there are no clusters. */
 #define MOST_TOGETHER 16
 
 static const trm_kernel_table *const tables[] = {&trm_cuda_kernels};
@@ -40,8 +41,8 @@ static bool logits_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
 
 static bool takes_parts(const trm_kernel_call *call)
 {
-    return (call->batch_invariant || call->inputs[TRM_ROUTER_X].dims.d[0] > MOST_TOGETHER) &&
-           trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, logits_parts);
+    const bool apart = call->inputs[TRM_ROUTER_X].dims.d[0] > MOST_TOGETHER || !trm_cuda_has_clusters();
+    return (call->batch_invariant || apart) && trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, logits_parts);
 }
 
 bool trm_cuda_router_accepts(const trm_kernel_call *call)
