@@ -6,7 +6,7 @@
  */
 #include "attention/cuda/stages.cuh"
 
-#define DECODE_STEP       64 /* keys of a block's warps together */
+#define DECODE_STEP       64 /* keys of a block's warps together, at most */
 #define DECODE_MAX_SPLITS 256
 #define DECODE_BLOCKS     264 /* wanted in all: two per multiprocessor of an H200 */
 
@@ -60,7 +60,8 @@ static __global__ void __launch_bounds__(stage_shape<T, DP>::threads) decode_spl
         return;
     }
     int32_t begin = (int32_t)start, end = range.high - begin < size ? range.high : begin + size;
-    T *q_tile = (T *)shared, *stages = q_tile + 16 * stride + warp * STAGES * 2 * stage_shape<T, DP>::tile;
+    T *q_tile = (T *)shared,
+      *stages = q_tile + 16 * stride + warp * stage_shape<T, DP>::stages * 2 * stage_shape<T, DP>::tile;
     for (int i = threadIdx.x; i < 16 * (DP / 8); i += blockDim.x) {
         int row = i / (DP / 8), column = i % (DP / 8) * 8;
         bool valid = row < heads && column < a.dim;
@@ -70,7 +71,7 @@ static __global__ void __launch_bounds__(stage_shape<T, DP>::threads) decode_spl
     copies_commit();
     key_rows places = key_rows_of(a, sequence, 0, kv_head);
     start_copies<T, DP>(a, places, stages, begin + warp * STAGE_KEYS, end, lane);
-    copies_wait<STAGES - 1>(); /* q */
+    copies_wait<stage_shape<T, DP>::stages - 1>(); /* q */
     __syncthreads();
     walk_keys<T, DP>(a, heads, places, q_tile, &state, begin, end, -1, NULL, warp, lane);
     __syncthreads();
@@ -134,11 +135,12 @@ int32_t trm_cuda_attention_splits(const trm_attention_shape *s)
 
 template <typename T, int DP> static trm_status launch_decode(const trm_cuda_attention *a, cudaStream_t stream)
 {
-    const int shared = stage_shape<T, DP>::bytes();
-    static_assert(stage_shape<T, DP>::step == DECODE_STEP, "splits are whole steps");
+    int threads, shared;
+    stage_launch<T, DP>(&threads, &shared);
+    static_assert(DECODE_STEP % stage_shape<T, DP>::step == 0, "splits are whole steps");
     dim3 grid((unsigned)a->splits, (unsigned)(a->kv_heads * ((a->group + 15) / 16)), (unsigned)a->sequences);
     TRM_CUDA_TRY(cudaFuncSetAttribute(decode_splits<T, DP>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
-    launch_overlapped(decode_splits<T, DP>, grid, stage_shape<T, DP>::threads, (size_t)shared, stream, *a);
+    launch_overlapped(decode_splits<T, DP>, grid, (unsigned)threads, (size_t)shared, stream, *a);
     launch_overlapped(decode_join<T>, dim3((unsigned)a->query_heads, (unsigned)a->sequences), 128, 0, stream, *a);
     return trm_cuda_launched("cuda.attention decode");
 }

@@ -10,32 +10,34 @@
 
 #define STAGE_KEYS 16 /* per warp and step */
 
-/* Stages of shared memory per warp. GPUs before Hopper have less memory: with three, heads of 256 would not fit. */
-#define STAGES_HOPPER 3
-#define STAGES_BEFORE 2
+/* GPUs before Hopper have less shared memory: fewer stages of a warp and, with heads of 256, fewer warps. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
-#define STAGES STAGES_BEFORE
+#define STAGES_FOR_HOPPER false
 #else
-#define STAGES STAGES_HOPPER
+#define STAGES_FOR_HOPPER true
 #endif
 
 /* Dynamic shared memory of a block, with DP + 8 elements from row to row: q, then per warp stages of keys and values.
  * In place of the stages, at the end, the warps' sums and the block's. */
-template <typename T, int DP> struct stage_shape {
-    static const int warps = 4, threads = warps * 32;
+template <typename T, int DP, bool HOPPER = STAGES_FOR_HOPPER> struct stage_shape {
+    static const int stages = HOPPER ? 3 : 2;
+    static const int warps = HOPPER || DP <= 128 ? 4 : 2, threads = warps * 32;
     static const int step = warps * STAGE_KEYS; /* keys of all warps */
     static const int stride = DP + 8;
     static const int tile = STAGE_KEYS * stride;      /* elements */
     static const int warp_sums = warps * 16 * stride; /* floats */
-    static_assert((warp_sums + 16 * DP) * sizeof(float) <= warps * STAGES * 2 * tile * sizeof(T),
+    static const int bytes = (16 * stride + warps * stages * 2 * tile) * (int)sizeof(T);
+    static_assert((warp_sums + 16 * DP) * sizeof(float) <= warps * stages * 2 * tile * sizeof(T),
                   "the sums fit where the stages were");
-    /* Of the code that runs on the current device. */
-    static int bytes(void)
-    {
-        const int stages = trm_cuda_has_clusters() ? STAGES_HOPPER : STAGES_BEFORE;
-        return (16 * stride + warps * stages * 2 * tile) * (int)sizeof(T);
-    }
 };
+
+/* A launch's threads and bytes of shared memory, for the code that runs on the current device. */
+template <typename T, int DP> static void stage_launch(int *threads, int *bytes)
+{
+    const bool hopper = trm_cuda_has_clusters();
+    *threads = hopper ? stage_shape<T, DP, true>::threads : stage_shape<T, DP, false>::threads;
+    *bytes = hopper ? stage_shape<T, DP, true>::bytes : stage_shape<T, DP, false>::bytes;
+}
 
 /* What a block knows of its query heads: maxima in log2 units and sums of weights. */
 template <typename T, int DP> struct stage_state {
@@ -74,7 +76,7 @@ static __device__ __forceinline__ void start_copies(const trm_cuda_attention &a,
 {
     const int tile = stage_shape<T, DP>::tile;
 #pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
+    for (int s = 0; s < stage_shape<T, DP>::stages - 1; s++) {
         int32_t key = first_key + s * stage_shape<T, DP>::step;
         T *k_tile = stages + s * 2 * tile;
         if (key < end) {
@@ -92,9 +94,10 @@ static __device__ __forceinline__ void walk_keys(const trm_cuda_attention &a, in
                                                  T *q_tile, stage_state<T, DP> *state, int32_t begin, int32_t end,
                                                  int32_t newest, const T (*fresh)[DP], int warp, int lane)
 {
+    const int stages_of = stage_shape<T, DP>::stages;
     const int stride = stage_shape<T, DP>::stride, tile = stage_shape<T, DP>::tile;
     const bool keep_q = DP <= 128;
-    T *stages = q_tile + 16 * stride + warp * STAGES * 2 * tile;
+    T *stages = q_tile + 16 * stride + warp * stages_of * 2 * tile;
     uint32_t q[DP / 16][4], q_at = a_address(q_tile, stride, lane);
     if (keep_q) {
 #pragma unroll
@@ -109,10 +112,10 @@ static __device__ __forceinline__ void walk_keys(const trm_cuda_attention &a, in
     }
     int stage = 0;
     for (int32_t key = begin + warp * STAGE_KEYS; key < end; key += stage_shape<T, DP>::step) {
-        copies_wait<STAGES - 2>(); /* this step's keys and values */
-        __syncwarp();              /* of all lanes; and all are done with the stage filled next */
-        int32_t ahead = key + (STAGES - 1) * stage_shape<T, DP>::step;
-        int filled = stage == 0 ? STAGES - 1 : stage - 1;
+        copies_wait<stages_of - 2>(); /* this step's keys and values */
+        __syncwarp();                 /* of all lanes; and all are done with the stage filled next */
+        int32_t ahead = key + (stages_of - 1) * stage_shape<T, DP>::step;
+        int filled = stage == 0 ? stages_of - 1 : stage - 1;
         T *next = stages + filled * 2 * tile;
         if (ahead < end) {
             copy_tile<T, DP>(a, places, next, next + tile, ahead, end, lane);
@@ -140,7 +143,7 @@ static __device__ __forceinline__ void walk_keys(const trm_cuda_attention &a, in
         }
         softmax_step<STAGE_KEYS>(scores, row_max, row_part, shrink);
         add_values<T, STAGE_KEYS, DP, stride>(out, scores, shrink, bt_address(v_tile, stride, lane));
-        stage = stage == STAGES - 1 ? 0 : stage + 1;
+        stage = stage == stages_of - 1 ? 0 : stage + 1;
     }
     copies_wait<0>();
     __syncthreads(); /* every warp is done with its stages: their memory holds the sums now */

@@ -180,7 +180,7 @@ static __device__ __noinline__ void decode_several(const trm_cuda_qkv &p, const 
 {
     const int stride = stage_shape<T, DP>::stride;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    T *stages = q_tile + 16 * stride + warp * STAGES * 2 * stage_shape<T, DP>::tile;
+    T *stages = q_tile + 16 * stride + warp * stage_shape<T, DP>::stages * 2 * stage_shape<T, DP>::tile;
     for (int32_t query = 0; query < work.queries; query++) {
         find_angles(p, work.token + query, block->cosines, block->sines);
         __syncthreads();
@@ -267,7 +267,7 @@ static __global__ void __launch_bounds__(stage_shape<T, DP>::threads, DP <= 128 
     int32_t begin = start < range.high ? (int32_t)start : range.high;
     int32_t end = range.high - begin < size ? range.high : begin + size, fresh = work.keys - 1;
     bool is_writer = blockIdx.x == 0 && head_tile == 0, sees_fresh = fresh >= begin && fresh < end;
-    T *stages = q_tile + 16 * stride + warp * STAGES * 2 * stage_shape<T, DP>::tile;
+    T *stages = q_tile + 16 * stride + warp * stage_shape<T, DP>::stages * 2 * stage_shape<T, DP>::tile;
     find_angles(p, work.token, block.cosines, block.sines);
     start_copies<T, DP>(p.a, places, stages, begin + warp * STAGE_KEYS, end, lane);
     if (p.early) {
@@ -372,12 +372,13 @@ trm_status trm_cuda_qkv_prepare(const trm_cuda_qkv *qkv, void *queries, uint32_t
 
 template <typename T, int DP> static trm_status launch_tokens(const trm_cuda_qkv *p, cudaStream_t stream)
 {
-    const int shared = stage_shape<T, DP>::bytes();
+    int threads, shared;
+    stage_launch<T, DP>(&threads, &shared);
     cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)(p->cluster * p->clusters), (unsigned)(p->a.kv_heads * ((p->a.group + 15) / 16)),
                           (unsigned)p->a.sequences);
-    config.blockDim = stage_shape<T, DP>::threads;
+    config.blockDim = (unsigned)threads;
     config.dynamicSmemBytes = (size_t)shared;
     config.stream = stream;
     config.attrs = attributes;

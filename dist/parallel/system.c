@@ -41,7 +41,9 @@ trm_backend trm_system_backend(trm_backend wanted)
     if (wanted != TRM_BACKEND_AUTO) {
         return wanted;
     }
-    if (trm_device_cuda_lacks_code(why, sizeof(why)) && !__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED)) {
+    const char *rank = trm_launcher_rank(trm_environment); /* one rank warns for all */
+    if (trm_device_cuda_lacks_code(why, sizeof(why)) && !__atomic_exchange_n(&warned, true, __ATOMIC_RELAXED) &&
+        (rank == NULL || strcmp(rank, "0") == 0)) {
         TRM_WARN("running on the CPU: %s (build option TRM_CUDA_ARCHITECTURES)", why);
     }
     return trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
