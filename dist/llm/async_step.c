@@ -19,7 +19,8 @@ trm_status trm_async_step_init(trm_generator *g)
     const size_t n = (size_t)g->max_sequences;
     ahead->n_cached = calloc(n, sizeof(*ahead->n_cached));
     ahead->tokens = calloc(n, sizeof(*ahead->tokens));
-    if (ahead->n_cached == NULL || ahead->tokens == NULL) {
+    ahead->rows = calloc(n, sizeof(*ahead->rows));
+    if (ahead->n_cached == NULL || ahead->tokens == NULL || ahead->rows == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the async steps of %d sequences", g->max_sequences);
     }
     for (int32_t i = 0; i < TRM_ASYNC_STEP_TURNS; i++) {
@@ -40,6 +41,7 @@ void trm_async_step_fini(trm_generator *g)
     }
     free(ahead->n_cached);
     free(ahead->tokens);
+    free(ahead->rows);
     *ahead = (trm_async_step){0};
 }
 
@@ -49,24 +51,32 @@ static int32_t *table_row(trm_generator *g, int32_t sequence)
     return table + (size_t)sequence * (size_t)g->blocks_per_sequence;
 }
 
-bool trm_async_step_applies(const trm_generator *generator, const trm_step_sequence *sequences, int32_t n)
+/* Whether row `row` of the async step is this sequence's next step. */
+static bool is_row(trm_generator *g, int32_t row, const trm_step_sequence *s)
 {
-    trm_generator *g = (trm_generator *)(uintptr_t)generator;
-    const trm_async_step *ahead = &g->ahead;
     const int32_t *slots = g->sequence_slots == NULL ? NULL : trm_context_staging(g->context, g->sequence_slots);
+    const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
+    return s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
+           s->n_cached == g->ahead.n_cached[row] && s->tokens[0] == g->ahead.tokens[row] &&
+           (slots == NULL || (s->read_slot == slots[2 * row] && s->write_slot == slots[2 * row + 1])) &&
+           memcmp(s->blocks, table_row(g, row), blocks * sizeof(*s->blocks)) == 0;
+}
+
+bool trm_async_step_applies(trm_generator *g, const trm_step_sequence *sequences, int32_t n)
+{
+    trm_async_step *ahead = &g->ahead;
     trm_sample_mode mode = g->sampler.least_mode;
-    bool same = ahead->step != NULL && n == ahead->n;
-    for (int32_t i = 0; same && i < n; i++) {
-        const trm_step_sequence *s = &sequences[i];
-        const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
-        same = s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
-               s->n_cached == ahead->n_cached[i] &&
-               (slots == NULL || (s->read_slot == slots[2 * i] && s->write_slot == slots[2 * i + 1])) &&
-               s->tokens[0] == ahead->tokens[i] && memcmp(s->blocks, table_row(g, i), blocks * sizeof(*s->blocks)) == 0;
-        trm_sample_mode own = same ? trm_choice_mode(&s->choices[0]) : mode;
+    bool same = ahead->step != NULL;
+    for (int32_t i = 0, row = 0; same && i < n; i++, row++) {
+        while (row < ahead->n && !is_row(g, row, &sequences[i])) {
+            row++;
+        }
+        same = row < ahead->n;
+        ahead->rows[i] = row;
+        trm_sample_mode own = same ? trm_choice_mode(&sequences[i].choices[0]) : mode;
         mode = own > mode ? own : mode;
     }
-    return same && mode == ahead->mode;
+    return same && (n < ahead->n ? mode <= ahead->mode : mode == ahead->mode);
 }
 
 trm_status trm_async_step_settle(trm_generator *g)

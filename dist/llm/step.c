@@ -383,6 +383,14 @@ static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, t
            (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 
+/* Copies the sampled tokens of an async step that is taken for n sequences. */
+static void take_ahead(const trm_async_step *ahead, const int32_t *from, int32_t n, int32_t *chosen)
+{
+    for (int32_t i = 0; i < n; i++) {
+        chosen[i] = from[ahead->rows[i]];
+    }
+}
+
 /* Copies the sampled tokens, which are ordered by row. */
 static void take_chosen(const int32_t *from, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
@@ -399,6 +407,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
 {
     trm_async_step *ahead = &g->ahead;
     const bool under_way = ahead->step != NULL && trm_async_step_applies(g, sequences, n);
+    const bool whole = !under_way || n == ahead->n; /* rows of ended sequences cannot go on */
     trm_graph_bucket *form = ahead->step;
     trm_event *began = g->began;
     if (under_way) {
@@ -414,7 +423,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     const trm_sample_mode mode = under_way ? ahead->mode : g->sampler.mode;
     trm_event *end = ahead->ends[ahead->turn];
     const int32_t *tokens = under_way ? ahead->chosen[ahead->turn] : g->sampler.chosen_staging;
-    if (may_go_ahead(g, form, mode)) {
+    if (whole && may_go_ahead(g, form, mode)) {
         TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
     }
     TRM_TRY(trm_world_await(g->world, end, "a step"));
@@ -429,7 +438,9 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
             g->n_sampled++;
         }
     }
-    if (chosen != NULL) {
+    if (chosen != NULL && under_way) {
+        take_ahead(ahead, tokens, n, chosen);
+    } else if (chosen != NULL) {
         take_chosen(tokens, sequences, n, chosen);
     }
     if (ahead->step != NULL) {

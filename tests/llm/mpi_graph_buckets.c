@@ -156,7 +156,7 @@ static void run_ahead(trm_generator *g, bool draws, bool declines, ahead_result 
     assert_null(g->ahead.step);
 }
 
-/* The same requests through a scheduler, which may get others at any time and so waits for each step. Of rank 0. */
+/* The same requests through a scheduler that waits for each step, as it does where logprobs are wanted. Of rank 0. */
 static void lead_waiting(trm_scheduler *s, const trm_request *requests, int32_t n, ahead_result *to)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -167,6 +167,7 @@ static void lead_waiting(trm_scheduler *s, const trm_request *requests, int32_t 
         r.max_tokens = requests[i].max_tokens;
         r.sampling.base = requests[i].sampling;
         r.ignore_eos = requests[i].ignore_eos;
+        r.logprobs = TRM_LOGPROBS_CHOSEN;
         assert_ok(trm_scheduler_submit(s, &r));
     }
     while (trm_scheduler_has_work(s)) {

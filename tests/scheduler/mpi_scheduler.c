@@ -159,6 +159,42 @@ static void load_changes_no_token(void **state)
     check_load();
 }
 
+/* Decode steps start before the host has the last one's tokens, on all ranks alike. */
+static void async_steps_change_no_token(void **state)
+{
+    (void)state;
+    static load l, alone;
+    const bool few = test_is_brief(), leads = trm_world_rank(test_world) == 0;
+    uint64_t random = test_seed();
+    trm_model_info info;
+    trm_model_get_info(test_model, &info);
+    load_make(&l, few ? 3 : 12, &random, genesis_1, 60, (int32_t)info.vocab, 30, few ? 6 : 30);
+    load_make_plain(&l);
+    made_dtype = TRM_DTYPE_NONE;
+    made_invariant = false;
+    l.rounds = test_backend() == TRM_BACKEND_CUDA;
+    for (int32_t together = 0; together < 2; together++) {
+        made_padded = together == 1;
+        trm_generator *g = make(together == 1 ? 6 : 1, 64, 0, (trm_speculation){0});
+        trm_scheduler *s = schedule(g, together == 1);
+        if (!leads) {
+            assert_ok(trm_scheduler_follow(s));
+        } else if (together == 0) {
+            load_run_alone(s, &l);
+            alone = l;
+            assert_ok(trm_scheduler_end(s));
+        } else {
+            load_run_together(s, &l, &alone, &random, true);
+            assert_ok(trm_scheduler_end(s));
+        }
+        check_steps();
+        assert_true(together == 0 || g->ahead.n_taken > 0);
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+    }
+    made_padded = false;
+}
+
 /* ---- everything at once ------------------------------------------------------------------------ */
 
 /* Texts that come again, so that a beginning is found in the cache and what follows is guessed, greedy and drawn by
@@ -309,6 +345,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(load_changes_no_token),
+        cmocka_unit_test(async_steps_change_no_token),
         cmocka_unit_test(load_changes_no_bit),
         cmocka_unit_test(everything_at_once_changes_no_bit),
     };

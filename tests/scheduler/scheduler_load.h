@@ -165,6 +165,18 @@ static inline void load_make(load *l, int32_t n, uint64_t *random, const int32_t
     }
 }
 
+/* The same without what keeps steps from being async: biases, penalties, masks and logprobs. */
+static inline void load_make_plain(load *l)
+{
+    for (int32_t i = 0; i < l->n; i++) {
+        trm_serving_request *r = &l->requests[i].request;
+        const float temperature = i % 2 == 0 ? 0.0f : 1.0f;
+        r->sampling = (trm_serving_sampling){.base = {.temperature = temperature, .seed = r->sampling.base.seed}};
+        r->logprobs = r->prompt_logprobs = 0;
+        r->mask = NULL;
+    }
+}
+
 static inline load_request *load_find(load *l, uint64_t id)
 {
     assert_true(id >= 1000 && id < 1000 + (uint64_t)l->n);

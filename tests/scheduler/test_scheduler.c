@@ -75,6 +75,47 @@ static void load_changes_no_token(void **state)
     assert_true(hits > 0);
 }
 
+/* Decode steps start before the last one's tokens are read, whatever comes, ends, is cancelled or preempted. */
+static void async_steps_change_no_token(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t sequences, step_tokens;
+        int64_t cache_tokens;
+        bool prefix_cache, cancels;
+    } shapes[] = {
+        {24, 128, 0, false, false}, {6, 16, 0, true, true}, {8, 24, 200, true, true}, {3, 7, 300, false, true}};
+    static load l, alone;
+    uint64_t random = test_seed();
+    int64_t preemptions = 0, vain = 0;
+    for (size_t k = 0; k < sizeof(shapes) / sizeof(shapes[0]); k++) {
+        load_make(&l, LOAD_REQUESTS, &random, test_text, LOAD_TOKENS, (int32_t)test_llama.info.vocab, 40, 40);
+        load_make_plain(&l);
+        trm_generator *g = make(128, 1, 128, 0);
+        trm_scheduler *s = schedule(g, false, 0);
+        load_run_alone(s, &l);
+        alone = l;
+        assert_int_equal(g->ahead.n_taken + g->ahead.n_vain, 0);
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+        g = make_speculating(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens,
+                             (trm_speculation){0}, true);
+        s = schedule(g, shapes[k].prefix_cache, 0);
+        load_run_together(s, &l, &alone, &random, shapes[k].cancels);
+        load_run_together(s, &l, &alone, &random, false);
+        trm_scheduler_stats stats;
+        trm_scheduler_get_stats(s, &stats);
+        preemptions += stats.preemptions;
+        vain += g->ahead.n_vain;
+        assert_true(g->ahead.n_taken > stats.decode_steps / 4);
+        trm_scheduler_destroy(s);
+        assert_null(g->ahead.step);
+        trm_generator_destroy(g);
+    }
+    assert_true(preemptions > 0);
+    assert_in_range(vain, 0, 8); /* those of which all sequences are cancelled */
+}
+
 static void what_can_never_run_is_refused(void **state)
 {
     (void)state;
@@ -704,13 +745,21 @@ static void prompts_leave_time_to_decode(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(load_changes_no_token),          cmocka_unit_test(what_can_never_run_is_refused),
-        cmocka_unit_test(equal_beginnings_are_run_once),  cmocka_unit_test(order_is_by_priority_then_arrival),
-        cmocka_unit_test(requests_end_where_they_should), cmocka_unit_test(long_prompts_share),
-        cmocka_unit_test(prompts_leave_time_to_decode),   cmocka_unit_test(clients_are_served_alike),
-        cmocka_unit_test(priorities_come_before_shares),  cmocka_unit_test(turns_are_kept),
-        cmocka_unit_test(newcomers_keep_nobody_out),      cmocka_unit_test(resumed_requests_come_first),
-        cmocka_unit_test(a_pass_looks_at_each_once),      cmocka_unit_test(work_alone_is_not_held_against_anybody),
+        cmocka_unit_test(load_changes_no_token),
+        cmocka_unit_test(async_steps_change_no_token),
+        cmocka_unit_test(what_can_never_run_is_refused),
+        cmocka_unit_test(equal_beginnings_are_run_once),
+        cmocka_unit_test(order_is_by_priority_then_arrival),
+        cmocka_unit_test(requests_end_where_they_should),
+        cmocka_unit_test(long_prompts_share),
+        cmocka_unit_test(prompts_leave_time_to_decode),
+        cmocka_unit_test(clients_are_served_alike),
+        cmocka_unit_test(priorities_come_before_shares),
+        cmocka_unit_test(turns_are_kept),
+        cmocka_unit_test(newcomers_keep_nobody_out),
+        cmocka_unit_test(resumed_requests_come_first),
+        cmocka_unit_test(a_pass_looks_at_each_once),
+        cmocka_unit_test(work_alone_is_not_held_against_anybody),
     };
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, open_all, test_close_world);

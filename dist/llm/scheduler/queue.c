@@ -116,6 +116,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
     sequence->n_published = 0;
     sequence->chain = 0;
     sequence->counted = false;
+    sequence->ahead = false;
 }
 
 /* Blocks kept free for running requests, so that a new request does not preempt another at once. */

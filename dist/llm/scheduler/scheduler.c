@@ -470,6 +470,9 @@ void trm_scheduler_destroy(trm_scheduler *s)
     if (s == NULL) {
         return;
     }
+    if (s->g != NULL) {
+        (void)trm_async_step_settle(s->g); /* there is one if its requests were cancelled or stopped */
+    }
     for (int32_t i = 0; i < s->n_running; i++) {
         free(s->running[i]);
     }

@@ -40,6 +40,7 @@ struct trm_sequence {
     int64_t cut;                              /* tokens of a prefix that others have, too: a chunk ends there */
     uint64_t kept;                            /* chain of the last state of its output that is kept; 0: none */
     bool counted;                             /* the device counts its tokens, for penalties */
+    bool ahead;                               /* it takes part in the async step that is under way */
     int64_t n_reported;                       /* prompt tokens whose logprobs were reported */
     int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, masked until min_tokens */
     trm_ngram_draft lookup;                   /* speculation: of its tokens */
@@ -179,7 +180,8 @@ void trm_scheduler_keep_drafts(trm_scheduler *s, const trm_sequence *sequence, i
 
 /* step_broadcast.c: messages of rank 0 to the others; none with one rank. */
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);
-trm_status trm_scheduler_send_step(trm_scheduler *s);
+/* goes_on: whether an async step may follow, of which the others need the blocks. */
+trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on);
 /* Sends a sign of life if rank 0 has not sent anything for long. */
 trm_status trm_scheduler_send_beat(trm_scheduler *s);
 trm_status trm_scheduler_send_end(trm_scheduler *s);

@@ -156,6 +156,21 @@ static int32_t prompt_room(const trm_scheduler *s)
     return (int32_t)(room < chunk ? room : chunk);
 }
 
+/* Fills the step with what is left of the async step that is under way. Requests that came since then join the step
+ * after it. Returns whether anything is left. */
+static bool fill_ahead(trm_scheduler *s)
+{
+    s->n_sequences = s->n_tokens = s->n_choices = s->n_drafted = 0;
+    for (int32_t i = 0; s->g->ahead.step != NULL && !s->lockstep && i < s->n_running; i++) {
+        trm_sequence *sequence = s->running[i];
+        if (sequence->ahead) {
+            sequence->ahead = false;
+            add_sequence(s, sequence, 1);
+        }
+    }
+    return s->n_sequences > 0;
+}
+
 /* Fills the step: decoding sequences, then prompts in order. Returns whether it has no prompt. */
 static bool fill(trm_scheduler *s)
 {
@@ -189,11 +204,13 @@ static bool fill(trm_scheduler *s)
     return no_prompt;
 }
 
-/* Whether the next step will probably have the same sequences, with a block for each of its tokens: all requests are
- * known, and none ends with this token except by a stop token. */
+/* Whether the next step will probably have the same sequences, with a block for each of its tokens: no other runs, and
+ * none ends with this token except by a stop token. States go on in the slots that they have, so their prefixes are not
+ * kept. */
 static bool goes_on(trm_scheduler *s, bool no_prompt)
 {
-    bool likely = s->lockstep && no_prompt && s->n_drafted == 0 && s->g->speculation.kind == TRM_SPECULATION_OFF;
+    bool likely = no_prompt && s->n_drafted == 0 && s->g->speculation.kind == TRM_SPECULATION_OFF &&
+                  (s->lockstep || (s->n_sequences == s->n_running && s->states.n == 0));
     for (int32_t i = 0; likely && i < s->n_sequences; i++) {
         trm_sequence *sequence = s->lives[i];
         likely = s->sequences[i].n_choices == 1 && sequence->n_tokens + 1 < sequence->n_most &&
@@ -362,16 +379,20 @@ static trm_status run(trm_scheduler *s)
     double began = trm_scheduler_now();
     trm_scheduler_admit(s);
     TRM_TRY(trm_scheduler_draft(s));
-    bool no_prompt = fill(s);
+    bool no_prompt = fill_ahead(s) || fill(s);
     if (s->n_sequences == 0) {
         return trm_scheduler_send_beat(s);
     }
-    TRM_TRY(trm_scheduler_send_step(s));
+    const bool may_go_on = goes_on(s, no_prompt);
+    TRM_TRY(trm_scheduler_send_step(s, may_go_on));
     double sent = trm_scheduler_now();
-    s->g->goes_on = goes_on(s, no_prompt);
+    s->g->goes_on = may_go_on;
     trm_status status = trm_generator_step(s->g, s->sequences, s->n_sequences, s->chosen);
     s->g->goes_on = false;
     TRM_TRY(status);
+    for (int32_t i = 0; i < s->n_sequences; i++) {
+        s->lives[i]->ahead = s->g->ahead.step != NULL;
+    }
     double seconds = trm_scheduler_now() - sent;
     s->stats.wait_seconds += seconds;
     if (no_prompt && s->g->speculation.kind == TRM_SPECULATION_AUTO) {

@@ -2,10 +2,10 @@
  * Step broadcast: rank 0 sends the others the tokens of a step and new block table entries. No sampling parameters,
  * since rank 0's tokens count for all.
  *
- * A message is words of 32 bits: kind, words in all, sequences, whether all have one token; then for each sequence
- * slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, slots of the states that are
- * read and written, number of blocks that the receiver has, number of new ones, the tokens and the new blocks. It is
- * sent as a first piece of fixed size and, if necessary, the rest.
+ * A message is words of 32 bits: kind, words in all, sequences, how the step samples, whether an async step may follow;
+ * then for each sequence slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, slots
+ * of the states that are read and written, number of blocks that the receiver has, number of new ones, the tokens and
+ * the new blocks. It is sent as a first piece of fixed size and, if necessary, the rest.
  */
 #include <string.h>
 
@@ -14,7 +14,7 @@
 #include "dist/llm/scheduler/scheduler.h"
 
 enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_BEAT, KIND_END };
-enum { HEADER = 4, PER_SEQUENCE = 11, FIRST_PIECE = 1024 };
+enum { HEADER = 5, PER_SEQUENCE = 11, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -54,7 +54,7 @@ static trm_sample_mode mode_of(const trm_scheduler *s)
     return mode;
 }
 
-trm_status trm_scheduler_send_step(trm_scheduler *s)
+trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on)
 {
     if (!has_followers(s)) {
         return TRM_OK;
@@ -62,11 +62,12 @@ trm_status trm_scheduler_send_step(trm_scheduler *s)
     int32_t *to = s->message + 2;
     *to++ = s->n_sequences;
     *to++ = (int32_t)mode_of(s);
+    *to++ = goes_on;
     for (int32_t i = 0; i < s->n_sequences; i++) {
         const trm_step_sequence *sequence = &s->sequences[i];
         int32_t slot = s->slots[i], *known = &s->n_sent[slot];
         int32_t blocks =
-            (int32_t)((sequence->n_cached + sequence->n_tokens + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
+            (int32_t)((sequence->n_cached + sequence->n_tokens + goes_on + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
         *to++ = slot;
         *to++ = sequence->n_tokens;
         *to++ = (int32_t)sequence->n_cached;
@@ -110,6 +111,7 @@ trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n)
     int32_t *to = s->message + 2;
     *to++ = n;
     *to++ = TRM_SAMPLE_GREEDY;
+    *to++ = false;
     for (int32_t i = 0; i < n; i++) {
         const trm_step_sequence *sequence = &s->drafter.sequences[i];
         *to++ = s->drafter.slot_of[i];
@@ -198,7 +200,9 @@ static trm_status run_message(trm_scheduler *s)
     }
     double began = trm_scheduler_now();
     s->g->sampler.least_mode = (trm_sample_mode)mode;
+    s->g->goes_on = s->message[4] != 0;
     trm_status status = trm_generator_step(s->g, s->sequences, n, NULL);
+    s->g->goes_on = false;
     s->g->sampler.least_mode = TRM_SAMPLE_GREEDY;
     if (status == TRM_OK) {
         trm_scheduler_tell_step(s, trm_scheduler_now() - began);
