@@ -73,6 +73,7 @@ extern "C" {
     EACH(SELECTIVE_SCAN,          "selective_scan",          PLAIN,     selective_scan)          \
     CUDA(DELTA_NET,               "delta_net",               PREPARED,  delta_net)               \
     EACH(DELTA_NET,               "delta_net.parts",         PREPARED,  delta_net_parts)         \
+    HOST(LORA,                    "lora",                    PLAIN,     lora)                    \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \
     EACH(SOFTMAX,                 "softmax",                 PLAIN,     softmax)                 \
     EACH(REDUCE,                  "reduce",                  PLAIN,     reduce)                  \

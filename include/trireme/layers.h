@@ -239,6 +239,22 @@ typedef struct trm_dequant_matmul_params {
     float x_scale;
 } trm_dequant_matmul_params;
 
+/* Positions of a LORA's inputs. */
+enum {
+    TRM_LORA_X = 0, /* [T, K] f32|f16|bf16 */
+    TRM_LORA_SLOTS, /* i32 [T]: the adapter of a token; negative, or none of them: the token has none */
+    TRM_LORA_Y,     /* [T, N] of x's type: the product that adapters are beside */
+    TRM_LORA_A,     /* [adapters, R, K] of x's type */
+    TRM_LORA_B,     /* [adapters, N, R] of x's type */
+    TRM_LORA_INPUT_COUNT
+};
+/* Adapters of several products of one x that lie side by side in y: further pairs of A and B follow, whose N add up to
+ * that of y. */
+#define TRM_LORA_MAX_PAIRS 6
+
+/* Low-rank adapters (LoRA, arXiv 2106.09685), without parameters: the inputs above -> [T, N], y + B (A x) with the
+ * matrices of a token's adapter, y of tokens without one. Accumulates in f32 and rounds once. Scales are part of B. */
+
 /* How a router's logits become scores. */
 /* clang-format off */
 #define TRM_ROUTER_SCORINGS(X)                                                                                         \
@@ -1021,7 +1037,8 @@ typedef struct trm_recurrence_params {
     X(LATENT_ATTENTION, latent_attention)                                                                              \
     X(SHORT_CONVOLUTION, short_convolution)                                                                            \
     X(GATED_DELTA, gated_delta)                                                                                        \
-    X(SELECTIVE_SCAN, selective_scan)
+    X(SELECTIVE_SCAN, selective_scan)                                                                                  \
+    X(LORA, lora)
 
 /* Behind these are the kinds that only passes make, which the engine's own sources see. */
 #ifdef TRM_PASS_KINDS

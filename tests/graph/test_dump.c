@@ -189,6 +189,11 @@ static void layers_of_several_inputs(void **state)
         h, h, h, gates, decay, decay, decay, ids, latent[5], convolved[4], delta[TRM_GATED_DELTA_STATE]};
     attention = (trm_layer_desc){.kind = TRM_LAYER_SELECTIVE_SCAN, .selective_scan = {0.0f, 0.5f}};
     assert_ok(trm_network_add_layer(network, NULL, &attention, scan, TRM_SELECTIVE_SCAN_INPUT_COUNT, &output));
+    attention = (trm_layer_desc){.kind = TRM_LAYER_LORA};
+    trm_tensor *lora[TRM_LORA_INPUT_COUNT] = {convolved[0], ids, convolved[0],
+                                              net_input(network, "a", TRM_F32, DIMS(2, 3, 8)),
+                                              net_input(network, "b", TRM_F32, DIMS(2, 8, 3))};
+    assert_ok(trm_network_add_layer(network, NULL, &attention, lora, TRM_LORA_INPUT_COUNT, &output));
     char *text = trm_network_to_text(network);
     const char *layers = strstr(text, "concat:");
     assert_non_null(layers);
@@ -212,7 +217,8 @@ static void layers_of_several_inputs(void **state)
                 "gated_delta: f32 [?, 2, 4] = gated_delta(h, h, h, gates, gates, decay, decay, ids, n, slots, s) "
                 "eps=1e-06\n"
                 "selective_scan: f32 [?, 2, 4] = selective_scan(h, h, h, gates, decay, decay, decay, ids, n, slots, s) "
-                "step_max=0.5\n");
+                "step_max=0.5\n"
+                "lora: f32 [?, 8] = lora(xs, ids, xs, a, b)\n");
     trm_free(text);
     trm_network_destroy(network);
 }

@@ -30,6 +30,7 @@
 #define SHORT_CONVOLUTION(...) {.kind = TRM_LAYER_SHORT_CONVOLUTION, .short_convolution = {__VA_ARGS__}}
 #define GATED_DELTA(...) {.kind = TRM_LAYER_GATED_DELTA, .gated_delta = {__VA_ARGS__}}
 #define SELECTIVE_SCAN(...) {.kind = TRM_LAYER_SELECTIVE_SCAN, .selective_scan = {__VA_ARGS__}}
+#define LORA {.kind = TRM_LAYER_LORA}
 #define QKV_ATTENTION(q, k, ...) {.kind = TRM_LAYER_QKV_ATTENTION, .qkv_attention = {.query_heads = q, .kv_heads = k, .rope = {.rotary_dim = 4, .magnitude = 1}, __VA_ARGS__}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
 #define REDUCE_NORM(n, ...)                                                                                            \
@@ -203,6 +204,35 @@ static void selective_scan_has_groups(void **state)
 #define NET_STATES                                                                                                     \
     "f16[16,4]", "f16[16,4]", "f16[24,4]", "f16[9,3,16]", "f16[9,3,16]", "f16[9,3,24]", "f32[4]", "f32[4]", "i32[3]",  \
         "i32[2]", "i32[2,2]", "f32[9,1,4,8,6]"
+
+static void lora_is_beside_a_product(void **state)
+{
+    (void)state;
+    static const rule_case cases[] = {
+        {LORA, {"bf16[?,8]", "i32[?]", "bf16[?,12]", "bf16[4,2,8]", "bf16[4,12,2]"}, "bf16[?,12]"},
+        {LORA, {"f32[5,8]", "i32[?]", "f32[?,?]", "f32[4,2,8]", "f32[4,12,2]"}, "f32[5,12]"},
+        {LORA,
+         {"f32[5,8]", "i32[5]", "f32[5,16]", "f32[4,2,8]", "f32[4,12,2]", "f32[4,3,8]", "f32[4,4,3]"},
+         "f32[5,16]"},
+        {LORA, {"f32[5,8]", "i32[5]", "f32[5,16]"}, "!found 3 inputs, expected 5 to 15"},
+        {LORA,
+         {"f32[5,8]", "i32[5]", "f32[5,12]", "f32[4,2,8]", "f32[4,12,2]", "f32[4,2,8]"},
+         "!found 6 inputs, expected an a and a b for each pair"},
+        {LORA, {"f32[5,8]", "i32[4]", "f32[5,12]", "f32[4,2,8]", "f32[4,12,2]"}, "!slots has dims [4], expected [5]"},
+        {LORA, {"f32[5,8]", "i64[5]", "f32[5,12]", "f32[4,2,8]", "f32[4,12,2]"}, "!slots has type i64, expected i32"},
+        {LORA,
+         {"f32[5,8]", "i32[5]", "f32[5,12]", "f32[4,2,9]", "f32[4,12,2]"},
+         "!a has dims [4, 2, 9], expected [4, ?, 8]"},
+        {LORA,
+         {"f32[5,8]", "i32[5]", "f32[5,12]", "f32[4,2,8]", "f32[3,12,2]"},
+         "!b has dims [3, 12, 2], expected [4, ?, 2]"},
+        {LORA,
+         {"f32[5,8]", "i32[5]", "f32[5,13]", "f32[4,2,8]", "f32[4,12,2]"},
+         "!y has dims [5, 13], expected [5, 12]"},
+        {LORA, {"f32[5,8]", "i32[5]", "f16[5,12]", "f32[4,2,8]", "f32[4,12,2]"}, "!y has type f16, expected f32"},
+    };
+    RUN_CASES(cases);
+}
 
 static void delta_net_takes_a_joined_product(void **state)
 {
@@ -981,6 +1011,7 @@ int main(void)
         cmocka_unit_test(short_convolution_keeps_channels),
         cmocka_unit_test(gated_delta_has_value_heads),
         cmocka_unit_test(selective_scan_has_groups),
+        cmocka_unit_test(lora_is_beside_a_product),
         cmocka_unit_test(delta_net_takes_a_joined_product),
         cmocka_unit_test(reshape_keeps_the_number_of_elements),
         cmocka_unit_test(moving_rules),

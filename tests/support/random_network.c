@@ -582,6 +582,31 @@ static bool make_scan(gen *g, trm_tensor *x)
     return true;
 }
 
+/* Adapters beside a product, of some tokens. */
+static bool make_lora(gen *g, trm_tensor *x)
+{
+    if (x->dims.n != 2 || x->dims.d[0] < 1 || x->dims.d[1] < 1) {
+        return false;
+    }
+    int32_t slots[32];
+    const int64_t tokens = x->dims.d[0], columns = pick_size(g), rank = 1 + below(g, 4), adapters = 1 + below(g, 3);
+    for (int64_t i = 0; i < 32; i++) {
+        slots[i] = (int32_t)below(g, adapters + 2) - 1;
+    }
+    if (tokens > 32) {
+        return false;
+    }
+    trm_tensor *inputs[TRM_LORA_INPUT_COUNT] = {x};
+    assert_ok(
+        trm_network_add_constant(g->network, "slots", TRM_I32, trm_dims1(tokens), slots, &inputs[TRM_LORA_SLOTS]));
+    inputs[TRM_LORA_Y] = product(g, x, columns);
+    inputs[TRM_LORA_A] = constant(g, trm_dims3(adapters, rank, x->dims.d[1]), 1.0f);
+    inputs[TRM_LORA_B] = constant(g, trm_dims3(adapters, columns, rank), 1.0f);
+    const trm_layer_desc desc = {.kind = TRM_LAYER_LORA};
+    add_n(g, &desc, inputs, TRM_LORA_INPUT_COUNT);
+    return true;
+}
+
 static bool make_padded_attention(gen *g, trm_tensor *x)
 {
     trm_dims dims = x->dims;
@@ -937,7 +962,9 @@ static const maker makers[] = {
     make_delta,
     make_delta,
     make_scan,
+    make_lora,
     make_scan,
+    make_lora,
     make_padded_attention,
     make_written_attention,
     make_rotate,

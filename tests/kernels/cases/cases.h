@@ -19,6 +19,7 @@
     X(moe) /* router, experts */ \
     X(delta) /* short_convolution, gated_delta, delta_net */ \
     X(scan) /* selective_scan */ \
+    X(lora) \
     X(convolution) \
     X(pool) \
     X(vision) \
