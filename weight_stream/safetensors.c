@@ -180,13 +180,13 @@ out:
     return status;
 }
 
-static trm_status open_single(trm_safetensors *set, const char *folder)
+static trm_status open_single(trm_safetensors *set, const char *folder, const char *name)
 {
     set->shards = trm_arena_array(&set->arena, 1, sizeof(*set->shards));
     if (set->shards == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    TRM_TRY(open_shard(set, folder, SINGLE_NAME));
+    TRM_TRY(open_shard(set, folder, name));
     return collect_tensors(set);
 }
 
@@ -207,7 +207,7 @@ static trm_status open_folder(trm_safetensors *set, const char *folder)
     }
     /* lstat: a dangling link is an error, not a missing file. */
     if (lstat(single, &info) == 0) {
-        return open_single(set, folder);
+        return open_single(set, folder, SINGLE_NAME);
     }
     if (lstat(index, &info) == 0) {
         return open_index(set, folder, index);
@@ -217,11 +217,16 @@ static trm_status open_folder(trm_safetensors *set, const char *folder)
 
 trm_status trm_safetensors_open(const char *folder, trm_safetensors **set)
 {
+    return trm_safetensors_open_file(folder, NULL, set);
+}
+
+trm_status trm_safetensors_open_file(const char *folder, const char *name, trm_safetensors **set)
+{
     trm_safetensors *result = calloc(1, sizeof(*result));
     if (result == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the weights of %s", folder);
     }
-    trm_status status = open_folder(result, folder);
+    trm_status status = name == NULL ? open_folder(result, folder) : open_single(result, folder, name);
     if (status != TRM_OK) {
         trm_safetensors_close(result);
         return status;

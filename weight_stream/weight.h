@@ -30,6 +30,8 @@ typedef struct trm_safetensors trm_safetensors;
  * TRM_ERROR_INVALID_MODEL or TRM_ERROR_IO with the file and what is wrong.
  */
 trm_status trm_safetensors_open(const char *folder, trm_safetensors **set);
+/* The same of one file in the folder. */
+trm_status trm_safetensors_open_file(const char *folder, const char *name, trm_safetensors **set);
 /* Weights made from the set stay valid after it is closed. */
 void trm_safetensors_close(trm_safetensors *set);
 int32_t trm_safetensors_count(const trm_safetensors *set);

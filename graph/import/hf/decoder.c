@@ -137,12 +137,19 @@ static trm_status add_layer_embedding(trm_hf_decoder *d, int64_t layer, trm_tens
     return trm_hf_add_sum(d, "embedding_residual", x, inner, output);
 }
 
+/* The adapters of those tokens. */
+static trm_status want_adapters(trm_hf_decoder *d)
+{
+    return d->adapters == 0 ? TRM_OK : add_wanted(d, "adapters.wanted", d->adapter_slots, &d->adapter_slots);
+}
+
 /* A block without attention. The last one takes the tokens that are wanted at once. */
 static trm_status add_mlp_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
     trm_tensor *mixed;
     if (layer == d->config->layers - 1) {
         TRM_TRY(add_wanted(d, "wanted", x, &x));
+        TRM_TRY(want_adapters(d));
     }
     TRM_TRY(trm_hf_add_norm(d, d->names->mlp_norm, d->config->hidden, x, &mixed));
     TRM_TRY(trm_hf_add_mlp(d, layer, mixed, &mixed));
@@ -171,6 +178,7 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
     if (layer == c->layers - 1) {
         TRM_TRY(add_wanted(d, "wanted", x, &x));
         TRM_TRY(add_wanted(d, "attention.wanted", attended, &attended));
+        TRM_TRY(want_adapters(d));
         if (c->parallel_residual && names->mlp_norm == NULL) {
             TRM_TRY(add_wanted(d, "mlp.wanted", normed, &normed));
         }
@@ -256,6 +264,9 @@ static trm_status add_inputs(trm_hf_decoder *d)
     }
     if (d->config->delta.layers != NULL || d->config->scan.layers != NULL) {
         TRM_TRY(trm_network_add_input(d->network, "sequence_slots", TRM_I32, trm_dims2(-1, 2), &d->slots));
+    }
+    if (d->adapters > 0) {
+        TRM_TRY(trm_network_add_input(d->network, "adapter_slots", TRM_I32, trm_dims1(-1), &d->adapter_slots));
     }
     if (!d->config->rotary) {
         return TRM_OK;
@@ -433,13 +444,17 @@ static trm_status build(trm_hf_decoder *d)
 }
 
 trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *checkpoint, trm_dtype dtype,
-                                trm_dtype cache_dtype, trm_network **network)
+                                trm_dtype cache_dtype, const trm_hf_adapters *adapters, trm_hf_targets *targets,
+                                trm_network **network)
 {
     trm_hf_decoder d = {.config = config,
                         .names = &config->family->names,
                         .checkpoint = checkpoint,
                         .dtype = dtype,
-                        .cache_dtype = cache_dtype};
+                        .cache_dtype = cache_dtype,
+                        .adapters = adapters == NULL ? 0 : adapters->slots,
+                        .adapter_rank = adapters == NULL ? 0 : adapters->rank,
+                        .targets = targets};
     trm_hf_checkpoint_reset(checkpoint);
     TRM_TRY(trm_network_create(&d.network));
     trm_status status = build(&d);

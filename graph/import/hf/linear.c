@@ -1,7 +1,8 @@
 /* Linear layers, plain and quantized, and the parts of fused ones. */
-#include "graph/import/hf/parts.h"
+#include "graph/import/hf/adapter.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 
@@ -78,8 +79,7 @@ done:
     return status;
 }
 
-/* The rows of `range` in the order that it says. Takes the weight over. */
-static trm_status take_rows(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
+trm_status trm_hf_take_rows(trm_weight *weight, const trm_hf_rows *range, trm_weight **rows)
 {
     TRM_TRY(cut_rows(weight, range, rows));
     return range->pairs > 0 ? part_pairs(*rows, range, rows) : TRM_OK;
@@ -147,7 +147,7 @@ static trm_status add_quantized_part(trm_hf_decoder *d, const char *part, const 
     char text[64];
     trm_weight *taken = *weight, *rows = NULL;
     *weight = NULL;
-    TRM_TRY(take_rows(taken, range, &rows));
+    TRM_TRY(trm_hf_take_rows(taken, range, &rows));
     snprintf(text, sizeof(text), "%s.%s", range->suffix, suffix);
     dtype = dtype == TRM_DTYPE_NONE ? trm_weight_dtype(rows) : dtype;
     return trm_network_add_weight(d->network, trm_hf_name(d, part, text), rows, dtype, tensor);
@@ -202,6 +202,27 @@ static bool has_few_rows(const trm_hf_decoder *d, int64_t out)
     return d->checkpoint->stored == NULL && out < FEW_ROWS;
 }
 
+/* y + B (A x) with the adapter of each token, beside those rows of the linear layer `part` [out, in]. */
+static trm_status add_lora(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, int64_t out, int64_t in,
+                           trm_tensor *x, trm_tensor *y, trm_tensor **output)
+{
+    char module[512], a[sizeof(module) + 32], b[sizeof(module) + 32], suffix[64];
+    trm_tensor *inputs[TRM_LORA_INPUT_COUNT] = {x, d->adapter_slots, y};
+    snprintf(module, sizeof(module), "%s", trm_hf_name(d, part, ""));
+    snprintf(a, sizeof(a), "%s%s.lora_a", module, range->suffix);
+    snprintf(b, sizeof(b), "%s%s.lora_b", module, range->suffix);
+    const trm_hf_target target = {
+        .module = module + strlen(d->root), .a = a, .b = b, .out = out, .in = in, .rows = *range};
+    TRM_TRY(trm_hf_targets_add(d->targets, &target));
+    TRM_TRY(trm_network_add_state(d->network, a, d->dtype, trm_dims3(d->adapters, d->adapter_rank, in),
+                                  &inputs[TRM_LORA_A]));
+    TRM_TRY(trm_network_add_state(d->network, b, d->dtype, trm_dims3(d->adapters, y->dims.d[1], d->adapter_rank),
+                                  &inputs[TRM_LORA_B]));
+    const trm_layer_desc desc = {.kind = TRM_LAYER_LORA};
+    snprintf(suffix, sizeof(suffix), "%s.lora", range->suffix);
+    return trm_hf_add_layer(d, part, suffix, &desc, inputs, TRM_LORA_INPUT_COUNT, output);
+}
+
 /* x [T, in] -> [T, rows of range]: those rows of the linear layer `part` [out, in]. */
 trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_rows *range, bool bias, int64_t out,
                              int64_t in, trm_tensor *x, trm_tensor **output)
@@ -215,16 +236,17 @@ trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_r
         added = &inputs[TRM_DEQUANT_MATMUL_BIAS];
     } else {
         TRM_TRY(take_matrix(d, part, out, in, &weight));
-        TRM_TRY(take_rows(weight, range, &weight));
+        TRM_TRY(trm_hf_take_rows(weight, range, &weight));
         snprintf(suffix, sizeof(suffix), "%s.weight", range->suffix);
         TRM_TRY(trm_network_add_weight(d->network, trm_hf_name(d, part, suffix), weight, d->dtype, &inputs[1]));
     }
     if (bias) {
         trm_dims dims = trm_dims1(out);
         TRM_TRY(trm_hf_checkpoint_take(d->checkpoint, trm_hf_name(d, part, ".bias"), TRM_HF_BIAS, &dims, &weight));
-        TRM_TRY(take_rows(weight, range, &weight));
+        TRM_TRY(trm_hf_take_rows(weight, range, &weight));
         snprintf(suffix, sizeof(suffix), "%s.bias", range->suffix);
         TRM_TRY(trm_network_add_weight(d->network, trm_hf_name(d, part, suffix), weight, d->dtype, added));
     }
-    return trm_hf_add_layer(d, part, range->suffix, &desc, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, output);
+    TRM_TRY(trm_hf_add_layer(d, part, range->suffix, &desc, inputs, TRM_DEQUANT_MATMUL_INPUT_COUNT, output));
+    return d->adapters == 0 ? TRM_OK : add_lora(d, part, range, out, in, x, *output, output);
 }

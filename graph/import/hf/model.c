@@ -27,6 +27,7 @@ struct trm_model {
     trm_dtype dtype; /* of the weights */
     int64_t parameters, weight_bytes;
     trm_hf_counts counts;
+    trm_hf_targets targets; /* of adapters, in the network built last */
 };
 
 /* ---- where it is ---------------------------------------------------------------------------------------- */
@@ -220,7 +221,7 @@ static trm_status skip_predicting(trm_model *model)
 static trm_status check(trm_model *model)
 {
     trm_network *network;
-    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, model->dtype, &network));
+    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, model->dtype, NULL, NULL, &network));
     trm_hf_count(network, &model->counts);
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
@@ -366,6 +367,7 @@ void trm_model_close(trm_model *model)
     if (model == NULL) {
         return;
     }
+    trm_hf_targets_fini(&model->targets);
     trm_hf_checkpoint_fini(&model->checkpoint);
     trm_json_close(model->document);
     trm_arena_fini(&model->arena);
@@ -433,6 +435,12 @@ TRM_CALL(NULL, trm_model_build_network_with_cache,
          (trm_model *model, trm_dtype dtype, trm_dtype cache_dtype, trm_network **network),
          (model, dtype, cache_dtype, network))
 {
+    return trm_hf_build_network(model, dtype, cache_dtype, NULL, network);
+}
+
+trm_status trm_hf_build_network(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
+                                const trm_hf_adapters *adapters, trm_network **network)
+{
     if (model == NULL || network == NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a model's network: model or network is NULL");
     }
@@ -448,5 +456,12 @@ TRM_CALL(NULL, trm_model_build_network_with_cache,
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot cache the keys and values of a model in %s, expected %s or %s",
                  trm_dtype_name(cache_dtype), trm_dtype_name(dtype), trm_dtype_name(TRM_F8E4M3));
     }
-    return trm_hf_decoder_build(&model->config, &model->checkpoint, dtype, cache_dtype, network);
+    trm_hf_targets_fini(&model->targets);
+    return trm_hf_decoder_build(&model->config, &model->checkpoint, dtype, cache_dtype, adapters, &model->targets,
+                                network);
+}
+
+trm_status trm_hf_model_open_adapter(const trm_model *model, const char *folder, int32_t rank, trm_hf_adapter **adapter)
+{
+    return trm_hf_adapter_open(folder, &model->config.family->names, &model->targets, rank, adapter);
 }

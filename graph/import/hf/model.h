@@ -6,11 +6,20 @@
 
 #include <trireme/model.h>
 
+#include "graph/import/hf/adapter.h"
 #include "graph/import/hf/checkpoint.h"
 #include "graph/import/hf/quantization.h"
 
 /* trm_model_open, with the linear layers quantized as `how` says, if it is not NULL; its patterns must live on. */
 trm_status trm_hf_open(const char *path, const trm_hf_quantization *how, trm_model **model);
 trm_hf_checkpoint *trm_hf_model_checkpoint(trm_model *model);
+
+/* trm_model_build_network_with_cache, with room for adapters. Besides the inputs that <trireme/model.h> lists it has
+ * adapter_slots [T], the slot of each token's adapter, or -1; and for each linear layer two states of fixed dims. */
+trm_status trm_hf_build_network(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
+                                const trm_hf_adapters *adapters, trm_network **network);
+/* Opens the folder of an adapter for the network that was built last. */
+trm_status trm_hf_model_open_adapter(const trm_model *model, const char *folder, int32_t rank,
+                                     trm_hf_adapter **adapter);
 
 #endif

@@ -28,6 +28,11 @@ typedef struct trm_hf_decoder {
     trm_tensor *embedding;   /* [vocab, hidden] */
     trm_tensor *by_layer;    /* [T, layers, layer_width] */
     trm_tensor *lent[2][2];  /* keys and values of the last full and sliding layer with their own */
+    /* With room for adapters: the slot of each token at hand, [T] or of those that are wanted, and where to note what
+     * takes one. */
+    trm_tensor *adapter_slots;
+    int32_t adapters, adapter_rank;
+    struct trm_hf_targets *targets;
 } trm_hf_decoder;
 
 /* Key-value heads of a layer, and elements of a head. */
@@ -102,6 +107,8 @@ extern const trm_hf_rows trm_hf_whole;
 /* x [T, in] -> [T, rows of `rows`]: those rows of the linear layer `part` [out, in]. */
 trm_status trm_hf_add_linear(trm_hf_decoder *d, const char *part, const trm_hf_rows *rows, bool bias, int64_t out,
                              int64_t in, trm_tensor *x, trm_tensor **output);
+/* weight [rows, rest...] -> the rows of `rows`, in the order that it says. Takes the weight over. */
+trm_status trm_hf_take_rows(trm_weight *weight, const trm_hf_rows *rows, trm_weight **taken);
 bool trm_hf_part_is_quantized(trm_hf_decoder *d, const char *part);
 /* The weights of the quantized layer `part` [out, in], in their places among the inputs of the DEQUANT_MATMUL `desc`.
  */
