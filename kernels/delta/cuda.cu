@@ -54,7 +54,7 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
         return;
     }
     if (by_run) {
-        find_run(a.sequences, (int32_t)blockIdx.x, &s, &run);
+        find_run<RUN>(a.sequences, (int32_t)blockIdx.x, &s, &run);
     }
     const int64_t start = a.sequences.starts[s], count = a.sequences.starts[s + 1] - start;
     const int64_t first = by_run ? (int64_t)run * RUN : 0, end = by_run && first + RUN < count ? first + RUN : count;

@@ -3,45 +3,20 @@
  * product. The first makes of each token what the recurrence takes: q and k convolved and of length 1, v convolved,
  * decay and strength. The second goes token by token with the heads' matrices in registers. The third is the norm of
  * heads and the gate. Each token's results have the same bits however a step is cut.
+ *
+ * Where that need not be and prompts may be among the sequences of 16-bit floats, their tokens go by chunks
+ * (cuda_chunk.cu): the second launch has what these leave.
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/delta/cuda_run.cuh"
+#include "kernels/delta/cuda_net.cuh"
 #include "kernels/kernel_list.h"
 #include "kernels/program.h"
 
-#define DIM     128 /* of keys and values */
-#define TAPS    4   /* at most */
 #define THREADS 128
 #define WARPS   (THREADS / 32)
 #define COLUMNS 32 /* of a block of the recurrence; 8 of a warp */
 #define TOKENS  8  /* of it in shared memory at a time, twice */
-#define ROWS    (DIM / 4)
-#define STRIDE  (ROWS + 4) /* of a quarter of q or k in shared memory: four lanes read 16 bytes each of other banks */
-
-typedef struct net_args {
-    trm_delta_sequences sequences;
-    const void *x, *gates; /* rows of x_width and gates_width elements */
-    int64_t x_width, gates_width, tokens;
-    int32_t key_heads, heads, taps, cache_places, places, z, a, b;
-    const void *weights[3];      /* [channels, taps] of q, k and v */
-    void *caches[3];             /* [slots, cache_places, channels] */
-    const float *a_log, *a_bias; /* [heads] */
-    float *state;                /* [slots, places, heads, DIM, DIM] */
-    const void *norm;            /* [DIM] */
-    void *out;                   /* [tokens, heads * DIM] */
-    trm_activation activation, gate;
-    float eps, norm_eps, weight_offset;
-    bool by_run; /* of the first launch: a block has RUN tokens, not a sequence */
-    bool early;  /* starts, lengths and slots may be read before the wait */
-    trm_dtype dtype;
-    /* In the workspace: */
-    float *unit_q, *unit_k; /* [tokens, key_heads, DIM] */
-    float *qk;              /* [tokens, key_heads]: their products */
-    float *rates;           /* [tokens, heads, 2]: decay, strength */
-    void *v, *y;            /* [tokens, heads, DIM] */
-} net_args;
-
 /* Four elements, aligned for as many. */
 static __device__ __forceinline__ void load4(const float *from, float (&to)[4])
 {
@@ -71,6 +46,7 @@ template <typename T> static __device__ __forceinline__ void store4(T *to, const
 /* The tokens of a step that a warp convolves, all of one sequence. */
 typedef struct token_run {
     int64_t start, first, end, count, old; /* start: of the sequence in the step; first and end count from there */
+    int64_t chunked;                       /* tokens before this one go by chunks */
     int64_t read, written;                 /* slots */
 } token_run;
 
@@ -84,8 +60,9 @@ template <typename T> struct channel_window {
 };
 
 template <typename T>
-static __device__ __forceinline__ void open_window(const net_args &a, const token_run &r, int which, int64_t channels,
-                                                   int64_t column, int64_t channel, channel_window<T> *w)
+static __device__ __forceinline__ void open_window(const trm_delta_net &a, const token_run &r, int which,
+                                                   int64_t channels, int64_t column, int64_t channel,
+                                                   channel_window<T> *w)
 {
     w->x = (const T *)a.x + r.start * a.x_width + column + channel;
     w->read = (const T *)a.caches[which] + r.read * a.cache_places * channels + channel;
@@ -111,7 +88,7 @@ static __device__ __forceinline__ void open_window(const net_args &a, const toke
 
 /* The next token, rounded to T as by a layer of its own. */
 template <typename T>
-static __device__ __forceinline__ void convolve_token(const net_args &a, channel_window<T> *w, int64_t token,
+static __device__ __forceinline__ void convolve_token(const trm_delta_net &a, channel_window<T> *w, int64_t token,
                                                       float (&y)[4])
 {
     load4(w->x + token * w->width, w->input[TAPS - 1]);
@@ -132,7 +109,8 @@ static __device__ __forceinline__ void convolve_token(const net_args &a, channel
 
 /* The sequence's last inputs, by the warp that has the step's first: it alone has read the cache. */
 template <typename T>
-static __device__ __forceinline__ void store_inputs(const net_args &a, const token_run &r, const channel_window<T> &w)
+static __device__ __forceinline__ void store_inputs(const trm_delta_net &a, const token_run &r,
+                                                    const channel_window<T> &w)
 {
     const int64_t length = r.old + r.count;
     for (int64_t position = length < a.cache_places ? 0 : length - a.cache_places; position < length; position++) {
@@ -149,7 +127,7 @@ static __device__ __forceinline__ void store_inputs(const net_args &a, const tok
 }
 
 /* A warp: a key head of a run of tokens. */
-template <typename T> static __device__ void prepare_keys(const net_args &a, const token_run &r, int head)
+template <typename T> static __device__ void prepare_keys(const trm_delta_net &a, const token_run &r, int head)
 {
     const int64_t channels = (int64_t)a.key_heads * DIM, channel = (int64_t)head * DIM + (threadIdx.x & 31) * 4;
     channel_window<T> q, k;
@@ -177,6 +155,11 @@ template <typename T> static __device__ void prepare_keys(const net_args &a, con
             u[i] *= of_k;
         }
         const int64_t at = (r.start + token) * a.key_heads + head;
+        if (token < r.chunked) {
+            store4((T *)(a.unit_q + at * DIM) + (threadIdx.x & 31) * 4, y);
+            store4((T *)(a.unit_k + at * DIM) + (threadIdx.x & 31) * 4, u);
+            continue;
+        }
         store4(a.unit_q + at * DIM + (threadIdx.x & 31) * 4, y);
         store4(a.unit_k + at * DIM + (threadIdx.x & 31) * 4, u);
         if ((threadIdx.x & 31) == 0) {
@@ -190,7 +173,7 @@ template <typename T> static __device__ void prepare_keys(const net_args &a, con
 }
 
 /* A warp: a value head of a run of tokens. */
-template <typename T> static __device__ void prepare_values(const net_args &a, const token_run &r, int head)
+template <typename T> static __device__ void prepare_values(const trm_delta_net &a, const token_run &r, int head)
 {
     const int64_t channels = (int64_t)a.heads * DIM, channel = (int64_t)head * DIM + (threadIdx.x & 31) * 4;
     const float a_log = a.a_log[head], a_bias = a.a_bias[head];
@@ -205,8 +188,9 @@ template <typename T> static __device__ void prepare_values(const net_args &a, c
         if ((threadIdx.x & 31) == 0) {
             const float decay = to_float(gates[a.a]) + a_bias;
             const float softplus = fmaxf(decay, 0.0f) + log1pf(expf(-fabsf(decay)));
-            *(float2 *)(a.rates + at * 2) =
-                make_float2(expf(-expf(a_log) * softplus), 1.0f / (1.0f + expf(-to_float(gates[a.b]))));
+            const float rate = -expf(a_log) * softplus; /* sums of what is far below 0 would lose what follows */
+            *(float2 *)(a.rates + at * 2) = make_float2(token < r.chunked ? fmaxf(rate, -80.0f) : expf(rate),
+                                                        1.0f / (1.0f + expf(-to_float(gates[a.b]))));
         }
     }
     if (r.first == 0) {
@@ -216,7 +200,7 @@ template <typename T> static __device__ void prepare_values(const net_args &a, c
 
 /* 128 threads; a warp has a head of a run of tokens, four channels a lane. Bound by device memory: reads what it uses
  * of x once, writes q and k as f32. */
-template <typename T> static __global__ void __launch_bounds__(THREADS) prepare_tokens(const net_args a)
+template <typename T> static __global__ void __launch_bounds__(THREADS) prepare_tokens(const trm_delta_net a)
 {
     const int unit = (int)blockIdx.y * WARPS + (threadIdx.x >> 5);
     int32_t s = (int32_t)blockIdx.x, run = 0;
@@ -225,7 +209,7 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) prepare_
         return;
     }
     if (a.by_run) {
-        find_run(a.sequences, (int32_t)blockIdx.x, &s, &run);
+        find_run<RUN>(a.sequences, (int32_t)blockIdx.x, &s, &run);
     }
     token_run r;
     r.start = a.sequences.starts[s];
@@ -236,6 +220,7 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) prepare_
         return;
     }
     r.old = a.sequences.lengths[s] - r.count;
+    r.chunked = a.chunked ? chunked_tokens(r.count, a.places) : 0;
     r.read = a.sequences.slots[2 * s];
     r.written = a.sequences.slots[2 * s + 1];
     if (unit < a.key_heads) {
@@ -264,7 +249,7 @@ template <int BYTES> static __device__ __forceinline__ void copy_async(void *to,
 
 /* Tokens `token` .. + n - 1 of the step on their way to shared memory. */
 template <typename T>
-static __device__ __forceinline__ void fetch_tokens(const net_args &a, token_memory<T> *to, int64_t token, int n,
+static __device__ __forceinline__ void fetch_tokens(const trm_delta_net &a, token_memory<T> *to, int64_t token, int n,
                                                     int head, int column)
 {
     const int key_chunks = DIM / 4, value_chunks = COLUMNS * (int)sizeof(T) / 16,
@@ -294,7 +279,7 @@ static __device__ __forceinline__ void fetch_tokens(const net_args &a, token_mem
  * against which all else is little: bound by device memory with many sequences. A token of a prompt takes 128
  * operations of a lane, and waits for the shuffles between two of them.
  */
-template <typename T> static __global__ void __launch_bounds__(THREADS) run_tokens(const net_args a)
+template <typename T> static __global__ void __launch_bounds__(THREADS) run_tokens(const trm_delta_net a)
 {
     __shared__ __align__(16) token_memory<T> memory[2];
     __shared__ float results[TOKENS][COLUMNS];
@@ -308,10 +293,13 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) run_toke
     if (!a.early) {
         wait_for_previous();
     }
-    const int64_t start = a.sequences.starts[sequence], count = a.sequences.starts[sequence + 1] - start;
-    const int64_t old = a.sequences.lengths[sequence] - count, of_place = (int64_t)a.heads * DIM * DIM;
+    int64_t start = a.sequences.starts[sequence], count = a.sequences.starts[sequence + 1] - start;
+    const int64_t chunked = a.chunked ? chunked_tokens(count, a.places) : 0;
+    const int64_t old = a.sequences.lengths[sequence] - count + chunked, of_place = (int64_t)a.heads * DIM * DIM;
+    start += chunked;
+    count -= chunked;
     const int64_t of_lane = ((int64_t)head * DIM + quarter * ROWS) * DIM + first_column + own;
-    const int64_t read = count > 0 ? a.sequences.slots[2 * sequence] : 0;
+    const int64_t read = count > 0 ? a.sequences.slots[2 * sequence + (chunked > 0)] : 0;
     const int64_t written = count > 0 ? a.sequences.slots[2 * sequence + 1] : 0;
     const float *from = a.state + (read * a.places + old % a.places) * of_place + of_lane;
     float *state = a.state + written * a.places * of_place + of_lane;
@@ -363,7 +351,7 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) run_toke
 /* ---- the norm and the gate ------------------------------------------------------------------------ */
 
 /* A warp: a head of a token. Bound by device memory. */
-template <typename T> static __global__ void __launch_bounds__(THREADS) gate_heads(const net_args a)
+template <typename T> static __global__ void __launch_bounds__(THREADS) gate_heads(const trm_delta_net a)
 {
     const int64_t i = (int64_t)blockIdx.x * WARPS + (threadIdx.x >> 5);
     const int lane = threadIdx.x & 31;
@@ -393,7 +381,7 @@ template <typename T> static __global__ void __launch_bounds__(THREADS) gate_hea
 
 static trm_status launch_prepare(void *user, trm_stream *stream)
 {
-    const net_args *a = (const net_args *)user;
+    const trm_delta_net *a = (const trm_delta_net *)user;
     const int64_t runs = a->by_run ? a->tokens / RUN + a->sequences.n : a->sequences.n;
     const dim3 grid((unsigned)runs, (unsigned)((a->key_heads + a->heads + WARPS - 1) / WARPS));
     DISPATCH_FLOAT(a->dtype, launch_overlapped(prepare_tokens<T>, grid, THREADS, 0, trm_cuda_stream(stream), *a));
@@ -402,7 +390,7 @@ static trm_status launch_prepare(void *user, trm_stream *stream)
 
 static trm_status launch_run(void *user, trm_stream *stream)
 {
-    const net_args *a = (const net_args *)user;
+    const trm_delta_net *a = (const trm_delta_net *)user;
     const dim3 grid((unsigned)(a->sequences.n * a->heads * (DIM / COLUMNS)));
     DISPATCH_FLOAT(a->dtype, launch_overlapped(run_tokens<T>, grid, THREADS, 0, trm_cuda_stream(stream), *a));
     return trm_cuda_launched("cuda.delta_net");
@@ -410,7 +398,7 @@ static trm_status launch_run(void *user, trm_stream *stream)
 
 static trm_status launch_gate(void *user, trm_stream *stream)
 {
-    const net_args *a = (const net_args *)user;
+    const trm_delta_net *a = (const trm_delta_net *)user;
     const dim3 grid((unsigned)((a->tokens * a->heads + WARPS - 1) / WARPS));
     DISPATCH_FLOAT(a->dtype, launch_overlapped(gate_heads<T>, grid, THREADS, 0, trm_cuda_stream(stream), *a));
     return trm_cuda_launched("cuda.delta_net.gate");
@@ -418,13 +406,13 @@ static trm_status launch_gate(void *user, trm_stream *stream)
 
 /* ---- the call ------------------------------------------------------------------------------------ */
 
-static net_args net_of(const trm_kernel_call *call)
+static trm_delta_net net_of(const trm_kernel_call *call)
 {
     const trm_delta_net_params *p = &call->layer->delta_net;
     const trm_view *in = call->inputs;
     const uint32_t given =
         1u << TRM_DELTA_NET_SEQUENCE_STARTS | 1u << TRM_DELTA_NET_SEQUENCE_LENGTHS | 1u << TRM_DELTA_NET_SEQUENCE_SLOTS;
-    net_args a = {};
+    trm_delta_net a = {};
     a.sequences.n = in[TRM_DELTA_NET_SEQUENCE_STARTS].dims.d[0] - 1;
     a.sequences.starts = (const int32_t *)in[TRM_DELTA_NET_SEQUENCE_STARTS].data;
     a.sequences.lengths = (const int32_t *)in[TRM_DELTA_NET_SEQUENCE_LENGTHS].data;
@@ -485,6 +473,12 @@ bool trm_cuda_delta_net_accepts(const trm_kernel_call *call)
            in[TRM_DELTA_NET_X].dims.d[0] * p->heads <= INT32_MAX;
 }
 
+static bool may_chunk(const trm_kernel_call *call)
+{
+    const trm_view *x = &call->inputs[TRM_DELTA_NET_X];
+    return x->dtype != TRM_F32 && !call->batch_invariant && x->dims.d[0] >= LEAST;
+}
+
 /* The next part of the workspace. Without a workspace, addresses count from 0 to find its size. */
 static void *next_room(const trm_kernel_call *call, size_t *used, size_t bytes)
 {
@@ -493,7 +487,7 @@ static void *next_room(const trm_kernel_call *call, size_t *used, size_t bytes)
     return room;
 }
 
-static size_t take_rooms(const trm_kernel_call *call, net_args *a)
+static size_t take_rooms(const trm_kernel_call *call, trm_delta_net *a)
 {
     const size_t tokens = (size_t)a->tokens, keys = tokens * (size_t)a->key_heads, values = tokens * (size_t)a->heads;
     const size_t size = trm_dtype_size(a->dtype);
@@ -504,18 +498,34 @@ static size_t take_rooms(const trm_kernel_call *call, net_args *a)
     a->rates = (float *)next_room(call, &used, values * 2 * sizeof(float));
     a->v = next_room(call, &used, values * DIM * size);
     a->y = next_room(call, &used, values * DIM * size);
+    if (may_chunk(call)) { /* also if fewer sequences would have prompts among them */
+        a->w = next_room(call, &used, values * DIM * size);
+        a->scores = next_room(call, &used, values * CHUNK * size);
+    }
     return used;
 }
 
 size_t trm_cuda_delta_net_workspace(const trm_kernel_call *call)
 {
-    net_args a = net_of(call);
+    trm_delta_net a = net_of(call);
     return take_rooms(call, &a);
+}
+
+static trm_status append_chunks(const trm_delta_net *a, trm_program *program)
+{
+    trm_delta_chunks *chunks = (trm_delta_chunks *)trm_program_alloc(program, sizeof(*chunks));
+    if (chunks == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *chunks = trm_delta_chunks{a->sequences, a->tokens, a->key_heads, a->heads, a->places, a->dtype,  a->state,
+                               a->unit_q,    a->unit_k, a->rates,     a->v,     a->w,      a->scores, a->y};
+    TRM_TRY(trm_program_append(program, "cuda.delta_net.solve", trm_cuda_delta_solve_chunks, chunks));
+    return trm_program_append(program, "cuda.delta_net.chunks", trm_cuda_delta_run_chunks, chunks);
 }
 
 trm_status trm_cuda_delta_net_prepare(const trm_kernel_call *call, trm_program *program)
 {
-    net_args *a = (net_args *)trm_program_alloc(program, sizeof(*a));
+    trm_delta_net *a = (trm_delta_net *)trm_program_alloc(program, sizeof(*a));
     if (a == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
@@ -526,7 +536,13 @@ trm_status trm_cuda_delta_net_prepare(const trm_kernel_call *call, trm_program *
     if (a->tokens == 0 || a->sequences.n == 0) {
         return TRM_OK;
     }
+    /* Not if every sequence has its drafts at most. */
+    a->chunked = may_chunk(call) && a->tokens >= a->sequences.n * a->places + LEAST - 1;
     TRM_TRY(trm_program_append(program, "cuda.delta_net.prepare", launch_prepare, a));
+    if (a->chunked) {
+        a->early = false;
+        TRM_TRY(append_chunks(a, program));
+    }
     TRM_TRY(trm_program_append(program, "cuda.delta_net", launch_run, a));
     return trm_program_append(program, "cuda.delta_net.gate", launch_gate, a);
 }

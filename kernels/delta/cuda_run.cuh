@@ -1,29 +1,66 @@
 /*
- * What the kernels of this family share: runs of tokens, and a token of the gated delta rule.
+ * What the kernels of this family share: runs and chunks of tokens, and a token of the gated delta rule.
  */
 #ifndef TRM_KERNELS_DELTA_CUDA_RUN_CUH
 #define TRM_KERNELS_DELTA_CUDA_RUN_CUH
 
 #include "kernels/delta/delta.h"
 
-#define RUN 16 /* tokens of a block that convolves, of a prompt */
+#define RUN   16 /* tokens of a block that convolves, of a prompt */
+#define CHUNK 64 /* tokens of a sequence that are multiplied together, in cuda_chunk.cu */
+#define LEAST 16 /* tokens of a sequence that are worth a chunk */
 
-/* The sequence of a run of tokens, and which of its runs it is: sequence s has run numbers from starts[s] / RUN + s on,
- * so there are at most tokens / RUN + sequences. */
+/* Of a step's tokens of a sequence, how many go by chunks; the others behind them leave a version of the state each,
+ * and go token by token. */
+static __device__ __forceinline__ int64_t chunked_tokens(int64_t count, int64_t places)
+{
+    return count - (places - 1) >= LEAST ? count - (places - 1) : 0;
+}
+
+/* The sequence of a run of SIZE tokens, and which of its runs it is: sequence s has run numbers from starts[s] / SIZE +
+ * s on, so there are at most tokens / SIZE + sequences. */
+template <int SIZE>
 static __device__ __forceinline__ void find_run(const trm_delta_sequences &all, int32_t number, int32_t *sequence,
                                                 int32_t *run)
 {
     int32_t low = 0, high = (int32_t)all.n - 1;
     while (low < high) {
         const int32_t middle = (low + high + 1) / 2;
-        if (all.starts[middle] / RUN + middle <= number) {
+        if (all.starts[middle] / SIZE + middle <= number) {
             low = middle;
         } else {
             high = middle - 1;
         }
     }
     *sequence = low;
-    *run = number - (all.starts[low] / RUN + low);
+    *run = number - (all.starts[low] / SIZE + low);
+}
+
+/* run(sequence, tokens) for every sequence of which tokens go by chunks, by blocks along y in turn. All threads call
+ * it.
+ */
+template <typename F>
+static __device__ __forceinline__ void each_chunked(const trm_delta_sequences &all, int64_t places, F run)
+{
+    unsigned turn = 0;
+    for (int32_t group = 0; group < all.n; group += 32) {
+        const int32_t own = group + ((int32_t)threadIdx.x & 31);
+        const int64_t chunked = own < all.n ? chunked_tokens(all.starts[own + 1] - all.starts[own], places) : 0;
+        for (unsigned found = __ballot_sync(0xffffffffu, chunked > 0); found != 0; found &= found - 1) {
+            const int which = __ffs((int)found) - 1;
+            const int64_t tokens = __shfl_sync(0xffffffffu, chunked, which);
+            if (turn++ % gridDim.y == blockIdx.y) {
+                run(group + which, tokens);
+            }
+        }
+    }
+}
+
+/* Blocks along y for it, with as many along x: enough to fill the chip, and no more than there are such sequences. */
+static inline unsigned chunked_at_once(int64_t sequences, int64_t tokens, unsigned blocks)
+{
+    const int64_t most = tokens / LEAST < sequences ? tokens / LEAST : sequences, at_once = (511 + blocks) / blocks;
+    return (unsigned)(most < at_once ? most : at_once);
 }
 
 /* One token. With S before it: S' = decay S + k d^T, d = strength (v - decay S^T k), and S'^T q = decay S^T q + (q k)

@@ -300,6 +300,11 @@ void kernel_cases_delta(kernel_case_bench *bench)
                       prompt = {1, {70}, {70}}, chunk = {2, {67, 5}, {200, 8}},
                       mixed = {6, {1, 20, 0, 3, 1, 0}, {50, 20, 33, 90, 1, 0}}, none = {2, {0, 0}, {4, 0}};
     static const step *const steps[] = {&one, &first, &ones, &prompt, &chunk, &mixed, &none};
+    /* Prompts around the borders of chunks of 64 tokens, behind others or not, among sequences that decode. */
+    static const step borders = {4, {63, 64, 65, 200}, {63, 190, 65, 200}},
+                      decoding = {8, {1, 130, 0, 17, 4, 64, 1, 19}, {50, 130, 33, 90, 4, 300, 1, 19}},
+                      last = {1, {128}, {1000}};
+    static const step *const prompts[] = {&borders, &decoding, &last};
     for (int32_t t = 0; t < COUNT(floats); t++) {
         const trm_dtype dtype = floats[t];
         for (int32_t i = 0; i < COUNT(steps); i++) {
@@ -315,6 +320,10 @@ void kernel_cases_delta(kernel_case_bench *bench)
             net_case(bench, dtype, steps[i], (net_sizes){2, 4, 128, 128, 4, false}, 1);
             net_case(bench, dtype, steps[i], (net_sizes){1, 2, 128, 128, 4, true}, 4);
             net_case(bench, dtype, steps[i], (net_sizes){2, 2, 6, 10, 3, i % 2 == 0}, 2);
+        }
+        for (int32_t i = 0; i < COUNT(prompts); i++) {
+            net_case(bench, dtype, prompts[i], (net_sizes){1, 2, 128, 128, 4, i % 2 == 0}, 1);
+            net_case(bench, dtype, prompts[i], (net_sizes){1, 1, 128, 128, 4, false}, 4);
         }
         net_case(bench, dtype, &mixed, (net_sizes){1, 3, 128, 128, 2, false}, 2);
         net_case(bench, dtype, &mixed, (net_sizes){1, 1, 128, 128, 5, false}, 2); /* in parts */
