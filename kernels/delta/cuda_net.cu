@@ -538,6 +538,9 @@ trm_status trm_cuda_delta_net_prepare(const trm_kernel_call *call, trm_program *
     }
     /* Not if every sequence has its drafts at most. */
     a->chunked = may_chunk(call) && a->tokens >= a->sequences.n * a->places + LEAST - 1;
+    if (!a->chunked && !call->batch_invariant && trm_cuda_delta_step_fits(a)) {
+        return trm_program_append(program, "cuda.delta_net.step", trm_cuda_delta_step, a);
+    }
     TRM_TRY(trm_program_append(program, "cuda.delta_net.prepare", launch_prepare, a));
     if (a->chunked) {
         a->early = false;

@@ -36,4 +36,9 @@ typedef struct trm_delta_net {
     void *scores;           /* [tokens, heads, CHUNK], likewise */
 } trm_delta_net;
 
+/* All of a step whose sequences have a token or few, as one launch that needs no workspace. Its argument is a
+ * trm_delta_net. */
+bool trm_cuda_delta_step_fits(const trm_delta_net *a);
+trm_status trm_cuda_delta_step(void *net, trm_stream *stream);
+
 #endif
