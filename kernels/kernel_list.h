@@ -70,7 +70,8 @@ extern "C" {
     CUDA(EXPERTS,                 "experts",                 WORKSPACE, experts)                 \
     EACH(SHORT_CONVOLUTION,       "short_convolution",       PLAIN,     short_convolution)       \
     EACH(GATED_DELTA,             "gated_delta",             PLAIN,     gated_delta)             \
-    EACH(SELECTIVE_SCAN,          "selective_scan",          PLAIN,     selective_scan)          \
+    HOST(SELECTIVE_SCAN,          "selective_scan",          PLAIN,     selective_scan)          \
+    CUDA(SELECTIVE_SCAN,          "selective_scan",          PREPARED,  selective_scan)          \
     CUDA(DELTA_NET,               "delta_net",               PREPARED,  delta_net)               \
     EACH(DELTA_NET,               "delta_net.parts",         PREPARED,  delta_net_parts)         \
     HOST(LORA,                    "lora",                    PLAIN,     lora)                    \

@@ -1,17 +1,25 @@
 /*
  * SELECTIVE_SCAN, token by token with the matrix of a head in registers: a decode step reads and writes it once, and a
- * prompt has the same bits however it is cut. The grid follows from dims alone; starts, lengths and slots are read on
- * the device.
+ * prompt has the same bits however it is cut. Where that need not be and prompts may be among the sequences of 16-bit
+ * floats, their tokens go by chunks before (cuda_chunk.cu). Grids follow from dims alone; starts, lengths and slots are
+ * read on the device.
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/kernel_list.h"
-#include "kernels/scan/scan.h"
+#include "kernels/program.h"
+#include "kernels/scan/cuda_chunk.cuh"
 
 #define THREADS 128
 #define WARPS   (THREADS / 32)
 #define LANES   4                 /* that share a row */
 #define ROWS    (THREADS / LANES) /* of a block */
 #define TOKENS  8                 /* in shared memory at a time */
+
+typedef struct token_scan {
+    trm_selective_scan_args scan;
+    bool early;   /* starts, lengths, slots and the state may be read before the wait */
+    bool chunked; /* tokens go by chunks where a sequence has enough */
+} token_scan;
 
 template <int COLUMNS> struct scan_memory {
     float b[TOKENS][COLUMNS], c[TOKENS][COLUMNS];
@@ -77,8 +85,9 @@ static __device__ __forceinline__ void store_state(float *row, int j, int column
  * layer writes, in the step before.
  */
 template <typename T, int COLUMNS>
-static __global__ void __launch_bounds__(THREADS) scan(const trm_selective_scan_args a, int blocks_of_head, bool early)
+static __global__ void __launch_bounds__(THREADS) scan(const token_scan call, int blocks_of_head)
 {
+    const trm_selective_scan_args &a = call.scan;
     __shared__ __align__(16) scan_memory<COLUMNS> memory;
     const int parts = COLUMNS / (4 * LANES), lane = threadIdx.x % LANES, own = threadIdx.x / LANES;
     const int of_sequence = (int)a.heads * blocks_of_head, block = blockIdx.x % of_sequence;
@@ -89,13 +98,16 @@ static __global__ void __launch_bounds__(THREADS) scan(const trm_selective_scan_
     const int64_t size = a.dim * a.columns, place = a.heads * size;
     float4 s[parts];
     start_next();
-    if (!early) {
+    if (!call.early) {
         wait_for_previous();
     }
-    const int64_t start = a.sequences.starts[sequence], count = a.sequences.starts[sequence + 1] - start;
-    const int64_t old = a.sequences.lengths[sequence] - count;
+    int64_t start = a.sequences.starts[sequence], count = a.sequences.starts[sequence + 1] - start;
+    const int64_t chunked = call.chunked ? chunked_tokens(count, a.places) : 0;
+    const int64_t old = a.sequences.lengths[sequence] - count + chunked;
+    start += chunked;
+    count -= chunked;
     const int64_t of_row = head * size + (int64_t)(first_row + own) * a.columns;
-    const int64_t read = count > 0 ? a.sequences.slots[2 * sequence] : 0;
+    const int64_t read = count > 0 ? a.sequences.slots[2 * sequence + (chunked > 0)] : 0;
     const int64_t written = count > 0 ? a.sequences.slots[2 * sequence + 1] : 0;
     const float *from = a.state + (read * a.places + old % a.places) * place + of_row;
     float *state = a.state + written * a.places * place + of_row;
@@ -104,7 +116,7 @@ static __global__ void __launch_bounds__(THREADS) scan(const trm_selective_scan_
         s[i] = count > 0 && old > 0 && is_there ? load_state(from, 4 * (lane + LANES * i), columns, whole)
                                                 : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     }
-    if (early) {
+    if (call.early) {
         wait_for_previous();
     }
     for (int64_t token = 0; token < count; token += TOKENS) {
@@ -151,17 +163,24 @@ static __global__ void __launch_bounds__(THREADS) scan(const trm_selective_scan_
     }
 }
 
-template <typename T> static void launch_scan(const trm_selective_scan_args *a, bool early, cudaStream_t stream)
+template <typename T> static void launch_scan_of(const token_scan *a, cudaStream_t stream)
 {
-    const int blocks_of_head = (int)((a->dim + ROWS - 1) / ROWS);
-    const dim3 grid((unsigned)(a->sequences.n * a->heads * blocks_of_head));
-    if (a->columns <= 32) {
-        launch_overlapped(scan<T, 32>, grid, THREADS, 0, stream, *a, blocks_of_head, early);
-    } else if (a->columns <= 128) {
-        launch_overlapped(scan<T, 128>, grid, THREADS, 0, stream, *a, blocks_of_head, early);
+    const int blocks_of_head = (int)((a->scan.dim + ROWS - 1) / ROWS);
+    const dim3 grid((unsigned)(a->scan.sequences.n * a->scan.heads * blocks_of_head));
+    if (a->scan.columns <= 32) {
+        launch_overlapped(scan<T, 32>, grid, THREADS, 0, stream, *a, blocks_of_head);
+    } else if (a->scan.columns <= 128) {
+        launch_overlapped(scan<T, 128>, grid, THREADS, 0, stream, *a, blocks_of_head);
     } else {
-        launch_overlapped(scan<T, 256>, grid, THREADS, 0, stream, *a, blocks_of_head, early);
+        launch_overlapped(scan<T, 256>, grid, THREADS, 0, stream, *a, blocks_of_head);
     }
+}
+
+static trm_status launch_scan(void *user, trm_stream *stream)
+{
+    const token_scan *a = (const token_scan *)user;
+    DISPATCH_FLOAT(a->scan.dtype, launch_scan_of<T>(a, trm_cuda_stream(stream)));
+    return trm_cuda_launched("cuda.selective_scan");
 }
 
 bool trm_cuda_selective_scan_accepts(const trm_kernel_call *call)
@@ -171,15 +190,56 @@ bool trm_cuda_selective_scan_accepts(const trm_kernel_call *call)
            args.sequences.n * args.heads * ((args.dim + ROWS - 1) / ROWS) <= INT32_MAX;
 }
 
-trm_status trm_cuda_selective_scan_run(const trm_kernel_call *call)
+/* Whether prompts may go by chunks, however many sequences there are. */
+static bool may_chunk(const trm_kernel_call *call, const trm_selective_scan_args *a)
+{
+    return a->dtype != TRM_F32 && !call->batch_invariant && a->tokens >= LEAST && a->dim % 16 == 0 &&
+           (a->columns == 64 || a->columns == 128 || a->columns == 256);
+}
+
+static size_t rates_size(const trm_selective_scan_args *a)
+{
+    return ((size_t)(a->tokens * a->heads) * 2 * sizeof(float) + 255) / 256 * 256;
+}
+
+size_t trm_cuda_selective_scan_workspace(const trm_kernel_call *call)
+{
+    trm_selective_scan_args args;
+    return trm_selective_scan_args_of(call, &args) && may_chunk(call, &args)
+               ? rates_size(&args) + (size_t)(args.tokens * args.heads) * CHUNK * 2
+               : 0;
+}
+
+static trm_status append_chunks(const trm_kernel_call *call, const trm_selective_scan_args *a, trm_program *program)
+{
+    trm_scan_chunks *chunks = (trm_scan_chunks *)trm_program_alloc(program, sizeof(*chunks));
+    if (chunks == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *chunks = trm_scan_chunks{*a, (float *)call->workspace, (char *)call->workspace + rates_size(a)};
+    TRM_TRY(trm_program_append(program, "cuda.selective_scan.score", trm_cuda_scan_score_chunks, chunks));
+    return trm_program_append(program, "cuda.selective_scan.chunks", trm_cuda_scan_run_chunks, chunks);
+}
+
+trm_status trm_cuda_selective_scan_prepare(const trm_kernel_call *call, trm_program *program)
 {
     const uint32_t inputs = 1u << TRM_SELECTIVE_SCAN_SEQUENCE_STARTS | 1u << TRM_SELECTIVE_SCAN_SEQUENCE_LENGTHS |
                             1u << TRM_SELECTIVE_SCAN_SEQUENCE_SLOTS;
-    trm_selective_scan_args args;
-    if (!trm_selective_scan_args_of(call, &args) || args.tokens * args.heads * args.dim == 0 || args.sequences.n == 0) {
+    token_scan *a = (token_scan *)trm_program_alloc(program, sizeof(*a));
+    if (a == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    const trm_selective_scan_args *scan = &a->scan;
+    if (!trm_selective_scan_args_of(call, &a->scan) || scan->tokens * scan->heads * scan->dim == 0 ||
+        scan->sequences.n == 0) {
         return TRM_OK;
     }
-    const bool early = (call->constants & inputs) == inputs;
-    DISPATCH_FLOAT(args.dtype, launch_scan<T>(&args, early, trm_cuda_stream(call->stream)));
-    return trm_cuda_launched("cuda.selective_scan");
+    /* Not if every sequence has its drafts at most. */
+    a->chunked = may_chunk(call, scan) && scan->tokens >= scan->sequences.n * scan->places + LEAST - 1 &&
+                 trm_aligned16(scan->x) && trm_aligned16(scan->b) && trm_aligned16(scan->c) && trm_aligned16(scan->y);
+    if (a->chunked) {
+        TRM_TRY(append_chunks(call, scan, program));
+    }
+    a->early = !a->chunked && (call->constants & inputs) == inputs;
+    return trm_program_append(program, "cuda.selective_scan", launch_scan, a);
 }
