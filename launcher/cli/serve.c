@@ -18,9 +18,9 @@
 #include "launcher/cli/job/job.h"
 #include "launcher/cli/job/tokenizer_thread.h"
 #include "launcher/cli/onnx/job.h"
+#include "launcher/cli/serve.h"
 #include "launcher/serve/http/server.h"
 #include "launcher/serve/log/log_writer.h"
-#include "launcher/serve/network/served_network.h"
 #include "launcher/serve/responses/embedding.h"
 #include "launcher/serve/worker/worker.h"
 
@@ -51,7 +51,6 @@ typedef struct serve_command {
     int32_t n_replicas;
     dispatcher *dispatcher;
     server *server;
-    served_network *network; /* of a network; then there is no language model */
 } serve_command;
 
 /* Of all replicas together: one may have to take over all requests. */
@@ -147,11 +146,10 @@ static trm_status make_commands(serve_command *c)
     return TRM_OK;
 }
 
-/* The last part of the model's path, unless a name is given. */
-static trm_status choose_name(serve_command *c)
+trm_status serve_choose_name(const settings *all, char name[SERVER_LONGEST_NAME + 1])
 {
-    const char *given = settings_text(c->all, SETTING_SERVED_NAME);
-    const char *operand = c->all->operands[0];
+    const char *given = settings_text(all, SETTING_SERVED_NAME);
+    const char *operand = all->operands[0];
     size_t size = strlen(operand);
     while (size > 1 && operand[size - 1] == '/') {
         size--;
@@ -160,10 +158,9 @@ static trm_status choose_name(serve_command *c)
     while (start > 0 && operand[start - 1] != '/') {
         start--;
     }
-    int written = given != NULL
-                      ? snprintf(c->model_name, sizeof(c->model_name), "%s", given)
-                      : snprintf(c->model_name, sizeof(c->model_name), "%.*s", (int)(size - start), operand + start);
-    if (written <= 0 || (size_t)written >= sizeof(c->model_name)) {
+    int written = given != NULL ? snprintf(name, SERVER_LONGEST_NAME + 1, "%s", given)
+                                : snprintf(name, SERVER_LONGEST_NAME + 1, "%.*s", (int)(size - start), operand + start);
+    if (written <= 0 || written > SERVER_LONGEST_NAME) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "served-name has %d bytes, expected 1 to %d", written,
                  SERVER_LONGEST_NAME);
     }
@@ -294,14 +291,13 @@ static trm_status prepare(serve_command *c)
     }
     TRM_TRY(grammar_cache_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->grammars));
     TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
-    TRM_TRY(choose_name(c));
+    TRM_TRY(serve_choose_name(c->all, c->model_name));
     TRM_TRY(open_chat(c));
     malloc_trim(0); /* the tokenizer's JSON tree was many times as large as what is kept of it */
     return make_commands(c);
 }
 
-/* The settings that every server has. */
-static server_options common_options(const settings *all, log_writer *log)
+server_options serve_common_options(const settings *all, log_writer *log)
 {
     return (server_options){.host = settings_text(all, SETTING_HOST),
                             .port = (int32_t)settings_integer(all, SETTING_PORT),
@@ -321,13 +317,14 @@ static server_options common_options(const settings *all, log_writer *log)
                             .access_log = !settings_flag(all, SETTING_QUIET)};
 }
 
-static void log_address(const serve_command *c, const char *host, bool tls)
+void serve_log_address(log_writer *log, const server *started, const server_options *options, const char *what)
 {
+    const char *host = options->host;
     bool bracket = strchr(host, ':') != NULL; /* an IPv6 address */
-    log_print(c->log, "listening on http%s://%s%s%s:%d, %s %s", tls ? "s" : "", bracket ? "[" : "", host,
-              bracket ? "]" : "", server_port(c->server), c->network != NULL ? "serving" : "loading", c->model_name);
-    if (server_is_public(c->server)) {
-        log_print(c->log, "warning: no API keys: whoever reaches %s can use the server (--api-keys FILE)", host);
+    log_print(log, "listening on http%s://%s%s%s:%d, %s", options->tls_key != NULL ? "s" : "", bracket ? "[" : "", host,
+              bracket ? "]" : "", server_port(started), what);
+    if (server_is_public(started)) {
+        log_print(log, "warning: no API keys: whoever reaches %s can use the server (--api-keys FILE)", host);
     }
 }
 
@@ -354,7 +351,7 @@ static trm_status start(serve_command *c)
                                               .most_restarts = MAX_RESTARTS,
                                               .log = log_line,
                                               .log_user = c->log};
-    server_options options = common_options(all, c->log);
+    server_options options = serve_common_options(all, c->log);
     options.routes = &language_model_routes;
     options.model_name = c->model_name;
     options.model_folder = c->info.path;
@@ -366,7 +363,9 @@ static trm_status start(serve_command *c)
     options.pooling = c->pooling;
     TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
     TRM_TRY(server_create(&options, c->dispatcher, &c->server));
-    log_address(c, options.host, options.tls_key != NULL);
+    char what[SERVER_LONGEST_NAME + 16];
+    snprintf(what, sizeof(what), "loading %s", c->model_name);
+    serve_log_address(c->log, c->server, &options, what);
     return TRM_OK;
 }
 
@@ -401,86 +400,6 @@ static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
     }
 }
 
-/* ---- networks -------------------------------------------------------------------------------------------- */
-
-/* Loads the network and tunes it with random inputs. */
-static trm_status load_network(serve_command *c, onnx_job *j)
-{
-    TRM_TRY(check_operand(c->all));
-    TRM_TRY(choose_name(c));
-    TRM_TRY(job_open_world(&j->job, c->all));
-    if (trm_world_size(j->job.world) > 1 || settings_integer(c->all, SETTING_RANKS) > 1) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "networks are served by one rank");
-    }
-    TRM_TRY(onnx_open(j, c->all->operands[0], 1));
-    TRM_TRY(onnx_build(j, false));
-    TRM_TRY(onnx_load(j));
-    TRM_TRY(onnx_fill_inputs(j, 0));
-    trm_status status = onnx_set_inputs(j, j->context);
-    if (status == TRM_OK) {
-        status = onnx_tune(j);
-    }
-    if (status != TRM_OK) { /* random elements may be no valid inputs */
-        log_print(c->log, "warning: the network is not tuned: %s", trm_last_error());
-    }
-    return TRM_OK;
-}
-
-static trm_status start_network(serve_command *c, const onnx_job *j)
-{
-    served_options served = {.name = c->model_name,
-                             .platform = names_plan(c->all->operands[0]) ? "trireme_plan" : "trireme_onnx",
-                             .network = j->shown,
-                             .context = j->context,
-                             .max_waiting = (int32_t)settings_integer(c->all, SETTING_MAX_REQUESTS)};
-    TRM_TRY(served_create(&served, &c->network));
-    server_options options = common_options(c->all, c->log);
-    options.routes = &network_routes;
-    options.model_name = c->model_name;
-    options.network = c->network;
-    TRM_TRY(server_create(&options, NULL, &c->server));
-    log_address(c, options.host, options.tls_key != NULL);
-    return TRM_OK;
-}
-
-/* The first signal drains, the second one ends. */
-static void wait_for_network(serve_command *c, const sigset_t *signals)
-{
-    int number = 0;
-    while (number != SIGTERM && number != SIGINT) {
-        number = sigwaitinfo(signals, NULL);
-    }
-    served_drain(c->network);
-    double left = settings_number(c->all, SETTING_DRAIN_TIMEOUT);
-    for (; left > 0 && !served_is_idle(c->network); left -= 0.1) {
-        struct timespec pause = {.tv_nsec = 100000000};
-        if (sigtimedwait(signals, NULL, &pause) > 0) {
-            break;
-        }
-    }
-}
-
-static trm_status serve_network(serve_command *c, const sigset_t *signals)
-{
-    onnx_job j = {.all = c->all};
-    trm_status status = load_network(c, &j);
-    if (status == TRM_OK) {
-        status = start_network(c, &j);
-    }
-    if (status == TRM_OK) {
-        wait_for_network(c, signals);
-    }
-    if (status != TRM_OK) {
-        log_print(c->log, "%s: %s", trm_status_name(status), trm_last_error());
-    }
-    served_stop(c->network);
-    server_destroy(c->server);
-    served_destroy(c->network);
-    onnx_close(&j);
-    trm_world_close(j.job.world);
-    return status;
-}
-
 /* Afterwards nothing may wait for a standard error that nobody reads. */
 static void end_log(serve_command *c)
 {
@@ -511,7 +430,7 @@ int command_serve(const settings *all)
     }
     trm_log_set(log_message, c.log, settings_flag(all, SETTING_VERBOSE) ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
     if (names_network(all->operands[0])) {
-        int code = trm_status_exit_code(serve_network(&c, &signals));
+        int code = trm_status_exit_code(serve_networks(all, c.log, &signals));
         end_log(&c);
         return code;
     }

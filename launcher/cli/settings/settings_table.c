@@ -3,6 +3,7 @@
 
 #include <trireme/engine.h>
 
+#include "launcher/serve/network/served_network.h"
 #include "launcher/serve/replicas/router.h"
 
 /* The words that the rows use. */

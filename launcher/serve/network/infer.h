@@ -1,16 +1,18 @@
 /*
- * One inference request of KServe's protocol v2: a JSON object, and behind it the raw elements of tensors that say so
- * (the binary tensor extension).
+ * One inference request: inputs, wanted outputs, and how its client is answered. The readers (infer_json.h, and that of
+ * gRPC) fill it in; a served network runs it.
  */
 #ifndef TRM_LAUNCHER_SERVE_NETWORK_INFER_H
 #define TRM_LAUNCHER_SERVE_NETWORK_INFER_H
 
 #include "launcher/serve/network/served_network.h"
-#include "launcher/serve/responses/http_exchange.h"
+#include "launcher/serve/requests/api_request.h"
+#include "launcher/text/strings/buffer.h"
 
 typedef struct infer_input {
     bool given;
     trm_dims dims;
+    size_t bytes;
     const void *data; /* [dims], in the body or in `owned` */
     void *owned;
 } infer_input;
@@ -18,16 +20,30 @@ typedef struct infer_input {
 typedef struct infer_output {
     int32_t index;
     bool raw; /* behind the JSON */
+    trm_dims dims;
+    const void *data; /* [dims]; valid in `write` */
+    size_t bytes;
 } infer_output;
 
+/* How a request is answered; on threads of the network. */
+typedef struct infer_client {
+    trm_status (*write)(infer_request *request); /* writes the outputs into `reply` */
+    void (*finish)(infer_request *request);      /* the request has its reply or its error; may free it */
+    bool (*is_gone)(infer_request *request);     /* nobody waits for the reply any more */
+} infer_client;
+
 struct infer_request {
-    infer_request *next; /* in the queue */
-    const served_network *network;
-    http_exchange *exchange; /* of the connection, which waits and so outlives the request */
-    char *id;                /* NULL: none */
-    infer_input *inputs;     /* [inputs of the network] */
-    infer_output *outputs;   /* [n_outputs] */
+    infer_request *next;     /* in the queue or a batch */
+    served_network *network; /* retained */
+    const infer_client *client;
+    void *user;            /* of the client */
+    char *id;              /* NULL: none */
+    infer_input *inputs;   /* [inputs of the network] */
+    infer_output *outputs; /* [n_outputs] */
     int32_t n_outputs;
+    int64_t elements;       /* of its batch; 1 if the network does not join requests */
+    double queue_seconds;   /* time that it may wait; 0: the network's default */
+    double queued, expires; /* on trm_clock_seconds; expires 0: never */
     bool failed;
     api_error error;
     trm_bytes reply;
@@ -36,14 +52,25 @@ struct infer_request {
 
 /* The protocol's name of a type; NULL: it has none. */
 const char *infer_type_name(trm_dtype dtype);
+/* FP16 and BF16 have no numbers in JSON, and no field of their own in gRPC. */
+bool infer_is_only_raw(trm_dtype dtype);
 
-/* Parses a body whose first json_size bytes are JSON; the body must outlive the request. NULL with an error. */
-infer_request *infer_parse(const served_network *network, const char *body, size_t size, size_t json_size,
-                           http_exchange *exchange, api_error *error);
-/* Runs the request and writes the reply or the error into it. */
-void infer_run(infer_request *request, trm_context *context);
-/* Wakes the connection. */
-void infer_finish(infer_request *request);
+/* An empty request. NULL with an error, as below. */
+infer_request *infer_create(served_network *network, const infer_client *client, void *user, api_error *error);
+/* Accepts NULL. */
 void infer_destroy(infer_request *request);
+
+/* Begins an input that has this type and shape [n]: *port and *input are its places, whose elements must follow. */
+bool infer_begin_input(infer_request *request, const char *name, const char *type, const int64_t *shape, size_t n,
+                       const served_port **port, infer_input **input, api_error *error);
+/* Takes elements as they lie in `data`, which must outlive the request; copies those that are not aligned. */
+bool infer_take_raw(const served_port *port, infer_input *input, const void *data, size_t bytes, api_error *error);
+/* Allocates `owned` for elements. */
+bool infer_allocate(const served_port *port, infer_input *input, api_error *error);
+/* `form`: how the client writes it; *output, if not NULL: its place, until the next call. */
+bool infer_add_output(infer_request *request, const char *name, bool raw, infer_output **output, api_error *error);
+bool infer_add_all_outputs(infer_request *request, bool raw, api_error *error);
+/* When all inputs are read: checks that there are all, and counts the elements of the batch. */
+bool infer_check(infer_request *request, api_error *error);
 
 #endif
