@@ -17,6 +17,8 @@ tests/conformance/make_data.sh build/onnx_data ||
     echo "tools/test.sh: ONNX's own test cases could not be made (PyPI not reached?): their tests are left out" >&2
 tests/serve/make_client.sh build/openai.venv ||
     echo "tools/test.sh: OpenAI's client could not be installed (PyPI not reached?): the server's tests are left out" >&2
+tests/serve/make_client.sh build/triton.venv requirements-triton.txt ||
+    echo "tools/test.sh: tritonclient could not be installed (PyPI not reached?): tests of served networks are left out" >&2
 tests/python/make_venv.sh build/python.venv ||
     echo "tools/test.sh: the Python package's test environment could not be made (PyPI not reached?): its tests are left out" >&2
 command -v chromium chromium-browser google-chrome >/dev/null ||

@@ -429,7 +429,7 @@ int command_serve(const settings *all)
         return print_failure(status);
     }
     trm_log_set(log_message, c.log, settings_flag(all, SETTING_VERBOSE) ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
-    if (names_network(all->operands[0])) {
+    if (names_network(all->operands[0]) || serve_is_repository(all)) {
         int code = trm_status_exit_code(serve_networks(all, c.log, &signals));
         end_log(&c);
         return code;

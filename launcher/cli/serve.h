@@ -16,6 +16,8 @@ server_options serve_common_options(const settings *all, log_writer *log);
 /* Logs where the server listens and `what` it does. */
 void serve_log_address(log_writer *log, const server *started, const server_options *options, const char *what);
 
+/* Whether the operand is a folder of networks, NAME/config.pbtxt or NAME/VERSION/. */
+bool serve_is_repository(const settings *all);
 /* Serves networks until a signal ends it; in serve_network.c. */
 trm_status serve_networks(const settings *all, log_writer *log, const sigset_t *signals);
 

@@ -20,6 +20,7 @@
 #include "launcher/serve/http/server_framing.h"
 #include "launcher/serve/http/server_internal.h"
 #include "launcher/serve/network/infer.h"
+#include "launcher/serve/network/repository.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
 #define SEND_BUFFER          (128 << 10) /* bytes that the kernel buffers for a client that does not read */
@@ -506,6 +507,7 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     }
     connections_await_request(s->open, c->place, s->options.body_seconds);
     infer_destroy(c->inference);
+    repository_job_free(c->job);
     trm_bytes_fini(&c->body);
     http_exchange_release(x);
     free(c);

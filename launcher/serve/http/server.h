@@ -44,7 +44,8 @@ typedef struct server_options {
     const trm_chat_template *chat;  /* NULL: the model has none */
     grammar_cache *grammars;        /* to check grammars */
     trm_embedding pooling;          /* NONE: no embeddings */
-    struct served_network *network; /* of network_routes, which use nothing else of a model but its name */
+    struct repository *repository;  /* of network_routes, which use nothing else of a model */
+    struct shared_regions *regions; /* of network_routes; NULL: no memory is shared with clients */
 } server_options;
 
 typedef struct server server;

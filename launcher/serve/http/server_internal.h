@@ -54,6 +54,7 @@ typedef struct call {
     bool watched;
     cached_grammar *grammar;         /* that the request asked for; NULL: none yet */
     struct infer_request *inference; /* of a network; NULL: none */
+    struct repository_job *job;      /* a load or unload; NULL: none */
     int fd, status;
     size_t sent;
 } call;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 const char *infer_type_name(trm_dtype dtype)
 {
     static const char *const names[TRM_DTYPE_COUNT] = {
@@ -45,6 +47,9 @@ void infer_destroy(infer_request *request)
     }
     for (int32_t i = 0; request->inputs != NULL && i < served_input_count(request->network); i++) {
         free(request->inputs[i].owned);
+    }
+    for (int32_t i = 0; i < request->n_outputs; i++) {
+        shared_release(request->outputs[i].region);
     }
     served_release(request->network);
     free(request->inputs);
@@ -114,18 +119,25 @@ bool infer_allocate(const served_port *port, infer_input *input, api_error *erro
            api_fail(error, 503, NULL, NULL, "cannot allocate %zu bytes for input %s", input->bytes, port->name);
 }
 
-bool infer_take_raw(const served_port *port, infer_input *input, const void *data, size_t bytes, api_error *error)
+static bool check_bool(const served_port *port, const unsigned char *from, size_t bytes, api_error *error)
 {
-    const unsigned char *from = data;
-    if (bytes != input->bytes) {
-        return api_fail(error, 400, NULL, NULL, "input %s has %zu bytes, expected %zu, as its shape and type have",
-                        port->name, bytes, input->bytes);
-    }
     for (size_t i = 0; port->dtype == TRM_BOOL && i < bytes; i++) {
         if (from[i] > 1) {
             return api_fail(error, 400, NULL, NULL, "element %zu of input %s is %d, expected 0 or 1", i, port->name,
                             from[i]);
         }
+    }
+    return true;
+}
+
+bool infer_take_raw(const served_port *port, infer_input *input, const void *data, size_t bytes, api_error *error)
+{
+    if (bytes != input->bytes) {
+        return api_fail(error, 400, NULL, NULL, "input %s has %zu bytes, expected %zu, as its shape and type have",
+                        port->name, bytes, input->bytes);
+    }
+    if (!check_bool(port, data, bytes, error)) {
+        return false;
     }
     input->data = data;
     if (bytes > 0 && (uintptr_t)data % trm_dtype_size(port->dtype) != 0) { /* what is before it may end anywhere */
@@ -135,6 +147,52 @@ bool infer_take_raw(const served_port *port, infer_input *input, const void *dat
         memcpy(input->owned, data, bytes);
     }
     return true;
+}
+
+bool infer_take_shared(const served_port *port, infer_input *input, shared_regions *regions, const char *name,
+                       uint64_t offset, uint64_t size, api_error *error)
+{
+    if (size != input->bytes) {
+        return api_fail(error, 400, NULL, NULL,
+                        "shared_memory_byte_size of input %s is %" PRIu64 ", expected %zu, as its shape and type have",
+                        port->name, size, input->bytes);
+    }
+    shared_region *region = shared_find(regions, name, offset, size, error);
+    if (region == NULL || !infer_allocate(port, input, error)) {
+        shared_release(region);
+        return false;
+    }
+    const trm_status status = shared_read(region, offset, input->owned, input->bytes);
+    shared_release(region);
+    if (status != TRM_OK) {
+        return api_fail(error, 400, NULL, NULL, "%s", trm_last_error());
+    }
+    return check_bool(port, input->owned, input->bytes, error);
+}
+
+bool infer_share_output(infer_output *output, shared_regions *regions, const char *region, uint64_t offset,
+                        uint64_t size, api_error *error)
+{
+    output->region = shared_find(regions, region, offset, size, error);
+    output->region_offset = offset;
+    output->region_size = size;
+    return output->region != NULL;
+}
+
+trm_status infer_write_shared(const infer_request *request)
+{
+    for (int32_t i = 0; i < request->n_outputs; i++) {
+        const infer_output *output = &request->outputs[i];
+        if (output->region == NULL) {
+            continue;
+        }
+        if (output->bytes > output->region_size) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "output %s has %zu bytes, but its shared memory only %" PRIu64,
+                     served_output(request->network, output->index)->name, output->bytes, output->region_size);
+        }
+        TRM_TRY(shared_write(output->region, output->region_offset, output->data, output->bytes));
+    }
+    return TRM_OK;
 }
 
 bool infer_add_output(infer_request *request, const char *name, bool raw, infer_output **output, api_error *error)

@@ -6,6 +6,7 @@
 #define TRM_LAUNCHER_SERVE_NETWORK_INFER_H
 
 #include "launcher/serve/network/served_network.h"
+#include "launcher/serve/network/shared_memory.h"
 #include "launcher/serve/requests/api_request.h"
 #include "launcher/text/strings/buffer.h"
 
@@ -19,7 +20,9 @@ typedef struct infer_input {
 
 typedef struct infer_output {
     int32_t index;
-    bool raw; /* behind the JSON */
+    bool raw;              /* behind the JSON */
+    shared_region *region; /* where it goes instead; NULL: into the reply */
+    uint64_t region_offset, region_size;
     trm_dims dims;
     const void *data; /* [dims]; valid in `write` */
     size_t bytes;
@@ -67,9 +70,17 @@ bool infer_begin_input(infer_request *request, const char *name, const char *typ
 bool infer_take_raw(const served_port *port, infer_input *input, const void *data, size_t bytes, api_error *error);
 /* Allocates `owned` for elements. */
 bool infer_allocate(const served_port *port, infer_input *input, api_error *error);
-/* `form`: how the client writes it; *output, if not NULL: its place, until the next call. */
+/* Reads elements out of a region. */
+bool infer_take_shared(const served_port *port, infer_input *input, shared_regions *regions, const char *region,
+                       uint64_t offset, uint64_t size, api_error *error);
+/* `raw`: how the client writes it; *output, if not NULL: its place, until the next call. */
 bool infer_add_output(infer_request *request, const char *name, bool raw, infer_output **output, api_error *error);
 bool infer_add_all_outputs(infer_request *request, bool raw, api_error *error);
+/* Sends an output into a region. */
+bool infer_share_output(infer_output *output, shared_regions *regions, const char *region, uint64_t offset,
+                        uint64_t size, api_error *error);
+/* Writes outputs into their regions; a client calls it in `write`. */
+trm_status infer_write_shared(const infer_request *request);
 /* When all inputs are read: checks that there are all, and counts the elements of the batch. */
 bool infer_check(infer_request *request, api_error *error);
 

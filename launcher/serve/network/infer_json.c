@@ -14,6 +14,7 @@
 /* What is read so far. */
 typedef struct reader {
     infer_request *request;
+    shared_regions *regions;
     const char *raw; /* the elements behind the JSON */
     size_t left;     /* bytes of them that no input has taken */
     api_error *error;
@@ -110,15 +111,35 @@ static bool read_raw(reader *r, const served_port *port, const trm_json *size, i
     return infer_take_raw(port, input, data, input->bytes, r->error);
 }
 
-/* Refuses what tensors may ask for in the protocol and this server does not have. */
-static bool check_parameters(const trm_json *parameters, const char *name, api_error *error)
+/* Where a tensor lies or goes in shared memory; region NULL: it does not. */
+typedef struct place {
+    const char *region;
+    uint64_t offset, size;
+} place;
+
+static bool read_place(const trm_json *parameters, const char *name, place *p, api_error *error)
 {
-    static const char *const unknown[] = {"shared_memory_region", "classification"};
-    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
-        if (trm_json_get(parameters, unknown[i]) != NULL) {
-            return api_fail(error, 400, NULL, NULL, "parameter %s of tensor %s is not supported", unknown[i], name);
-        }
+    const trm_json *region = trm_json_get(parameters, "shared_memory_region");
+    const trm_json *size = trm_json_get(parameters, "shared_memory_byte_size");
+    const trm_json *offset = trm_json_get(parameters, "shared_memory_offset");
+    int64_t bytes = -1, begin = 0;
+    if (trm_json_get(parameters, "classification") != NULL) {
+        return api_fail(error, 400, NULL, NULL, "parameter classification of output %s is not supported", name);
     }
+    *p = (place){.region = trm_json_string(region)};
+    if (region == NULL) {
+        return true;
+    }
+    if (p->region == NULL || !trm_json_integer(size, &bytes) || bytes < 0 ||
+        (offset != NULL && !trm_json_integer(offset, &begin)) || begin < 0) {
+        return api_fail(
+            error, 400, NULL, NULL,
+            "tensor %s needs the parameters shared_memory_region, a string, and shared_memory_byte_size and "
+            "shared_memory_offset, integers from 0",
+            name);
+    }
+    p->size = (uint64_t)bytes;
+    p->offset = (uint64_t)begin;
     return true;
 }
 
@@ -146,14 +167,19 @@ static bool read_input(reader *r, const trm_json *item)
     infer_input *input;
     int64_t shape[TRM_MAX_DIMS];
     size_t n;
-    if (!check_parameters(parameters, name != NULL ? name : "", r->error) ||
+    place p;
+    if (!read_place(parameters, name != NULL ? name : "", &p, r->error) ||
         !read_shape(trm_json_get(item, "shape"), name != NULL ? name : "", shape, &n, r->error) ||
         !infer_begin_input(r->request, name, type, shape, n, &port, &input, r->error)) {
         return false;
     }
-    if ((size != NULL) == (data != NULL)) {
-        return api_fail(r->error, 400, NULL, NULL, "input %s has %s data and binary_data_size, expected one of them",
-                        name, data != NULL ? "both" : "neither");
+    if ((size != NULL) + (data != NULL) + (p.region != NULL) != 1) {
+        return api_fail(r->error, 400, NULL, NULL,
+                        "input %s has %s of data, binary_data_size and shared_memory_region, expected one", name,
+                        size == NULL && data == NULL && p.region == NULL ? "none" : "several");
+    }
+    if (p.region != NULL) {
+        return infer_take_shared(port, input, r->regions, p.region, p.offset, p.size, r->error);
     }
     return size != NULL ? read_raw(r, port, size, input) : read_data(port, data, input, r->error);
 }
@@ -166,9 +192,13 @@ static bool read_outputs(reader *r, const trm_json *outputs, bool raw)
     for (const trm_json *item = trm_json_first(outputs); item != NULL; item = trm_json_next(item)) {
         const char *name = trm_json_string(trm_json_get(item, "name"));
         const trm_json *parameters = trm_json_get(item, "parameters");
-        if (!check_parameters(parameters, name != NULL ? name : "", r->error) ||
-            !infer_add_output(r->request, name, trm_json_truth(trm_json_get(parameters, "binary_data"), raw), NULL,
-                              r->error)) {
+        infer_output *output;
+        place p;
+        if (!read_place(parameters, name != NULL ? name : "", &p, r->error) ||
+            !infer_add_output(r->request, name,
+                              p.region != NULL || trm_json_truth(trm_json_get(parameters, "binary_data"), raw), &output,
+                              r->error) ||
+            (p.region != NULL && !infer_share_output(output, r->regions, p.region, p.offset, p.size, r->error))) {
             return false;
         }
     }
@@ -176,7 +206,7 @@ static bool read_outputs(reader *r, const trm_json *outputs, bool raw)
 }
 
 /* The timeout of the queue, in microseconds; sequences are refused. */
-static bool read_parameters(reader *r, const trm_json *parameters)
+static bool read_parameters(const reader *r, const trm_json *parameters)
 {
     const trm_json *timeout = trm_json_get(parameters, "timeout"), *sequence = trm_json_get(parameters, "sequence_id");
     int64_t microseconds = 0;
@@ -221,11 +251,11 @@ static bool read_request(reader *r, const trm_json *root)
            read_outputs(r, outputs, trm_json_truth(trm_json_get(parameters, "binary_data_output"), false));
 }
 
-infer_request *infer_parse(served_network *network, const char *body, size_t size, size_t json_size,
-                           const infer_client *client, void *user, api_error *error)
+infer_request *infer_parse(served_network *network, shared_regions *regions, const char *body, size_t size,
+                           size_t json_size, const infer_client *client, void *user, api_error *error)
 {
     infer_request *request = infer_create(network, client, user, error);
-    reader r = {request, body + json_size, size - json_size, error};
+    reader r = {request, regions, body + json_size, size - json_size, error};
     trm_json_document *document = NULL;
     bool read = false;
     if (request == NULL) {
@@ -272,7 +302,13 @@ static void write_output(json_text *json, const served_port *port, const infer_o
         json_integer(json, NULL, output->dims.d[i]);
     }
     json_end_array(json);
-    if (output->raw) {
+    if (output->region != NULL) {
+        json_object(json, "parameters");
+        json_string(json, "shared_memory_region", shared_name(output->region));
+        json_integer(json, "shared_memory_byte_size", (int64_t)output->bytes);
+        json_integer(json, "shared_memory_offset", (int64_t)output->region_offset);
+        json_end_object(json);
+    } else if (output->raw) {
         json_object(json, "parameters");
         json_integer(json, "binary_data_size", (int64_t)output->bytes);
         json_end_object(json);
@@ -306,7 +342,7 @@ static trm_status write_reply(json_text *json, infer_request *request)
     request->json_size = json->bytes.size;
     for (int32_t i = 0; i < request->n_outputs; i++) {
         const infer_output *output = &request->outputs[i];
-        if (output->raw && output->bytes > 0) {
+        if (output->raw && output->region == NULL && output->bytes > 0) {
             TRM_TRY(trm_bytes_append(&json->bytes, output->data, output->bytes));
         }
     }
@@ -316,6 +352,7 @@ static trm_status write_reply(json_text *json, infer_request *request)
 trm_status infer_write_json(infer_request *request)
 {
     json_text json = {0};
+    TRM_TRY(infer_write_shared(request));
     trm_status status = write_reply(&json, request);
     if (status != TRM_OK) {
         json_text_fini(&json);

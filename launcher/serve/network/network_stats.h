@@ -44,7 +44,7 @@ void stats_add_run(network_stats *s, const run_times *times, int64_t elements, i
 void stats_write_json(const network_stats *s, const char *name, const char *version, json_text *json);
 
 typedef struct named_stats {
-    const char *name, *version;
+    char name[201], version[24];
     network_stats stats;
 } named_stats;
 /* The text of /metrics for all networks [n], and replies by hundreds of their status. */

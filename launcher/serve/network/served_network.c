@@ -385,8 +385,8 @@ static trm_status read_ports(const served_options *o, bool inputs, served_port *
         }
         if (o->max_batch > 0 && (port->dims.n < 1 || port->dims.d[0] >= 0)) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                     "requests for %s cannot be joined: %s %s has no open first dim (--min-shapes and --max-shapes)",
-                     o->name, kind, port->name);
+                     "network %s has no batch: %s %s has no open first dim (--min-shapes and --max-shapes)", o->name,
+                     kind, port->name);
         }
     }
     return TRM_OK;
@@ -430,7 +430,7 @@ trm_status served_create(const served_options *options, served_network **result)
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the served network");
     }
     n->options = *options;
-    n->joins = options->max_batch > 0;
+    n->joins = options->joins;
     n->stats.instances = options->n_contexts;
     atomic_init(&n->references, 1);
     pthread_condattr_init(&attributes);

@@ -28,7 +28,8 @@ typedef struct served_options {
     trm_context *const *contexts;            /* [n_contexts]; each is used by a thread alone until served_stop */
     int32_t n_contexts, max_waiting;         /* requests in the queue */
     double queue_seconds;                    /* that a request may wait in the queue if it does not say; 0: unlimited */
-    int32_t max_batch;                       /* largest first dim of joined requests; 0: they are not joined */
+    int32_t max_batch;                       /* largest first dim of a run; 0: the first dim is no batch */
+    bool joins;                              /* requests that wait together run as one */
     double batch_seconds;                    /* how long a request waits for others to be joined with */
     int32_t preferred[SERVED_MAX_PREFERRED]; /* [n_preferred] batches that do not wait for more */
     int32_t n_preferred;
@@ -36,8 +37,8 @@ typedef struct served_options {
     void *user;
 } served_options;
 
-/* Starts the threads. Errors: UNSUPPORTED (a type without a name in the protocol), INVALID_ARGUMENT (requests cannot be
- * joined: an input or output has no open first dim). On failure `release` is not called. */
+/* Starts the threads. Errors: UNSUPPORTED (a type without a name in the protocol), INVALID_ARGUMENT (an
+ * input or output has no open first dim for the batch). On failure `release` is not called. */
 trm_status served_create(const served_options *options, served_network **result);
 served_network *served_retain(served_network *n);
 /* Accepts NULL. The last one must follow served_stop. */
@@ -50,7 +51,7 @@ bool served_is_idle(served_network *n);  /* no request waits or runs */
 void served_stop(served_network *n);
 
 const served_options *served_get_options(const served_network *n);
-int32_t served_max_batch(const served_network *n); /* 0: requests are not joined */
+int32_t served_max_batch(const served_network *n);
 int32_t served_input_count(const served_network *n);
 int32_t served_output_count(const served_network *n);
 const served_port *served_input(const served_network *n, int32_t index);
