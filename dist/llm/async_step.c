@@ -55,9 +55,11 @@ static int32_t *table_row(trm_generator *g, int32_t sequence)
 static bool is_row(trm_generator *g, int32_t row, const trm_step_sequence *s)
 {
     const int32_t *slots = g->sequence_slots == NULL ? NULL : trm_context_staging(g->context, g->sequence_slots);
+    const int32_t *adapters = g->adapter_slots == NULL ? NULL : trm_context_staging(g->context, g->adapter_slots);
     const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
     return s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
            s->n_cached == g->ahead.n_cached[row] && s->tokens[0] == g->ahead.tokens[row] &&
+           (adapters == NULL || s->adapter - 1 == adapters[row]) &&
            (slots == NULL || (s->read_slot == slots[2 * row] && s->write_slot == slots[2 * row + 1])) &&
            memcmp(s->blocks, table_row(g, row), blocks * sizeof(*s->blocks)) == 0;
 }

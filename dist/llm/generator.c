@@ -15,6 +15,7 @@
 #include "base/recorder.h"
 #include "base/unit.h"
 #include "dist/llm/sequence_states.h"
+#include "graph/import/hf/model.h"
 #include "graph/memory_plan.h"
 
 /* Memory left free on a GPU for the CUDA context, captured steps, NCCL and cuBLAS. */
@@ -131,6 +132,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         {.tensor = "token_ids", .max = trm_dims1(g->max_step_tokens)},
         {.tensor = "positions", .max = trm_dims1(g->max_step_tokens)},
         {.tensor = "rope_lengths", .max = trm_dims1(g->max_step_tokens)},
+        {.tensor = "adapter_slots", .max = trm_dims1(g->max_step_tokens)},
         {.tensor = "sequence_starts", .max = trm_dims1(g->max_sequences + 1)},
         {.tensor = "sequence_lengths", .max = trm_dims1(g->max_sequences)},
         {.tensor = "sequence_slots", .max = trm_dims2(g->max_sequences, 2)},
@@ -186,7 +188,7 @@ static size_t lane_bytes(const trm_generator *g, const trm_plan *plan)
 /* Bytes of a cache block, of which the plan has one. */
 static size_t block_bytes(const trm_plan *plan, const trm_memory_plan *need)
 {
-    return need->state - trm_plan_sequence_state_bytes(plan);
+    return need->state - trm_plan_slot_bytes(plan);
 }
 
 /* On a GPU, suggest weight streaming unless it is already on. */
@@ -195,12 +197,11 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
 {
     double cache = (double)blocks * (double)block_bytes(plan, need);
     bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
-    const size_t states = trm_plan_sequence_state_bytes(plan);
+    const size_t states = trm_plan_slot_bytes(plan);
     const trm_unit unit = trm_unit_of((double)others + cache);
     char of_states[64] = "";
     if (states > 0) {
-        snprintf(of_states, sizeof(of_states), ", %d states of sequences %.3f", g->state_slots,
-                 (double)states / unit.bytes);
+        snprintf(of_states, sizeof(of_states), ", states of sequences and adapters %.3f", (double)states / unit.bytes);
     }
     TRM_FAIL(
         TRM_ERROR_OUT_OF_MEMORY,
@@ -233,7 +234,7 @@ static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed
     trm_plan_memory(plan, &need);
     size_t cache = block_bytes(plan, &need) * (size_t)wanted_blocks(g);
     cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
-    size_t others = g->sampler.bytes + need.activations + need.workspace + trm_plan_sequence_state_bytes(plan) + cache;
+    size_t others = g->sampler.bytes + need.activations + need.workspace + trm_plan_slot_bytes(plan) + cache;
     return trm_streaming_fit(plan, memory > others ? memory - others : 0);
 }
 
@@ -295,13 +296,15 @@ static trm_status find_tensors(trm_generator *g)
         {"block_table", &g->block_table},
         {"logit_rows", &g->logit_rows},
         {"rope_lengths", &g->rope_lengths},
+        {"adapter_slots", &g->adapter_slots},
         {"logits", &g->logits},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         *inputs[i].tensor = trm_network_find_tensor(network, inputs[i].name);
     }
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
-        const bool may_lack = inputs[i].tensor == &g->rope_lengths || inputs[i].tensor == &g->sequence_slots;
+        const bool may_lack = inputs[i].tensor == &g->rope_lengths || inputs[i].tensor == &g->sequence_slots ||
+                              inputs[i].tensor == &g->adapter_slots;
         if (*inputs[i].tensor == NULL && !may_lack) {
             TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network has no %s", inputs[i].name);
         }
@@ -449,7 +452,9 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
         dtype = TRM_F32;
     }
     trm_network *network;
-    TRM_TRY(trm_model_build_network_with_cache(g->model, dtype, options->cache_dtype, &network));
+    TRM_TRY(trm_adapter_slots_choose(options, &g->adapters));
+    const trm_hf_adapters adapters = {.slots = g->adapters.n, .rank = g->adapters.rank};
+    TRM_TRY(trm_hf_build_network(g->model, dtype, options->cache_dtype, &adapters, &network));
     trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
     status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* requests for one are refused */
     if (status == TRM_OK) {
@@ -567,7 +572,7 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
     snprintf(text, sizeof(text),
-             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d %d",
+             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d %d %d %d",
              m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
              (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
@@ -575,11 +580,11 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
              (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
              (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing),
-             options->no_tune, options->pad_steps);
+             options->no_tune, options->pad_steps, g->adapters.n, g->adapters.rank);
     return trm_world_agree(
         g->world,
         "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "
-        "sharing of weights, tuning or padding of steps",
+        "sharing of weights, tuning, padding of steps or adapters",
         text, strlen(text));
 }
 

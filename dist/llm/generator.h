@@ -7,6 +7,7 @@
 
 #include <trireme/generate.h>
 
+#include "dist/llm/adapters.h"
 #include "dist/llm/async_step.h"
 #include "dist/llm/graph_buckets.h"
 #include "dist/llm/sampler.h"
@@ -26,6 +27,7 @@ typedef struct trm_step_sequence {
     int32_t n_targets;  /* logprobs of the successors of this many first tokens; at most n_tokens */
     int32_t n_hidden;   /* hidden states of this many last tokens */
     int32_t target_top; /* and logprobs of this many most probable tokens */
+    int32_t adapter;    /* 0: none */
 } trm_step_sequence;
 
 struct trm_generator {
@@ -45,10 +47,11 @@ struct trm_generator {
     int32_t versions;
     int32_t state_slots; /* of them: for running sequences, and for prefixes */
     int64_t vocab;
+    trm_adapter_slots adapters;
 
-    /* inputs of the network; sequence_slots and rope_lengths are NULL if the model has none */
+    /* inputs of the network; sequence_slots, rope_lengths and adapter_slots are NULL if it has none */
     const trm_tensor *token_ids, *positions, *sequence_starts, *sequence_lengths, *sequence_slots, *block_table,
-        *logit_rows, *rope_lengths;
+        *logit_rows, *rope_lengths, *adapter_slots;
     const trm_tensor *logits, *hidden; /* [rows, ...]; hidden is NULL without embeddings */
     char hidden_name[256];             /* "": none */
     unsigned char *hidden_staging;     /* [max_rows, hidden] of the last step's rows, in the tensor's type */

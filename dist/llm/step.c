@@ -32,6 +32,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     int32_t *slots = g->sequence_slots == NULL ? NULL : trm_context_staging(context, g->sequence_slots);
     int32_t *rows = trm_context_staging(context, g->logit_rows);
     int32_t *rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_staging(context, g->rope_lengths);
+    int32_t *adapters = g->adapter_slots == NULL ? NULL : trm_context_staging(context, g->adapter_slots);
     int32_t at = 0;
     *n_rows = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -49,6 +50,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
             ids[at] = sequence->tokens[k];
             positions[at] = (int32_t)(sequence->n_cached + k);
+            if (adapters != NULL) {
+                adapters[at] = sequence->adapter - 1;
+            }
             if (rope_lengths != NULL) {
                 /* the length when the token was new, so that one step or several give the same */
                 rope_lengths[at] =
@@ -82,6 +86,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         if (rope_lengths != NULL) {
             rope_lengths[at] = 0;
         }
+        if (adapters != NULL) {
+            adapters[at] = -1;
+        }
     }
     for (; form != NULL && *n_rows < form->rows; (*n_rows)++) {
         rows[*n_rows] = at - 1;
@@ -93,6 +100,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     TRM_TRY(trm_context_set_dims(context, g->positions, &tokens));
     if (rope_lengths != NULL) {
         TRM_TRY(trm_context_set_dims(context, g->rope_lengths, &tokens));
+    }
+    if (adapters != NULL) {
+        TRM_TRY(trm_context_set_dims(context, g->adapter_slots, &tokens));
     }
     TRM_TRY(trm_context_set_dims(context, g->sequence_starts, &starts_dims));
     TRM_TRY(trm_context_set_dims(context, g->sequence_lengths, &per_sequence));

@@ -424,12 +424,13 @@ trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)
     return trm_plan_lay_out_memory(plan);
 }
 
-size_t trm_plan_sequence_state_bytes(const trm_plan *plan)
+size_t trm_plan_slot_bytes(const trm_plan *plan)
 {
     size_t total = 0, bytes;
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
-        if (trm_tensor_is_by_sequence(tensor) && trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes) == TRM_OK) {
+        if (tensor->role == TRM_TENSOR_STATE && !trm_tensor_is_by_block(tensor) &&
+            trm_tensor_bytes(tensor, &plan->max_dims[i], &bytes) == TRM_OK) {
             total += trm_align_up(bytes, TRM_TENSOR_ALIGNMENT);
         }
     }

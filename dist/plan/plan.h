@@ -96,8 +96,8 @@ bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
 
 /* Sets the unknown first dimension of states by block to `blocks`, and plans memory again. */
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);
-/* Bytes of the other states of unknown size, those by sequence. */
-size_t trm_plan_sequence_state_bytes(const trm_plan *plan);
+/* Bytes of the other states: those by sequence, and of fixed size. */
+size_t trm_plan_slot_bytes(const trm_plan *plan);
 
 /* Raises the workspace for these dims of inputs [n_tensors, others ignored] within the bounds: the largest dims do not
  * always need the most workspace. */

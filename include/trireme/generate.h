@@ -62,6 +62,8 @@ typedef struct trm_generator_options {
                               (trm_model_build_network_with_cache) */
     bool pad_steps;        /* host: pad steps to the sizes of graph buckets and start decode steps before the last one's
                               tokens are read, as CUDA always does, so that both backends run the same steps */
+    int32_t max_adapters;  /* LoRA adapters that may be loaded at a time (trm_generator_load_adapter); 0: none */
+    int32_t max_adapter_rank; /* largest rank of one; 0: 16. Memory is planned for it, of every linear layer */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)))
 
@@ -89,6 +91,17 @@ TRM_API trm_status trm_generator_plan(trm_model *model, const trm_generator_opti
  * now. Both must live as long as either is used, and `draft` must not be used otherwise. Error: INVALID_ARGUMENT.
  */
 TRM_API trm_status trm_generator_set_draft(trm_generator *generator, trm_generator *draft);
+
+/*
+ * Loads a LoRA adapter from PEFT's folder (adapter_config.json, adapter_model.safetensors). *adapter, at least 1, names
+ * it in requests until it is unloaded. Collective, and not while requests run, except through a scheduler (serving.h).
+ * Errors: IO, INVALID_MODEL (it does not fit the model), UNSUPPORTED (what else than LoRA of linear layers it has, a
+ * rank above max_adapter_rank), BUSY (there are max_adapters of them), INVALID_ARGUMENT (the generator has no room for
+ * any).
+ */
+TRM_API trm_status trm_generator_load_adapter(trm_generator *generator, const char *folder, int32_t *adapter);
+/* Collective. Error: INVALID_ARGUMENT (there is no such adapter). */
+TRM_API trm_status trm_generator_unload_adapter(trm_generator *generator, int32_t adapter);
 
 /* What a generator was planned with. */
 typedef struct trm_generator_limits {
@@ -146,6 +159,7 @@ typedef struct trm_request {
     int64_t max_tokens; /* 0: to the end of the context; TRM_NO_TOKENS */
     trm_sampling sampling;
     bool ignore_eos;
+    int32_t adapter; /* of trm_generator_load_adapter; 0: none */
     /* out */
     int64_t n_generated;
     trm_finish finish;

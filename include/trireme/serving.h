@@ -122,6 +122,7 @@ typedef struct trm_serving_request {
     trm_embedding embedding; /* of the prompt, with TRM_NO_TOKENS; needs a generator with `embeddings` */
     uint64_t client;         /* requests of one priority are admitted so that all clients get the same number of tokens,
                                 and those of one client in order of arrival */
+    int32_t adapter;         /* of trm_scheduler_load_adapter; 0: none */
 } trm_serving_request;
 #define TRM_LOGPROBS_CHOSEN (-1) /* of logprobs and prompt_logprobs */
 /* Greedy, to the end of the context. */
@@ -140,6 +141,15 @@ TRM_API trm_status trm_scheduler_submit(trm_scheduler *scheduler, const trm_serv
 /* Ends a request and frees its blocks at once; the next step's events have its FINISHED with TRM_FINISH_CANCELLED.
  * Returns false if there is no such request; it may just have finished. Rank 0 only. */
 TRM_API bool trm_scheduler_cancel(trm_scheduler *scheduler, uint64_t id);
+
+/*
+ * Loads a LoRA adapter as trm_generator_load_adapter does, on all ranks between two steps. Adapters share no blocks of
+ * the prefix cache, with each other or with requests without one. Rank 0 only.
+ */
+TRM_API trm_status trm_scheduler_load_adapter(trm_scheduler *scheduler, const char *folder, int32_t *adapter);
+/* New requests cannot name the adapter any more; its room is free when the last request with it has ended. Rank 0
+ * only. Error: INVALID_ARGUMENT (there is no such adapter). */
+TRM_API trm_status trm_scheduler_unload_adapter(trm_scheduler *scheduler, int32_t adapter);
 
 typedef struct trm_token_logprob {
     int32_t token;

@@ -1820,6 +1820,8 @@ class trm_generator_options(Structure):
     batch_invariant: bool
     cache_dtype: int
     pad_steps: bool
+    max_adapters: int
+    max_adapter_rank: int
     enums = {"dtype": trm_dtype, "cache_dtype": trm_dtype}
     _fields_ = [
         ("size", c_size_t),
@@ -1839,6 +1841,8 @@ class trm_generator_options(Structure):
         ("batch_invariant", c_bool),
         ("cache_dtype", c_int),
         ("pad_steps", c_bool),
+        ("max_adapters", c_int32),
+        ("max_adapter_rank", c_int32),
     ]
 
 class trm_generator_limits(Structure):
@@ -1913,6 +1917,7 @@ class trm_request(Structure):
     max_tokens: int
     sampling: trm_sampling
     ignore_eos: bool
+    adapter: int
     n_generated: int
     finish: int
     enums = {"finish": trm_finish}
@@ -1922,6 +1927,7 @@ class trm_request(Structure):
         ("max_tokens", c_int64),
         ("sampling", trm_sampling),
         ("ignore_eos", c_bool),
+        ("adapter", c_int32),
         ("n_generated", c_int64),
         ("finish", c_int),
     ]
@@ -2229,6 +2235,7 @@ class trm_serving_request(Structure):
     mask_user: Any
     embedding: int
     client: int
+    adapter: int
     enums = {"embedding": trm_embedding}
     _fields_ = [
         ("size", c_size_t),
@@ -2249,6 +2256,7 @@ class trm_serving_request(Structure):
         ("mask_user", c_void_p),
         ("embedding", c_int),
         ("client", c_uint64),
+        ("adapter", c_int32),
     ]
 
 class trm_token_logprob(Structure):
@@ -2520,6 +2528,8 @@ class Library:
     trm_generator_set_recorder: Callable[..., Any]
     trm_generator_plan: Callable[..., Any]
     trm_generator_set_draft: Callable[..., Any]
+    trm_generator_load_adapter: Callable[..., Any]
+    trm_generator_unload_adapter: Callable[..., Any]
     trm_generator_get_limits: Callable[..., Any]
     trm_generator_get_startup: Callable[..., Any]
     trm_generator_set_weight_budget: Callable[..., Any]
@@ -2569,6 +2579,8 @@ class Library:
     trm_scheduler_destroy: Callable[..., Any]
     trm_scheduler_submit: Callable[..., Any]
     trm_scheduler_cancel: Callable[..., Any]
+    trm_scheduler_load_adapter: Callable[..., Any]
+    trm_scheduler_unload_adapter: Callable[..., Any]
     trm_scheduler_step: Callable[..., Any]
     trm_scheduler_has_work: Callable[..., Any]
     trm_scheduler_follow: Callable[..., Any]
@@ -2731,6 +2743,8 @@ class Library:
         self.trm_generator_set_recorder = _function(library, 'trm_generator_set_recorder', None, [c_void_p, c_void_p])
         self.trm_generator_plan = _function(library, 'trm_generator_plan', check, [c_void_p, POINTER(trm_generator_options), POINTER(trm_build_options), POINTER(c_void_p), POINTER(c_int64)])
         self.trm_generator_set_draft = _function(library, 'trm_generator_set_draft', check, [c_void_p, c_void_p])
+        self.trm_generator_load_adapter = _function(library, 'trm_generator_load_adapter', check, [c_void_p, c_char_p, POINTER(c_int32)])
+        self.trm_generator_unload_adapter = _function(library, 'trm_generator_unload_adapter', check, [c_void_p, c_int32])
         self.trm_generator_get_limits = _function(library, 'trm_generator_get_limits', None, [c_void_p, POINTER(trm_generator_limits)])
         self.trm_generator_get_startup = _function(library, 'trm_generator_get_startup', None, [c_void_p, POINTER(trm_startup)])
         self.trm_generator_set_weight_budget = _function(library, 'trm_generator_set_weight_budget', check, [c_void_p, c_size_t])
@@ -2780,6 +2794,8 @@ class Library:
         self.trm_scheduler_destroy = _function(library, 'trm_scheduler_destroy', None, [c_void_p])
         self.trm_scheduler_submit = _function(library, 'trm_scheduler_submit', check, [c_void_p, POINTER(trm_serving_request)])
         self.trm_scheduler_cancel = _function(library, 'trm_scheduler_cancel', c_bool, [c_void_p, c_uint64])
+        self.trm_scheduler_load_adapter = _function(library, 'trm_scheduler_load_adapter', check, [c_void_p, c_char_p, POINTER(c_int32)])
+        self.trm_scheduler_unload_adapter = _function(library, 'trm_scheduler_unload_adapter', check, [c_void_p, c_int32])
         self.trm_scheduler_step = _function(library, 'trm_scheduler_step', check, [c_void_p, POINTER(POINTER(trm_serving_event)), POINTER(c_int32)])
         self.trm_scheduler_has_work = _function(library, 'trm_scheduler_has_work', c_bool, [c_void_p])
         self.trm_scheduler_follow = _function(library, 'trm_scheduler_follow', check, [c_void_p])

@@ -28,6 +28,7 @@ static trm_serving_request order_of(const trm_request *request, int32_t index)
     order.max_tokens = request->max_tokens;
     order.sampling.base = request->sampling;
     order.ignore_eos = request->ignore_eos;
+    order.adapter = request->adapter;
     return order;
 }
 

@@ -114,7 +114,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
     sequence->slot = -1;
     sequence->n_cached = 0;
     sequence->n_published = 0;
-    sequence->chain = 0;
+    sequence->chain = trm_scheduler_root(s, sequence);
     sequence->counted = false;
     sequence->ahead = false;
 }
@@ -180,7 +180,7 @@ static bool looks_up(const trm_scheduler *s, const trm_sequence *sequence)
 typedef struct prefix {
     int32_t n;      /* blocks */
     int32_t idle;   /* of them, that nobody holds */
-    uint64_t chain; /* serial of the last one; 0: none */
+    uint64_t chain; /* serial of the last one; the request's root: none */
     int32_t state;  /* slot of the state behind it, or -1 */
     int32_t known;  /* blocks of a longer one, perhaps without a state */
 } prefix;
@@ -195,8 +195,8 @@ static bool can_hold(const trm_scheduler *s, int32_t slot)
  * states by sequence, the longest behind which there is one. Writes the blocks to `row` (may be NULL). */
 static prefix find_prefix(const trm_scheduler *s, const trm_sequence *sequence, int32_t *row)
 {
-    prefix found = {.state = -1};
-    uint64_t chain = 0;
+    uint64_t chain = trm_scheduler_root(s, sequence);
+    prefix found = {.state = -1, .chain = chain};
     int32_t n = 0, idle = 0;
     bool may = looks_up(s, sequence);
     for (; may && (n + 1) * (int64_t)BLOCK < sequence->n_tokens; n++) {
@@ -226,7 +226,7 @@ static bool is_being_computed(const trm_scheduler *s, const trm_sequence *sequen
     }
     for (int32_t i = 0; i < s->n_running; i++) {
         const trm_sequence *other = s->running[i];
-        if (other->n_tokens - other->n_cached <= 1) {
+        if (other->n_tokens - other->n_cached <= 1 || other->request.adapter != sequence->request.adapter) {
             continue;
         }
         int64_t most = other->n_tokens < sequence->n_tokens - 1 ? other->n_tokens : sequence->n_tokens - 1, common = 0;

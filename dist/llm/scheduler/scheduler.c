@@ -62,6 +62,7 @@ void trm_scheduler_finish(trm_scheduler *s, trm_sequence *sequence, trm_finish f
     }
     s->stats.finished[finish]++;
     trm_scheduler_leave(s, sequence);
+    trm_scheduler_drop_adapter(s, sequence->request.adapter);
     free(sequence);
 }
 
@@ -155,6 +156,10 @@ trm_status trm_scheduler_check(const trm_generator *g, const trm_serving_request
                  (unsigned long long)request->id,
                  g->hidden == NULL ? "the generator was created without embeddings, or the model has none"
                                    : "max_tokens is not TRM_NO_TOKENS");
+    }
+    if (!trm_generator_has_adapter(g, request->adapter)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu has adapter %d, which is not loaded",
+                 (unsigned long long)request->id, request->adapter);
     }
     TRM_TRY(check_tokens(g, request));
     return check_sampling(g, request);
@@ -257,6 +262,10 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_submit, (trm_scheduler *s, con
     TRM_TRY(trm_options_read("a serving request's fields", request, &own));
     request = &own;
     TRM_TRY(trm_scheduler_check(s->g, request));
+    if (request->adapter > 0 && s->adapters[request->adapter - 1].leaves) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu has adapter %d, which is being unloaded",
+                 (unsigned long long)request->id, request->adapter);
+    }
     if (trm_scheduler_find_waiting(s, request->id) != NULL || find_running(s, request->id) != NULL) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "request %llu is already running or waiting",
                  (unsigned long long)request->id);
@@ -272,6 +281,8 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_submit, (trm_scheduler *s, con
         free(sequence);
         return status;
     }
+    trm_scheduler_hold_adapter(s, request->adapter);
+    sequence->chain = trm_scheduler_root(s, sequence);
     sequence->arrival = s->arrivals++;
     sequence->submitted = trm_scheduler_now();
     sequence->turn = request->n_resumed > 0 ? ++s->turns : 0; /* it was admitted in an earlier run */
@@ -349,7 +360,9 @@ static trm_status allocate(trm_scheduler *s)
         s->free_slots[s->n_free_slots++] = i;
     }
     TRM_TRY(trm_state_pool_init(&s->states, g->versions > 0 ? g->state_slots : 0));
-    return trm_kv_block_pool_init(&s->blocks, g->n_blocks);
+    TRM_TRY(trm_kv_block_pool_init(&s->blocks, g->n_blocks));
+    trm_scheduler_init_adapters(s);
+    return TRM_OK;
 }
 
 static trm_status check_options(const trm_scheduler_options *options)

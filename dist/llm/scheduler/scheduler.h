@@ -34,7 +34,7 @@ struct trm_sequence {
     double submitted, started;                /* seconds; started 0: no step yet */
     int32_t slot;                             /* slot; -1: waiting */
     int32_t n_blocks;                         /* in the slot's row of the table */
-    uint64_t chain;                           /* serial of the last published or reused block; 0: none */
+    uint64_t chain;                           /* serial of the last published or reused block; the root: none */
     int32_t n_published;                      /* number of blocks up to it */
     int32_t state, next_state;                /* slots of its state: behind n_cached tokens, behind the next step */
     int64_t cut;                              /* tokens of a prefix that others have, too: a chunk ends there */
@@ -52,6 +52,13 @@ struct trm_sequence {
     trm_sequence *before, *after;   /* in its client's queue */
 };
 
+/* An adapter of the generator. */
+typedef struct trm_scheduled_adapter {
+    uint64_t root;      /* what the first block of its sequences follows in the pool; never reused */
+    int64_t n_requests; /* that wait or run with it */
+    bool leaves;        /* it is unloaded when none does */
+} trm_scheduled_adapter;
+
 struct trm_scheduler {
     trm_generator *g;
     bool prefix_cache;
@@ -65,6 +72,7 @@ struct trm_scheduler {
     bool lockstep;         /* every rank steps by itself: all have the same requests and make the same steps */
     bool ended;
 
+    trm_scheduled_adapter adapters[TRM_MAX_ADAPTERS]; /* adapter n is at n - 1 */
     trm_kv_block_pool blocks;
     trm_state_pool states; /* with states by sequence */
     trm_level *levels;     /* by priority, highest first: waiting requests */
@@ -120,6 +128,13 @@ static inline trm_recorder *trm_scheduler_recorder(const trm_scheduler *s)
     return s == NULL ? NULL : trm_generator_recorder(s->g);
 }
 
+/* What the first block of a request's tokens follows in the pool: sequences of different adapters share none. */
+static inline uint64_t trm_scheduler_root(const trm_scheduler *s, const trm_sequence *sequence)
+{
+    const int32_t adapter = sequence->request.adapter;
+    return adapter == 0 ? 0 : s->adapters[adapter - 1].root;
+}
+
 /* Whether this rank submits and steps: rank 0, or all in lockstep. */
 static inline bool trm_scheduler_leads(const trm_scheduler *s)
 {
@@ -131,6 +146,13 @@ trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind 
 /* Ends a request that is in no list: adds its last event and frees it. */
 void trm_scheduler_finish(trm_scheduler *s, trm_sequence *sequence, trm_finish finish, int32_t token,
                           const char *error);
+
+/* adapters.c */
+/* Gives the adapters that the generator has their roots. */
+void trm_scheduler_init_adapters(trm_scheduler *s);
+/* A request with an adapter was submitted, or has ended, which may unload it. */
+void trm_scheduler_hold_adapter(trm_scheduler *s, int32_t adapter);
+void trm_scheduler_drop_adapter(trm_scheduler *s, int32_t adapter);
 
 /* step.c */
 /* Reports a successful step of this rank that took `seconds`. */
@@ -185,6 +207,8 @@ trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on);
 /* Sends a sign of life if rank 0 has not sent anything for long. */
 trm_status trm_scheduler_send_beat(trm_scheduler *s);
 trm_status trm_scheduler_send_end(trm_scheduler *s);
+/* Sends the folder that all load as an adapter. INVALID_ARGUMENT if its name is too long. */
+trm_status trm_scheduler_send_adapter(trm_scheduler *s, const char *folder, int32_t adapter);
 /* Sends a step of the draft model with n sequences. */
 trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n);
 

@@ -107,6 +107,7 @@ static void add_sequence(trm_scheduler *s, trm_sequence *sequence, int32_t n_tok
                     : r->embedding == TRM_EMBEDDING_LAST && sequence->n_cached + n_tokens == sequence->n_tokens ? 1
                                                                                                                 : 0,
         .target_top = r->prompt_logprobs,
+        .adapter = r->adapter,
     };
     s->n_sequences++;
     s->n_tokens += s->sequences[i].n_tokens;

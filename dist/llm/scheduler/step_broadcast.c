@@ -4,8 +4,9 @@
  *
  * A message is words of 32 bits: kind, words in all, sequences, how the step samples, whether an async step may follow;
  * then for each sequence slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, slots
- * of the states that are read and written, number of blocks that the receiver has, number of new ones, the tokens and
- * the new blocks. It is sent as a first piece of fixed size and, if necessary, the rest.
+ * of the states that are read and written, adapter, number of blocks that the receiver has, number of new ones, the
+ * tokens and the new blocks. It is sent as a first piece of fixed size and, if necessary, the rest. A message to load
+ * an adapter has its number and the folder's name.
  */
 #include <string.h>
 
@@ -13,8 +14,8 @@
 #include "base/recorder.h"
 #include "dist/llm/scheduler/scheduler.h"
 
-enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_BEAT, KIND_END };
-enum { HEADER = 5, PER_SEQUENCE = 11, FIRST_PIECE = 1024 };
+enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_ADAPTER, KIND_BEAT, KIND_END };
+enum { HEADER = 5, PER_SEQUENCE = 12, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -77,6 +78,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on)
         *to++ = sequence->n_hidden;
         *to++ = sequence->read_slot;
         *to++ = sequence->write_slot;
+        *to++ = sequence->adapter;
         *to++ = *known;
         *to++ = blocks > *known ? blocks - *known : 0;
         for (int32_t k = 0; k < sequence->n_tokens; k++) {
@@ -101,6 +103,19 @@ trm_status trm_scheduler_send_beat(trm_scheduler *s)
 trm_status trm_scheduler_send_end(trm_scheduler *s)
 {
     return has_followers(s) ? send_message(s, KIND_END, HEADER) : TRM_OK;
+}
+
+trm_status trm_scheduler_send_adapter(trm_scheduler *s, const char *folder, int32_t adapter)
+{
+    const size_t size = strlen(folder) + 1, words = HEADER + (size + 3) / sizeof(int32_t);
+    if (words > s->message_words) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the name of an adapter's folder has %zu bytes, expected at most %zu",
+                 size - 1, (s->message_words - HEADER) * sizeof(int32_t) - 1);
+    }
+    s->message[2] = adapter;
+    s->message[3] = (int32_t)size;
+    memcpy(s->message + HEADER, folder, size);
+    return has_followers(s) ? send_message(s, KIND_ADAPTER, words) : TRM_OK;
 }
 
 trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n)
@@ -148,12 +163,12 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 is cut off inside a sequence");
     }
     int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], n_hidden = from[6];
-    int32_t read = from[7], written = from[8], known = from[9], fresh = from[10];
+    int32_t read = from[7], written = from[8], adapter = from[9], known = from[10], fresh = from[11];
     int64_t n_cached = from[2];
     if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
         read < 0 || read >= g->state_slots || written < 0 || written >= g->state_slots || n_choices < 0 ||
-        n_targets < 0 || n_hidden < 0 || n_choices > n_tokens || n_targets > n_tokens ||
-        n_hidden > (g->hidden == NULL ? 0 : n_tokens) || known < 0 || fresh < 0 ||
+        adapter < 0 || adapter > g->adapters.n || n_targets < 0 || n_hidden < 0 || n_choices > n_tokens ||
+        n_targets > n_tokens || n_hidden > (g->hidden == NULL ? 0 : n_tokens) || known < 0 || fresh < 0 ||
         fresh > g->blocks_per_sequence - known || end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
         n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
@@ -174,7 +189,8 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .choices = s->choices,
                                     .n_choices = n_choices,
                                     .n_targets = n_targets,
-                                    .n_hidden = n_hidden};
+                                    .n_hidden = n_hidden,
+                                    .adapter = adapter};
     *at = blocks + fresh;
     return TRM_OK;
 }
@@ -241,6 +257,19 @@ static trm_status run_draft(trm_scheduler *s)
     return trm_draft_model_step(d, n);
 }
 
+/* Loads an adapter. All ranks know if one of them cannot: it is no error of this call. */
+static trm_status run_adapter(trm_scheduler *s)
+{
+    const char *folder = (const char *)(s->message + HEADER);
+    const int32_t adapter = s->message[2], size = s->message[3];
+    const int64_t room = ((int64_t)s->message[1] - HEADER) * (int64_t)sizeof(int32_t);
+    if (adapter < 1 || adapter > s->g->adapters.n || size < 1 || size > room || folder[size - 1] != '\0') {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "rank 0 sent adapter %d with a name of %d bytes", adapter, size);
+    }
+    const trm_status status = trm_generator_load_adapter_as(s->g, folder, adapter);
+    return status == TRM_ERROR_LOST_RANK ? status : TRM_OK;
+}
+
 static void tell_heard(const trm_scheduler *s, bool has_step)
 {
     if (s->on_heard != NULL) {
@@ -263,6 +292,9 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_follow, (trm_scheduler *s), (s
         tell_heard(s, has_step);
         if (kind == KIND_END) {
             return TRM_OK;
+        }
+        if (kind == KIND_ADAPTER) {
+            TRM_TRY(run_adapter(s));
         }
         if (has_step) {
             TRM_TRY(kind == KIND_STEP ? run_message(s) : run_draft(s));
