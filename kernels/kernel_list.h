@@ -75,6 +75,7 @@ extern "C" {
     CUDA(DELTA_NET,               "delta_net",               PREPARED,  delta_net)               \
     EACH(DELTA_NET,               "delta_net.parts",         PREPARED,  delta_net_parts)         \
     HOST(LORA,                    "lora",                    PLAIN,     lora)                    \
+    CUDA(LORA,                    "lora",                    WORKSPACE, lora)                    \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \
     EACH(SOFTMAX,                 "softmax",                 PLAIN,     softmax)                 \
     EACH(REDUCE,                  "reduce",                  PLAIN,     reduce)                  \
