@@ -38,6 +38,7 @@ typedef struct run_command {
     prompt *prompts;
     int32_t n_prompts, capacity;
     trm_request *requests;    /* [n_prompts] while generating */
+    int32_t adapter;          /* 0: none */
     trm_status sink_status;   /* of the first sink that failed */
     trm_generate_stats stats; /* totals of all rounds */
 } run_command;
@@ -220,7 +221,8 @@ static trm_status prepare_prompts(run_command *c)
                                        .n_prompt = (int64_t)p->tokens.count,
                                        .max_tokens = max_tokens > 0 ? max_tokens : TRM_NO_TOKENS,
                                        .sampling = find_sampling(c, i),
-                                       .ignore_eos = settings_flag(all, SETTING_IGNORE_EOS)};
+                                       .ignore_eos = settings_flag(all, SETTING_IGNORE_EOS),
+                                       .adapter = c->adapter};
     }
     return TRM_OK;
 }
@@ -523,6 +525,9 @@ static trm_status run(run_command *c, bool *alike)
     TRM_TRY(trm_world_all_ok(c->job.world, prepare_run(c)));
     TRM_TRY(trm_world_broadcast(c->job.world, &c->harmony, sizeof(c->harmony), 0));
     TRM_TRY(job_open_generator(&c->job, settings_integer(all, SETTING_CONTEXT), (int32_t)sequences));
+    if (all->list_counts[SETTING_ADAPTER] > 0) {
+        TRM_TRY(trm_generator_load_adapter(c->job.generator, all->lists[SETTING_ADAPTER][0], &c->adapter));
+    }
     TRM_TRY(trm_world_all_ok(c->job.world, take_tokenizer(c)));
     trm_status status = TRM_OK;
     bool reads_lines = settings_flag(all, SETTING_INTERACTIVE) || (c->chat && c->n_prompts == 0);
@@ -563,6 +568,10 @@ static trm_status check_options(const settings *all)
     }
     if (settings_flag(all, SETTING_CHAT) && settings_is_option(all, SETTING_SEQUENCES)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --sequences is for prompts; --chat is one sequence");
+    }
+    if (all->list_counts[SETTING_ADAPTER] > 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d adapters were given, run takes one",
+                 all->list_counts[SETTING_ADAPTER]);
     }
     return TRM_OK;
 }

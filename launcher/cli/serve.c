@@ -92,13 +92,21 @@ static trm_status add_word(command_line *line, const char *prefix, const char *w
     return TRM_OK;
 }
 
+/* Adapters that have room. */
+static int32_t most_adapters(const settings *all)
+{
+    const int32_t given = all->list_counts[SETTING_ADAPTER],
+                  most = (int32_t)settings_integer(all, SETTING_MAX_ADAPTERS);
+    return given > most ? given : most;
+}
+
 /* Adds the settings of the ranks, as they are in force here. */
 static trm_status add_settings(command_line *line, const settings *all)
 {
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         const setting *row = &settings_table[id];
         if ((row->commands & COMMAND_SERVE_WORKER) == 0 || all->values[id] == NULL || id == SETTING_CONFIG ||
-            id == SETTING_HELP || id == SETTING_REPLICA) {
+            id == SETTING_HELP || id == SETTING_REPLICA || id == SETTING_MAX_ADAPTERS) {
             continue;
         }
         char option[64];
@@ -130,6 +138,8 @@ static trm_status make_command(const serve_command *c, int32_t replica, command_
     TRM_TRY(add_word(line, "", "serve-worker"));
     TRM_TRY(add_word(line, "", c->info.path));
     TRM_TRY(add_word(line, "--replica=", number));
+    snprintf(number, sizeof(number), "%d", most_adapters(c->all));
+    TRM_TRY(add_word(line, "--max-adapters=", number));
     return add_settings(line, c->all);
 }
 
@@ -348,6 +358,8 @@ static trm_status start(serve_command *c)
                                               .max_requests = most_requests(all),
                                               .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
                                               .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
+                                              .adapters = (const char *const *)all->lists[SETTING_ADAPTER],
+                                              .n_adapters = all->list_counts[SETTING_ADAPTER],
                                               .most_restarts = MAX_RESTARTS,
                                               .log = log_line,
                                               .log_user = c->log};
@@ -360,6 +372,7 @@ static trm_status start(serve_command *c)
     options.tokenizer = c->tokenizer;
     options.chat = c->chat;
     options.grammars = c->grammars;
+    options.loads = most_adapters(all) > 0;
     options.pooling = c->pooling;
     TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
     TRM_TRY(server_create(&options, c->dispatcher, &c->server));

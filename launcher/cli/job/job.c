@@ -587,6 +587,9 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     options.embeddings = j->embeddings;
     options.batch_invariant = settings_flag(j->all, SETTING_BATCH_INVARIANT);
     options.cache_tokens = j->cache_tokens;
+    options.max_adapters =
+        (int32_t)settings_integer(j->all, SETTING_MAX_ADAPTERS) + j->all->list_counts[SETTING_ADAPTER];
+    options.max_adapter_rank = (int32_t)settings_integer(j->all, SETTING_MAX_ADAPTER_RANK);
     options.progress = show_progress;
     options.progress_user = j;
     if (settings_text(j->all, SETTING_DRAFT) != NULL) {

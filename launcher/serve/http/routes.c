@@ -1,4 +1,5 @@
 /* The handlers of all paths. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,6 +17,7 @@
 #include "launcher/serve/requests/tools.h"
 
 #define SLEEP_SECONDS 10 /* for the ranks to end; a connection thread waits for it */
+#define LOAD_SECONDS  60 /* for the ranks to load an adapter; the same */
 
 static enum MHD_Result answer_failure(call *c, trm_status status, const char *param)
 {
@@ -78,13 +80,32 @@ static void write_model(json_text *json, const server *s)
     json_end_object(json);
 }
 
+static void write_adapter(json_text *json, const server *s, const dispatcher_adapter *adapter)
+{
+    json_object(json, NULL);
+    json_string(json, "id", adapter->name);
+    json_string(json, "object", "model");
+    json_integer(json, "created", adapter->created);
+    json_string(json, "owned_by", "trireme");
+    json_string(json, "root", adapter->folder);
+    json_string(json, "parent", s->options.model_name);
+    json_end_object(json);
+}
+
 static enum MHD_Result answer_models(call *c)
 {
     json_text json = {0};
+    trm_arena arena = {0};
+    dispatcher_adapter *adapters;
+    const int32_t n = dispatcher_list_adapters(c->server->dispatcher, &arena, &adapters);
     json_object(&json, NULL);
     json_string(&json, "object", "list");
     json_array(&json, "data");
     write_model(&json, c->server);
+    for (int32_t i = 0; i < n; i++) {
+        write_adapter(&json, c->server, &adapters[i]);
+    }
+    trm_arena_fini(&arena);
     json_end_array(&json);
     json_end_object(&json);
     return call_reply_json(c, 200, &json);
@@ -95,6 +116,20 @@ static enum MHD_Result answer_model(call *c)
     const char *name = c->path + strlen(c->route->path);
     json_text json = {0};
     api_error error;
+    trm_arena arena = {0};
+    dispatcher_adapter *adapters;
+    bool found = false;
+    const int32_t n = dispatcher_list_adapters(c->server->dispatcher, &arena, &adapters);
+    for (int32_t i = 0; i < n && !found; i++) {
+        found = strcmp(name, adapters[i].name) == 0;
+        if (found) {
+            write_adapter(&json, c->server, &adapters[i]);
+        }
+    }
+    trm_arena_fini(&arena);
+    if (found) {
+        return call_reply_json(c, 200, &json);
+    }
     if (strcmp(name, c->server->options.model_name) != 0) {
         api_fail(&error, 404, "model", "model_not_found", "model %s does not exist", name);
         return call_reply_error(c, &error);
@@ -276,11 +311,43 @@ static enum MHD_Result submit_request(call *c, api_request *request)
     return result;
 }
 
+/* The model's names, and those of its adapters; NULL, which is any, when out of memory. */
+static const char *const *list_names(const server *s, trm_arena *arena)
+{
+    dispatcher_adapter *adapters;
+    const int32_t n = dispatcher_list_adapters(s->dispatcher, arena, &adapters);
+    const char **names = trm_arena_array(arena, (size_t)n + 3, sizeof(*names)); /* zeroed */
+    for (int32_t i = 0; names != NULL && i < n + 2; i++) {
+        names[i] = i < 2 ? s->names[i] : adapters[i - 2].name;
+    }
+    return names;
+}
+
+/* Finds the adapter that a request names as its model. */
+static bool find_adapter(const server *s, api_request *request, api_error *error)
+{
+    const char *model = request->model;
+    if (model == NULL || strcmp(model, s->names[0]) == 0 || strcmp(model, s->names[1]) == 0) {
+        return true;
+    }
+    request->adapter = dispatcher_find_adapter(s->dispatcher, model);
+    return request->adapter > 0 ||
+           api_fail(error, 404, "model", "model_not_found", "model %.200s does not exist", model);
+}
+
 static bool parse_request(const call *c, api_kind kind, api_request *request, api_error *error)
 {
     const server *s = c->server;
-    if (!api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
-                           trm_tokenizer_vocab_size(s->options.tokenizer), s->names, request, error)) {
+    trm_arena arena = {0};
+    const bool parsed =
+        api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
+                          trm_tokenizer_vocab_size(s->options.tokenizer), list_names(s, &arena), request, error);
+    trm_arena_fini(&arena);
+    if (!parsed) {
+        return false;
+    }
+    if (!find_adapter(s, request, error)) {
+        api_request_fini(request);
         return false;
     }
     if (s->options.takes_sampling) {
@@ -607,6 +674,81 @@ static enum MHD_Result answer_sleep(call *c)
     return call_reply_error(c, &error);
 }
 
+static bool may_load(const call *c, api_error *error)
+{
+    return c->server->options.loads || api_fail(error, 404, NULL, "not_found",
+                                                "%s is disabled, start the server with --max-adapters", c->route->path);
+}
+
+static enum MHD_Result reply_text(call *c, const char *name, const char *what)
+{
+    char text[SERVER_LONGEST_NAME + 64];
+    const int size = snprintf(text, sizeof(text), "Success: LoRA adapter '%s' %s successfully.", name, what);
+    return call_reply(c, 200, "text/plain; charset=utf-8", text, (size_t)size);
+}
+
+/* vLLM's names and fields, and its replies. */
+static enum MHD_Result answer_load_adapter(call *c)
+{
+    enum MHD_Result result = MHD_NO;
+    api_error error;
+    const char *name = NULL, *folder = NULL;
+    bool replace = false;
+    if (!may_load(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    trm_json_document *document = parse_body(c, &result);
+    if (document == NULL) {
+        return result;
+    }
+    const trm_json *root = trm_json_root(document);
+    trm_status status = trm_json_member_string(document, root, "lora_name", true, &name);
+    status = status == TRM_OK ? trm_json_member_string(document, root, "lora_path", true, &folder) : status;
+    status = status == TRM_OK ? trm_json_member_bool(document, root, "load_inplace", false, &replace) : status;
+    if (status == TRM_OK && (name[0] == '\0' || strlen(name) > SERVER_LONGEST_NAME || folder[0] == '\0' ||
+                             strcmp(name, c->server->names[0]) == 0 || strcmp(name, c->server->names[1]) == 0)) {
+        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT,
+                          "lora_name is that of the model, empty or longer than %d bytes, or lora_path is empty",
+                          SERVER_LONGEST_NAME);
+    }
+    if (status == TRM_OK) {
+        status = dispatcher_load_adapter(c->server->dispatcher, name, folder, replace, LOAD_SECONDS);
+    }
+    if (status == TRM_OK) {
+        result = reply_text(c, name, "added");
+    } else {
+        const bool theirs = status != TRM_ERROR_OUT_OF_MEMORY && status != TRM_ERROR_INTERNAL;
+        api_fail(&error, theirs ? 400 : 500, NULL, NULL, "%s", trm_last_error());
+        result = call_reply_error(c, &error);
+    }
+    trm_json_close(document);
+    return result;
+}
+
+static enum MHD_Result answer_unload_adapter(call *c)
+{
+    enum MHD_Result result = MHD_NO;
+    api_error error;
+    const char *name = NULL;
+    if (!may_load(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    trm_json_document *document = parse_body(c, &result);
+    if (document == NULL) {
+        return result;
+    }
+    if (trm_json_member_string(document, trm_json_root(document), "lora_name", true, &name) != TRM_OK) {
+        result = answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "lora_name");
+    } else if (dispatcher_unload_adapter(c->server->dispatcher, name)) {
+        result = reply_text(c, name, "removed");
+    } else {
+        api_fail(&error, 404, "lora_name", "model_not_found", "the lora adapter '%.200s' cannot be found", name);
+        result = call_reply_error(c, &error);
+    }
+    trm_json_close(document);
+    return result;
+}
+
 static enum MHD_Result answer_wake(call *c)
 {
     api_error error;
@@ -724,6 +866,8 @@ static const route rows[] = {
     {"POST", "/apply-template", answer_apply_template, false, "render a chat into a prompt"},
     {"GET", "/v1/models", answer_models, false, "list models"},
     {"GET", "/v1/models/", answer_model, false, "describe a model"},
+    {"POST", "/v1/load_lora_adapter", answer_load_adapter, false, "load a LoRA adapter (vLLM)"},
+    {"POST", "/v1/unload_lora_adapter", answer_unload_adapter, false, "unload a LoRA adapter (vLLM)"},
     {"POST", "/tokenize", answer_tokenize, false, "turn text into tokens"},
     {"POST", "/detokenize", answer_detokenize, false, "turn tokens into text"},
     {"POST", "/sleep", answer_sleep, false, "end the ranks and free the devices"},

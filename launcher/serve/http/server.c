@@ -261,8 +261,8 @@ enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
 {
     completion *submitted;
     server *s = c->server;
-    trm_status status =
-        completion_create(c->exchange, request, prompts, s->options.tokenizer, s->options.model_name, &submitted);
+    const char *name = request->adapter > 0 ? request->model : s->options.model_name;
+    trm_status status = completion_create(c->exchange, request, prompts, s->options.tokenizer, name, &submitted);
     if (status != TRM_OK) {
         api_error error;
         api_fail_status(&error, status, NULL);

@@ -29,6 +29,7 @@ typedef struct server_options {
     double body_seconds;        /* for a request to arrive; also how long idle connections stay open */
     const char *key_file;       /* one API key per line; NULL: no keys needed */
     bool sleeps;                /* clients may use /sleep and /wake_up */
+    bool loads;                 /* clients may load and unload adapters */
     const char *const *origins; /* [n_origins] allowed origins of browser pages; "*": any */
     int32_t n_origins;
     const char *const *hosts; /* [n_hosts] names of the server for browsers, if there are no keys; "*": any */

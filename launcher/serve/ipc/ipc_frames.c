@@ -74,6 +74,15 @@ trm_status ipc_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, co
     return ipc_end(&writer);
 }
 
+trm_status ipc_write_adapter(trm_bytes *out, ipc_kind kind, const ipc_adapter *adapter)
+{
+    const int32_t numbers[2] = {adapter->key, (int32_t)adapter->status};
+    ipc_writer writer = ipc_begin(out, kind);
+    ipc_put(&writer, numbers, sizeof(numbers));
+    put_text(&writer, adapter->text);
+    return ipc_end(&writer);
+}
+
 trm_status ipc_write_stalls(trm_bytes *out, const ipc_stalls *stalls)
 {
     ipc_writer writer = ipc_begin(out, IPC_STALLS);
@@ -199,6 +208,17 @@ trm_status ipc_read_refusal(const ipc_frame *frame, ipc_refusal *refusal)
     take_into(&c, &number, sizeof(number));
     refusal->cause = take_text(&c);
     refusal->status = (trm_status)number;
+    return c.failed ? fail_short(frame) : TRM_OK;
+}
+
+trm_status ipc_read_adapter(const ipc_frame *frame, ipc_adapter *adapter)
+{
+    cursor c = {.frame = frame};
+    int32_t numbers[2] = {0};
+    take_into(&c, numbers, sizeof(numbers));
+    adapter->text = take_text(&c);
+    adapter->key = numbers[0];
+    adapter->status = (trm_status)numbers[1];
     return c.failed ? fail_short(frame) : TRM_OK;
 }
 

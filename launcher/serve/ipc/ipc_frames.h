@@ -10,7 +10,7 @@
 
 #include "launcher/text/strings/buffer.h"
 
-#define IPC_VERSION       7
+#define IPC_VERSION       8
 #define IPC_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum ipc_kind {
@@ -21,8 +21,11 @@ typedef enum ipc_kind {
     IPC_REFUSED,   /* rank 0 -> front: ipc_refusal */
     IPC_STATS,     /* rank 0 -> front: trm_scheduler_stats */
     IPC_STALLS,    /* rank 0 -> front: ipc_stalls */
+    IPC_ADAPTER,   /* rank 0 -> front: ipc_adapter; what became of IPC_LOAD */
     IPC_SUBMIT,    /* front -> rank 0: ipc_submission */
     IPC_CANCEL,    /* front -> rank 0: an id */
+    IPC_LOAD,      /* front -> rank 0: ipc_adapter; load an adapter */
+    IPC_UNLOAD,    /* front -> rank 0: ipc_adapter */
     IPC_END,       /* front -> rank 0: no more requests, finish and exit */
     IPC_KIND_COUNT
 } ipc_kind;
@@ -58,6 +61,13 @@ typedef struct ipc_stalls {
     const char *layers; /* lines of seconds, a space and a layer name */
 } ipc_stalls;
 
+/* An adapter, which the front end names by its key. Text lives as long as the frame. */
+typedef struct ipc_adapter {
+    int32_t key;
+    trm_status status; /* of IPC_ADAPTER */
+    const char *text;  /* the folder, or why it cannot be loaded */
+} ipc_adapter;
+
 /* A request and its grammar. Arrays belong to the frame it was read from, or to the sender. */
 typedef struct ipc_submission {
     trm_serving_request request;
@@ -88,6 +98,7 @@ trm_status ipc_end(ipc_writer *writer);
 trm_status ipc_write(trm_bytes *out, ipc_kind kind, const void *payload, size_t size);
 trm_status ipc_write_failure(trm_bytes *out, trm_status failure, const char *cause);
 trm_status ipc_write_refusal(trm_bytes *out, uint64_t id, trm_status failure, const char *cause);
+trm_status ipc_write_adapter(trm_bytes *out, ipc_kind kind, const ipc_adapter *adapter);
 trm_status ipc_write_stalls(trm_bytes *out, const ipc_stalls *stalls);
 trm_status ipc_write_submission(trm_bytes *out, const ipc_submission *submission);
 trm_status ipc_write_event(trm_bytes *out, const trm_serving_event *event);
@@ -108,6 +119,7 @@ trm_status ipc_next(const char *data, size_t size, bool *complete, ipc_frame *fr
 trm_status ipc_read(const ipc_frame *frame, void *payload, size_t size);
 trm_status ipc_read_failure(const ipc_frame *frame, ipc_failure *failure);
 trm_status ipc_read_refusal(const ipc_frame *frame, ipc_refusal *refusal);
+trm_status ipc_read_adapter(const ipc_frame *frame, ipc_adapter *adapter);
 trm_status ipc_read_stalls(const ipc_frame *frame, ipc_stalls *stalls);
 trm_status ipc_read_submission(const ipc_frame *frame, ipc_submission *submission);
 trm_status ipc_read_event(const ipc_frame *frame, ipc_event *event);

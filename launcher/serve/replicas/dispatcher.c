@@ -472,10 +472,13 @@ static void take_frame(void *user, const ipc_frame *frame)
     ipc_event event;
     ipc_refusal refusal;
     ipc_stalls stalls;
+    ipc_adapter adapter;
     if (frame->kind == IPC_EVENT && ipc_read_event(frame, &event) == TRM_OK) {
         take_event(d, &event.event);
     } else if (frame->kind == IPC_REFUSED && ipc_read_refusal(frame, &refusal) == TRM_OK) {
         take_refusal(d, &refusal);
+    } else if (frame->kind == IPC_ADAPTER && ipc_read_adapter(frame, &adapter) == TRM_OK) {
+        adapters_take(r, &adapter);
     } else if (frame->kind == IPC_STATS) {
         (void)ipc_read(frame, &r->engine, sizeof(r->engine));
     } else if (frame->kind == IPC_STALLS && ipc_read_stalls(frame, &stalls) == TRM_OK) {
@@ -619,6 +622,7 @@ static void *dispatcher_main(void *user)
         take_inbox(d);
         drop_gone(d);
         replicas_tend(d, take_frame);
+        adapters_tend(d);
         submit_waiting(d);
         replicas_send(d);
         drop_late(d);
@@ -669,6 +673,9 @@ trm_status dispatcher_create(const dispatcher_options *options, dispatcher **res
     }
     if (status == TRM_OK) {
         status = router_init(&d->router, options->n_replicas, options->prefix_cache);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < options->n_adapters; i++) {
+        status = adapters_require(d, options->adapters[i]);
     }
     if (status == TRM_OK) {
         status = replicas_start(d);
@@ -733,6 +740,7 @@ void dispatcher_destroy(dispatcher *d)
     free(d->slots);
     free(d->free_slots);
     trm_bytes_fini(&d->stalls);
+    adapters_fini(d);
     pthread_cond_destroy(&d->changed);
     pthread_mutex_destroy(&d->lock);
     free(d);

@@ -19,10 +19,12 @@ typedef struct dispatcher dispatcher;
 typedef struct dispatcher_options {
     const supervisor_options *replicas; /* [n_replicas], all with the same number of ranks; copied */
     int32_t n_replicas;
-    bool prefix_cache;                            /* replicas cache the prefixes of prompts */
-    int32_t max_requests;                         /* maximum concurrent choices; more get 429 */
-    double request_seconds;                       /* time limit of a request; 0: none */
-    double silent_seconds;                        /* send a comment on a stream silent for this long; 0: never */
+    bool prefix_cache;           /* replicas cache the prefixes of prompts */
+    int32_t max_requests;        /* maximum concurrent choices; more get 429 */
+    double request_seconds;      /* time limit of a request; 0: none */
+    double silent_seconds;       /* send a comment on a stream silent for this long; 0: never */
+    const char *const *adapters; /* [n_adapters] "NAME=FOLDER" to load at first */
+    int32_t n_adapters;
     int32_t most_restarts;                        /* consecutive failed starts of a replica before it is given up */
     void (*log)(void *user, const char *message); /* messages for the operator; may be NULL */
     void *log_user;
@@ -68,6 +70,21 @@ void dispatcher_drain(dispatcher *d, double seconds);
 trm_status dispatcher_sleep(dispatcher *d, double seconds);
 /* Restarts the jobs if they are asleep; requests are accepted from now on and wait for them. Any thread. */
 void dispatcher_wake(dispatcher *d);
+
+/* The number of an adapter in requests; 0: there is none of this name. Any thread. */
+int32_t dispatcher_find_adapter(dispatcher *d, const char *name);
+/* Loads an adapter on all replicas, in place of one of the same name with `replace`, and waits for it, at most
+ * `seconds`. Errors: BUSY (the server is not ready, or no room), INVALID_ARGUMENT (the name is taken), what the ranks
+ * say, INTERNAL (timeout). Any thread except the dispatcher's. */
+trm_status dispatcher_load_adapter(dispatcher *d, const char *name, const char *folder, bool replace, double seconds);
+/* Takes an adapter away for new requests; false if there is none of this name. Any thread. */
+bool dispatcher_unload_adapter(dispatcher *d, const char *name);
+typedef struct dispatcher_adapter {
+    const char *name, *folder;
+    int64_t created; /* seconds since 1970 */
+} dispatcher_adapter;
+/* Copies the adapters there are into the arena; returns their number. Any thread. */
+int32_t dispatcher_list_adapters(dispatcher *d, trm_arena *arena, dispatcher_adapter **list);
 
 /* Current counters, for /metrics and the page. Any thread. */
 void dispatcher_snapshot(dispatcher *d, metrics *copy);

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "launcher/serve/replicas/dispatcher_internal.h"
 
-static struct timespec clock_after(double seconds)
+struct timespec dispatcher_clock_after(double seconds)
 {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -95,7 +95,7 @@ void dispatcher_drain(dispatcher *d, double seconds)
 
 trm_status dispatcher_sleep(dispatcher *d, double seconds)
 {
-    struct timespec until = clock_after(seconds);
+    struct timespec until = dispatcher_clock_after(seconds);
     int waited = 0;
     pthread_mutex_lock(&d->lock);
     d->sleep_wanted = true;

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "base/error.h"
+#include "launcher/serve/replicas/adapters.h"
 #include "launcher/serve/replicas/dispatcher.h"
 
 #define DISPATCHER_NEVER 1e300
@@ -56,6 +57,7 @@ struct dispatcher {
     metrics published;
     trm_bytes stalls; /* of the last profiled step of a job: ipc_stalls.layers without NUL */
     trm_held_error failure;
+    served_adapters adapters;
     /* Owned by the thread: */
     replica *replicas; /* [n_replicas] */
     int32_t n_replicas;
@@ -76,6 +78,8 @@ struct dispatcher {
 
 /* Wakes the thread. */
 void dispatcher_notify(dispatcher *d);
+/* The time of waits for d->changed. */
+struct timespec dispatcher_clock_after(double seconds);
 /* Answers a request that came after the end. */
 void dispatcher_refuse_late(completion *c);
 

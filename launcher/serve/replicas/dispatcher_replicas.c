@@ -109,6 +109,7 @@ static void forget_job(dispatcher *d, replica *r)
     metrics_add_counters(&r->engine_before, &r->engine);
     r->engine = (trm_scheduler_stats){0};
     router_forget(&d->router, r->index);
+    adapters_forget(d, r->index);
     if (d->n_replicas == 1) {
         replicas_keep_stalls(d, "");
     }

@@ -114,7 +114,7 @@ static bool out_of_memory(api_error *error)
 }
 
 /* Refuses a model that is not served. */
-static bool check_model(const api_request *request, const char *const *names, api_error *error)
+static bool check_model(api_request *request, const char *const *names, api_error *error)
 {
     const char *model = NULL;
     trm_status status =
@@ -122,6 +122,7 @@ static bool check_model(const api_request *request, const char *const *names, ap
     if (status != TRM_OK) {
         return api_fail_status(error, status, "model");
     }
+    request->model = model;
     bool found = model == NULL || names == NULL;
     for (size_t i = 0; !found && names[i] != NULL; i++) {
         found = strcmp(names[i], model) == 0;

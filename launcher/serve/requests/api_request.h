@@ -88,6 +88,8 @@ typedef struct api_request {
     api_kind kind;
     trm_arena arena;
     trm_json_document *document;
+    const char *model;          /* NULL: not given */
+    int32_t adapter;            /* of that name; 0: none */
     trm_json_document *chat;    /* of RESPONSE and MESSAGES: messages and tools as those of a CHAT */
     trm_json_document *allowed; /* the tools of an allowed_tools choice */
     bool stream, include_usage, echo, ignore_eos, skip_special, include_stop, add_special;

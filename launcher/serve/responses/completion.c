@@ -135,6 +135,7 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->n_stop_tokens = asked->n_stop_ids;
     request->min_tokens = asked->min_tokens;
     request->embedding = asked->embedding;
+    request->adapter = asked->adapter;
     logprobs_ask(ch, request);
     return TRM_OK;
 }

@@ -44,6 +44,12 @@ struct waiting_request {
     char *payload;
 };
 
+/* An adapter of the front end. */
+typedef struct known_adapter {
+    int32_t key;
+    int32_t adapter; /* of the scheduler */
+} known_adapter;
+
 struct worker {
     int32_t rank, ranks;
     int heartbeat_fd;
@@ -57,6 +63,8 @@ struct worker {
     grammar_cache *grammars; /* NULL until a request has a grammar */
     request_grammar *constrained;
     waiting_request *waiting; /* in the order in which they came */
+    known_adapter *adapters;  /* [n_adapters] */
+    size_t n_adapters, adapter_capacity;
 };
 
 static void drop_grammar_walk(worker *w, uint64_t id);
@@ -227,6 +235,7 @@ void worker_destroy(worker *w)
         drop_waiting(&w->waiting);
     }
     grammar_cache_destroy(w->grammars);
+    free(w->adapters);
     channel_fini(&w->lead);
     heartbeats_close(&w->memory);
     free(w);
@@ -275,6 +284,48 @@ static trm_status add_grammar_walk(worker *w, ipc_submission *submission, cached
     return TRM_OK;
 }
 
+/* The scheduler's number of an adapter; -1, which it refuses, of one that is not loaded. */
+static int32_t find_adapter(const worker *w, int32_t key)
+{
+    for (size_t i = 0; i < w->n_adapters; i++) {
+        if (w->adapters[i].key == key) {
+            return w->adapters[i].adapter;
+        }
+    }
+    return key == 0 ? 0 : -1;
+}
+
+/* A failure is the answer, unless ranks are lost. */
+static trm_status load_adapter(worker *w, const worker_engine *engine, const ipc_adapter *asked)
+{
+    known_adapter made = {.key = asked->key};
+    ipc_adapter outcome = {.key = asked->key, .text = ""};
+    outcome.status = trm_array_grow((void **)&w->adapters, &w->adapter_capacity, w->n_adapters + 1, sizeof(made));
+    if (outcome.status == TRM_OK) {
+        outcome.status = trm_scheduler_load_adapter(engine->scheduler, asked->text, &made.adapter);
+    }
+    if (outcome.status == TRM_ERROR_LOST_RANK) {
+        return outcome.status;
+    }
+    if (outcome.status == TRM_OK) {
+        w->adapters[w->n_adapters++] = made;
+    } else {
+        outcome.text = trm_last_error();
+    }
+    return ipc_write_adapter(&w->lead.out, IPC_ADAPTER, &outcome);
+}
+
+static void unload_adapter(worker *w, const worker_engine *engine, int32_t key)
+{
+    for (size_t i = 0; i < w->n_adapters; i++) {
+        if (w->adapters[i].key == key) {
+            (void)trm_scheduler_unload_adapter(engine->scheduler, w->adapters[i].adapter); /* it is loaded */
+            w->adapters[i] = w->adapters[--w->n_adapters];
+            return;
+        }
+    }
+}
+
 /* Submits a request with its grammar; NULL: it has none. */
 static trm_status submit(worker *w, const worker_engine *engine, const ipc_frame *frame, cached_grammar *used)
 {
@@ -284,6 +335,7 @@ static trm_status submit(worker *w, const worker_engine *engine, const ipc_frame
         grammar_cache_release(w->grammars, used);
         return status;
     }
+    submission.request.adapter = find_adapter(w, submission.request.adapter);
     status = used == NULL ? TRM_OK : add_grammar_walk(w, &submission, used);
     if (status == TRM_OK) {
         status = trm_scheduler_submit(engine->scheduler, &submission.request);
@@ -380,12 +432,20 @@ static void cancel(worker *w, const worker_engine *engine, uint64_t id)
 static trm_status take_frame(worker *w, const worker_engine *engine, const ipc_frame *frame)
 {
     uint64_t id;
+    ipc_adapter adapter;
     switch (frame->kind) {
     case IPC_SUBMIT:
         return take_submission(w, engine, frame);
     case IPC_CANCEL:
         TRM_TRY(ipc_read(frame, &id, sizeof(id)));
         cancel(w, engine, id);
+        return TRM_OK;
+    case IPC_LOAD:
+        TRM_TRY(ipc_read_adapter(frame, &adapter));
+        return load_adapter(w, engine, &adapter);
+    case IPC_UNLOAD:
+        TRM_TRY(ipc_read_adapter(frame, &adapter));
+        unload_adapter(w, engine, adapter.key);
         return TRM_OK;
     case IPC_END:
         w->ended = true;
