@@ -93,6 +93,7 @@ static double lora_multiplications(const trm_layer *layer, const trm_dims *in, i
 }
 
 const trm_kind trm_kind_lora = {
+    .traits = TRM_KIND_READS_STATES,
     .infer = infer_lora,
     .link = link_lora,
     .sizes = sizes_of_y,

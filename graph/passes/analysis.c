@@ -83,7 +83,7 @@ bool trm_layer_has_effects(const trm_layer *layer)
         return layer->desc.kind != TRM_LAYER_ENTER && layer->desc.kind != TRM_LAYER_MERGE &&
                layer->desc.kind != TRM_LAYER_LOOP_OUTPUT;
     }
-    for (int32_t i = 0; i < layer->n_inputs; i++) {
+    for (int32_t i = 0; i < layer->n_inputs && !trm_kind_is(layer, TRM_KIND_READS_STATES); i++) {
         if (layer->inputs[i] != NULL && layer->inputs[i]->role == TRM_TENSOR_STATE) {
             return true;
         }

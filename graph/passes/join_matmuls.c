@@ -5,6 +5,8 @@
  * GLU reads both halves. Others, such as q, k and v, need a SLICE each, which copies unless a step has one token: then
  * it is a view. Weights of equal dims that are stored untransposed, as in ONNX, become a batch: products come out one
  * after the other, and each SLICE is a view for any number of rows.
+ *
+ * Where products have a LORA each, these become one that reads the joined product; slices, or the GLU, read its output.
  */
 #include "graph/network.h"
 
@@ -174,6 +176,45 @@ static trm_status join_layers(trm_network *network, trm_layer *const *layers, in
     return trm_network_add_layer(network, name, &layers[0]->desc, inputs, layers[0]->n_inputs, output);
 }
 
+/* ---- adapters beside products ------------------------------------------------------------------- */
+
+/* The LORAs that alone read the products; false unless each has one, and all can be one. */
+static bool find_loras(const trm_analysis *analysis, trm_layer *const *products, int32_t n, trm_layer **loras)
+{
+    int32_t n_inputs = TRM_LORA_A;
+    for (int32_t i = 0; i < n; i++) {
+        loras[i] = trm_analysis_only_user(analysis, products[i]->outputs[0]);
+        if (loras[i] == NULL || loras[i]->desc.kind != TRM_LAYER_LORA ||
+            loras[i]->inputs[TRM_LORA_Y] != products[i]->outputs[0] ||
+            loras[i]->inputs[TRM_LORA_X] != products[i]->inputs[A] ||
+            loras[i]->inputs[TRM_LORA_SLOTS] != loras[0]->inputs[TRM_LORA_SLOTS]) {
+            return false;
+        }
+        n_inputs += loras[i]->n_inputs - TRM_LORA_A;
+    }
+    return n_inputs <= TRM_LORA_A + 2 * TRM_LORA_MAX_PAIRS;
+}
+
+/* One LORA of the joined product `y`. */
+static trm_status join_loras(trm_network *network, trm_layer *const *loras, int32_t n, trm_tensor *y,
+                             trm_tensor **output)
+{
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS] = {loras[0]->inputs[TRM_LORA_X], loras[0]->inputs[TRM_LORA_SLOTS], y};
+    const char *names[MOST_JOINED];
+    int32_t n_inputs = TRM_LORA_A;
+    for (int32_t i = 0; i < n; i++) {
+        names[i] = loras[i]->name;
+        for (int32_t k = TRM_LORA_A; k < loras[i]->n_inputs; k++) {
+            inputs[n_inputs++] = loras[i]->inputs[k];
+        }
+    }
+    const char *name = joined_name(network, names, n);
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    return trm_network_add_layer(network, name, &loras[0]->desc, inputs, n_inputs, output);
+}
+
 /* ---- where to join ----------------------------------------------------------------------------- */
 
 /* Gate and up of a GLU. */
@@ -182,21 +223,28 @@ static trm_status join_glu(trm_network *network, trm_analysis *analysis, trm_lay
     if (glu->desc.kind != TRM_LAYER_GLU || glu->n_inputs != 2) {
         return TRM_OK;
     }
-    trm_layer *pair[2];
+    trm_layer *pair[2], *loras[2];
     for (int32_t i = 0; i < 2; i++) {
-        pair[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_MATMUL);
+        loras[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_LORA);
+        const trm_tensor *from = loras[i] != NULL ? loras[i]->inputs[TRM_LORA_Y] : glu->inputs[i];
+        pair[i] = trm_analysis_private_producer(analysis, from, TRM_LAYER_MATMUL);
         if (pair[i] == NULL) {
-            pair[i] = trm_analysis_private_producer(analysis, glu->inputs[i], TRM_LAYER_DEQUANT_MATMUL);
+            pair[i] = trm_analysis_private_producer(analysis, from, TRM_LAYER_DEQUANT_MATMUL);
         }
         if (pair[i] == NULL || !joins_rows(analysis, pair[i])) {
             return TRM_OK;
         }
     }
-    if (!layers_join(pair[0], pair[1])) {
+    const bool has_loras = loras[0] != NULL || loras[1] != NULL;
+    if (!layers_join(pair[0], pair[1]) || (has_loras && !find_loras(analysis, pair, 2, loras))) {
         return TRM_OK;
     }
     trm_tensor *output;
     TRM_TRY(join_layers(network, pair, 2, &output));
+    if (has_loras) {
+        TRM_TRY(join_loras(network, loras, 2, output, &output));
+        analysis->touched[loras[0]->index] = analysis->touched[loras[1]->index] = true;
+    }
     glu->inputs[0] = output;
     glu->inputs[1] = NULL;
     glu->n_inputs = 1;
@@ -208,7 +256,7 @@ static trm_status join_glu(trm_network *network, trm_analysis *analysis, trm_lay
 /* Products that join with `first`, in order, followed by a slice for each. */
 static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_layer *first, int32_t *n_joined)
 {
-    trm_layer *layers[MOST_JOINED] = {first};
+    trm_layer *layers[MOST_JOINED] = {first}, *loras[MOST_JOINED];
     int32_t n = 1;
     if (!joins_rows(analysis, first)) {
         return TRM_OK;
@@ -223,20 +271,25 @@ static trm_status join_sliced(trm_network *network, trm_analysis *analysis, trm_
         return TRM_OK;
     }
     trm_tensor *joined;
+    const bool has_loras = find_loras(analysis, layers, n, loras);
     TRM_TRY(join_layers(network, layers, n, &joined));
+    if (has_loras) {
+        TRM_TRY(join_loras(network, loras, n, joined, &joined));
+    }
     int64_t start = 0;
     for (int32_t i = 0; i < n; i++) {
         int64_t width = layers[i]->inputs[B]->dims.d[0];
-        layers[i]->desc = (trm_layer_desc){
+        trm_layer *slice = has_loras ? loras[i] : layers[i];
+        slice->desc = (trm_layer_desc){
             .kind = TRM_LAYER_SLICE,
             .slice = {.axis = joined->dims.n - 1, .start = start, .end = start + width, .step = 1},
         };
-        layers[i]->inputs[A] = joined;
-        for (int32_t k = B; k < layers[i]->n_inputs; k++) {
-            layers[i]->inputs[k] = NULL;
+        slice->inputs[A] = joined;
+        for (int32_t k = B; k < slice->n_inputs; k++) {
+            slice->inputs[k] = NULL;
         }
-        layers[i]->n_inputs = 1;
-        analysis->touched[layers[i]->index] = true;
+        slice->n_inputs = 1;
+        analysis->touched[layers[i]->index] = analysis->touched[slice->index] = true;
         start += width;
     }
     (*n_joined)++;

@@ -41,6 +41,65 @@ static void gate_and_up_are_joined_without_a_slice(void **state)
                "output y\n");
 }
 
+/* A product [?, rows] with adapters beside it. */
+static trm_tensor *adapted_linear(trm_network *network, const char *name, trm_tensor *x, trm_tensor *slots,
+                                  int64_t rows, uint64_t seed)
+{
+    char text[3][32];
+    trm_tensor *output, *inputs[TRM_LORA_INPUT_COUNT] = {x, slots};
+    snprintf(text[0], sizeof(text[0]), "w%s", name);
+    snprintf(text[1], sizeof(text[1]), "%s_a", name);
+    snprintf(text[2], sizeof(text[2]), "%s_b", name);
+    inputs[TRM_LORA_Y] = linear_with_bias(network, name, x, net_weight(network, text[0], DIMS(rows, 4), seed), NULL);
+    assert_ok(trm_network_add_state(network, text[1], TRM_F32, DIMS(3, 2, 4), &inputs[TRM_LORA_A]));
+    assert_ok(trm_network_add_state(network, text[2], TRM_F32, DIMS(3, rows, 2), &inputs[TRM_LORA_B]));
+    const trm_layer_desc desc = {.kind = TRM_LAYER_LORA};
+    snprintf(text[0], sizeof(text[0]), "%s.lora", name);
+    assert_ok(trm_network_add_layer(network, text[0], &desc, inputs, TRM_LORA_INPUT_COUNT, &output));
+    return output;
+}
+
+static void adapters_of_joined_products_are_one_layer(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)),
+               *slots = net_input(network, "slots", TRM_I32, DIMS(-1));
+    const trm_layer_desc glu = {.kind = TRM_LAYER_GLU, .glu = {SILU}};
+    trm_tensor *gate = adapted_linear(network, "gate", x, slots, 6, 1),
+               *up = adapted_linear(network, "up", x, slots, 6, 2);
+    net_output(network, net_layer(network, "y", glu, gate, up, NULL, NULL));
+    check_pass(network, trm_pass_join_matmuls,
+               "gate+up: f32 [?, 12] = matmul(x, wgate+wup) transpose_b\n"
+               "gate.lora+up.lora: f32 [?, 12] = lora(x, slots, gate+up, gate_a, gate_b, up_a, up_b)\n"
+               "y: f32 [?, 6] = glu(gate.lora+up.lora) activation=silu\n"
+               "output y\n");
+    network = net_create();
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    slots = net_input(network, "slots", TRM_I32, DIMS(-1));
+    net_output(network, adapted_linear(network, "q", x, slots, 6, 1));
+    net_output(network, adapted_linear(network, "k", x, slots, 3, 2));
+    check_pass(network, trm_pass_join_matmuls,
+               "q+k: f32 [?, 9] = matmul(x, wq+wk) transpose_b\n"
+               "q.lora+k.lora: f32 [?, 9] = lora(x, slots, q+k, q_a, q_b, k_a, k_b)\n"
+               "q.lora: f32 [?, 6] = slice(q.lora+k.lora) axis=1 end=6\n"
+               "k.lora: f32 [?, 3] = slice(q.lora+k.lora) axis=1 start=6 end=9\n"
+               "output q.lora\n"
+               "output k.lora\n");
+    network = net_create(); /* one of them without adapters: each has its own slice */
+    x = net_input(network, "x", TRM_F32, DIMS(-1, 4));
+    slots = net_input(network, "slots", TRM_I32, DIMS(-1));
+    net_output(network, adapted_linear(network, "q", x, slots, 6, 1));
+    net_output(network, linear_with_bias(network, "k", x, net_weight(network, "wk", DIMS(3, 4), 2), NULL));
+    check_pass(network, trm_pass_join_matmuls,
+               "q+k: f32 [?, 9] = matmul(x, wq+wk) transpose_b\n"
+               "q: f32 [?, 6] = slice(q+k) axis=1 end=6\n"
+               "q.lora: f32 [?, 6] = lora(x, slots, q, q_a, q_b)\n"
+               "k: f32 [?, 3] = slice(q+k) axis=1 start=6 end=9\n"
+               "output q.lora\n"
+               "output k\n");
+}
+
 static trm_tensor *quantized_constant(trm_network *network, const char *name, const char *what, trm_dtype dtype,
                                       trm_dims dims, uint64_t seed)
 {
@@ -305,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gate_and_up_are_joined_without_a_slice),
+        cmocka_unit_test(adapters_of_joined_products_are_one_layer),
         cmocka_unit_test(quantized_products_join),
         cmocka_unit_test(a_glu_joins_its_product),
         cmocka_unit_test(products_of_one_input_are_joined_with_slices),

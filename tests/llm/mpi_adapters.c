@@ -97,7 +97,9 @@ static void run(trm_generator *g, const int32_t *tokens, int32_t n, int32_t cach
                                         .n_choices = n,
                                         .adapter = adapter};
     assert_ok(trm_generator_step(g, &sequence, 1, chosen));
-    memcpy(logits, trm_context_view(g->context, g->logits).data, (size_t)n * VOCAB * sizeof(*logits));
+    assert_ok(trm_stream_download(g->context->stream, logits, trm_context_view(g->context, g->logits).data,
+                                  (size_t)n * VOCAB * sizeof(*logits)));
+    assert_ok(trm_stream_synchronize(g->context->stream));
 }
 
 /* The largest difference over the largest logit. */
@@ -178,15 +180,28 @@ static void stages_equal_peft(void **state)
     }
 }
 
-static void no_adapters_change_no_network(void **state)
+static int32_t count_layers(const trm_generator *g, trm_layer_kind kind)
+{
+    int32_t n = 0;
+    for (int32_t i = 0; i < g->engine->plan->network->n_layers; i++) {
+        n += g->engine->plan->network->layers[i]->desc.kind == kind;
+    }
+    return n;
+}
+
+/* Without adapters the network is what it is; with them, products are joined and attention is fused as before. */
+static void adapters_are_beside_joined_products(void **state)
 {
     (void)state;
     trm_model *model = open_base("llama");
-    trm_generator *g = make_generator(model, NULL, TRM_F32, 0, 0);
+    trm_generator *with = make_generator(model, NULL, TRM_F32, 3, 8), *g = make_generator(model, NULL, TRM_F32, 0, 0);
     int32_t adapter;
-    for (int32_t i = 0; i < g->engine->plan->network->n_layers; i++) {
-        assert_int_not_equal(g->engine->plan->network->layers[i]->desc.kind, TRM_LAYER_LORA);
+    assert_int_equal(count_layers(g, TRM_LAYER_LORA), 0);
+    if (trm_world_size(test_world) == 1) { /* over ranks, other ways may be as cheap */
+        assert_int_equal(count_layers(with, TRM_LAYER_QKV_ATTENTION), count_layers(g, TRM_LAYER_QKV_ATTENTION));
+        assert_int_equal(count_layers(with, TRM_LAYER_LORA), 4 * g->info.layers); /* qkv, output, gate and up, down */
     }
+    trm_generator_destroy(with);
     assert_fails(trm_generator_load_adapter(g, folder_of("llama/all"), &adapter), TRM_ERROR_INVALID_ARGUMENT,
                  "there is no room for any");
     trm_generator_destroy(g);
@@ -319,10 +334,13 @@ static void refusals_say_why(void **state)
 
 int main(void)
 {
+    if (test_lacks_backend()) {
+        return TEST_SKIPPED;
+    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_peft),
         cmocka_unit_test(stages_equal_peft),
-        cmocka_unit_test(no_adapters_change_no_network),
+        cmocka_unit_test(adapters_are_beside_joined_products),
         cmocka_unit_test(mixed_batch_equals_each_alone),
         cmocka_unit_test(refusals_say_why),
     };
