@@ -41,6 +41,7 @@ add_custom_target(trireme_manual ALL DEPENDS ${PROJECT_BINARY_DIR}/trireme.1)
 install(FILES ${PROJECT_BINARY_DIR}/trireme.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme)
 
 # The Python package with this build's library in it (docs/guides/python.md).
 add_custom_target(
