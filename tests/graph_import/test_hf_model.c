@@ -222,6 +222,13 @@ static void models_are_found_in_the_cache(void **state)
     assert_fails(trm_model_open("../tiny", &model), TRM_ERROR_IO, "there is no such folder");
     assert_fails(trm_model_open("/nowhere/at/all", &model), TRM_ERROR_IO, "there is no such folder");
     assert_fails(trm_model_open("/dev/null", &model), TRM_ERROR_IO, "it is not a folder");
+    assert_fails(trm_model_open("org/name@v1.0", &model), TRM_ERROR_UNSUPPORTED,
+                 "hf download org/name --revision v1.0 ");
+    assert_fails(trm_model_open("org/name.gguf", &model), TRM_ERROR_UNSUPPORTED, "GGUF files cannot be read");
+    snprintf(path, sizeof(path), "%s/model.gguf", home);
+    test_write_file(path, "GGUF", 4);
+    assert_fails(trm_model_open(path, &model), TRM_ERROR_UNSUPPORTED, "GGUF files cannot be read");
+    assert_fails(trm_model_open(home, &model), TRM_ERROR_UNSUPPORTED, "GGUF files cannot be read");
     assert_fails(trm_model_open("", &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
     assert_fails(trm_model_open(NULL, &model), TRM_ERROR_INVALID_ARGUMENT, "no model");
 }

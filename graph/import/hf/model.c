@@ -1,6 +1,7 @@
 /* trm_model: a folder or a preset, its configuration and its weights. */
 #include <trireme/model.h>
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,14 +103,48 @@ static trm_status find_in_cache(trm_arena *arena, const char *path, const char *
     return TRM_OK;
 }
 
+static bool is_gguf(const char *name)
+{
+    size_t length = strlen(name);
+    return length > 5 && strcmp(name + length - 5, ".gguf") == 0;
+}
+
+/* Whether a folder has GGUF files and no config.json. */
+static bool is_gguf_folder(const char *path)
+{
+    bool gguf = false, config = false;
+    DIR *folder = opendir(path);
+    for (struct dirent *e = NULL; folder != NULL && (e = readdir(folder)) != NULL;) {
+        gguf = gguf || is_gguf(e->d_name);
+        config = config || strcmp(e->d_name, "config.json") == 0;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return gguf && !config;
+}
+
 static trm_status resolve(trm_arena *arena, const char *path, const char **folder)
 {
+    if (is_folder(path) ? is_gguf_folder(path) : is_gguf(path)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "GGUF files cannot be read, expected a folder with config.json and safetensors; "
+                 "download the repository that the GGUF file was made from");
+    }
     if (is_folder(path)) {
         *folder = trm_arena_strdup(arena, path);
         return *folder != NULL ? TRM_OK : TRM_ERROR_OUT_OF_MEMORY;
     }
     if (!trm_file_exists(path) && is_repository_name(path)) {
         return find_in_cache(arena, path, folder);
+    }
+    const char *at = strchr(path, '@');
+    char *name = trm_arena_printf(arena, "%.*s", at != NULL ? (int)(at - path) : 0, path);
+    if (name != NULL && is_repository_name(name)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                 "a revision cannot be named; download it with: hf download %s --revision %s --local-dir FOLDER, and "
+                 "name that folder",
+                 name, at + 1);
     }
     /* finish_open() names the model */
     TRM_FAIL(TRM_ERROR_IO, "%s", trm_file_exists(path) ? "it is not a folder" : "there is no such folder");
