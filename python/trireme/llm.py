@@ -44,6 +44,7 @@ class SamplingParams:
       prompt; 0: only the token's own; None: nothing.
     - json_schema (a schema, or True for any JSON object), regex, ebnf, choice: what the text must follow; at most one.
     - priority: larger goes first, and may preempt smaller. client: requests are shared out fairly among clients.
+    - adapter: what load_adapter gave; 0: none.
     """
 
     max_tokens: int = 0
@@ -70,6 +71,7 @@ class SamplingParams:
     choice: Sequence[str] | None = None
     priority: int = 0
     client: int = 0
+    adapter: int = 0
 
     @property
     def stops(self) -> list[str]:
@@ -226,6 +228,8 @@ class Model:
         draft: str | os.PathLike[str] | None = None,
         embeddings: bool = False,
         batch_invariant: bool = False,
+        max_adapters: int = 0,
+        max_adapter_rank: int = 0,
         prefix_cache: bool = True,
         prefill_chunk: int = 0,
         max_waiting: int = 0,
@@ -279,6 +283,15 @@ class Model:
     def stats(self) -> dict[str, Any]:
         """Counters and the current state of the scheduler: the fields of trm_scheduler_stats. Rank 0 only."""
         return self._server.stats()
+
+    def load_adapter(self, folder: str | os.PathLike[str]) -> int:
+        """Loads a LoRA adapter in PEFT's format, between two steps. Its number is for SamplingParams.adapter. The model
+        was opened with max_adapters. Rank 0 only."""
+        return self._server.load_adapter(os.fspath(folder))
+
+    def unload_adapter(self, adapter: int) -> None:
+        """New requests cannot name the adapter any more; its room is free when those with it have ended."""
+        self._server.unload_adapter(adapter)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(f"cannot pickle or copy a {type(self).__name__}: open the model in the other process")
@@ -342,6 +355,7 @@ class Model:
             logprobs=_logprobs(params.logprobs),
             prompt_logprobs=_logprobs(params.prompt_logprobs),
             client=params.client,
+            adapter=params.adapter,
         )
         if params.stop_token_ids:
             stops = (ctypes.c_int32 * len(params.stop_token_ids))(*params.stop_token_ids)

@@ -140,6 +140,17 @@ class Server:
 
         return self.call(read)  # type: ignore[no-any-return]
 
+    def load_adapter(self, folder: str) -> int:
+        def load() -> int:
+            adapter = ctypes.c_int32()
+            lib.trm_scheduler_load_adapter(self._scheduler, encoded(folder), adapter)
+            return adapter.value
+
+        return self.call(load)  # type: ignore[no-any-return]
+
+    def unload_adapter(self, adapter: int) -> None:
+        self.call(lambda: lib.trm_scheduler_unload_adapter(self._scheduler, adapter))
+
     def vocabulary(self) -> GrammarVocabulary:
         """The vocabulary of grammars, made when it is first needed."""
         with self._lock:
@@ -246,6 +257,8 @@ class Server:
                 cache_tokens=o["cache_tokens"],
                 embeddings=o["embeddings"],
                 batch_invariant=o["batch_invariant"],
+                max_adapters=o["max_adapters"],
+                max_adapter_rank=o["max_adapter_rank"],
                 timing_cache=encoded(o["timing_cache"]),
                 progress=self._progress,
             )

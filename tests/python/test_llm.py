@@ -256,3 +256,37 @@ def test_a_closed_model_says_so():
             pass
     with pytest.raises(trireme.CancelledError, match="closed"):
         llm.generate(PROMPT)
+
+
+def write_adapter(folder, seed):
+    """A random LoRA adapter of q_proj in all layers."""
+    draw, tensors, data = np.random.default_rng(seed), {}, b""
+    config = json.loads((MODEL / "config.json").read_text())
+    for layer in range(config["num_hidden_layers"]):
+        for part, shape in (("A", (4, config["hidden_size"])), ("B", (config["hidden_size"], 4))):
+            values = draw.normal(0, 0.15, shape).astype(np.float32).tobytes()
+            tensors[f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_{part}.weight"] = {
+                "dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+            data += values
+    header = json.dumps(tensors).encode()
+    folder.mkdir()
+    (folder / "adapter_model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 16}))
+    return folder
+
+
+def test_adapters(tmp_path):
+    folders = [write_adapter(tmp_path / str(i), i) for i in range(2)]
+    expected = [program_text("-p", PROMPT, "-n", "24", "--adapter", str(folder)) for folder in folders]
+    with trireme.LLM(MODEL, max_adapters=1, max_adapter_rank=4) as llm:
+        plain = llm.generate(PROMPT, max_tokens=24).text
+        first = llm.load_adapter(folders[0])
+        assert llm.generate(PROMPT, max_tokens=24, adapter=first).text == expected[0] != plain
+        with pytest.raises(trireme.TriremeError, match="there is room for 1"):
+            llm.load_adapter(folders[1])
+        llm.unload_adapter(first)
+        with pytest.raises(trireme.InvalidArgumentError, match="is not loaded"):
+            llm.generate(PROMPT, max_tokens=24, adapter=first)
+        second = llm.load_adapter(folders[1])
+        assert llm.generate(PROMPT, max_tokens=24, adapter=second).text == expected[1] != expected[0]
+        assert llm.generate(PROMPT, max_tokens=24).text == plain
