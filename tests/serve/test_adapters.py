@@ -93,10 +93,11 @@ class Adapters(unittest.TestCase):
             server.wait_line("serving again")
             self.assertEqual([self.complete(server, model) for model in (None, "zero", "one")],
                              [texts[model] for model in (None, "zero", "one")])
-            with open(os.devnull) as nothing:
+            # The program, also beside quantized weights, which are near enough here, and beside weights that stream.
+            for options in [], ["--weights", "int8"], ["--weight-budget", "0%"], ["--speculate", "lookup"]:
                 command = [PROGRAM, "run", MODEL, "--adapter", self.folders[1], "-p", "In the beginning", "-n", "24", "--backend", BACKEND]
-                run = subprocess.run(command, stdin=nothing, capture_output=True, text=True, check=True)
-            self.assertEqual(run.stdout.rstrip("\n"), texts["one"].rstrip("\n"))
+                run = subprocess.run(command + options, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+                self.assertEqual(run.stdout.rstrip("\n"), texts["one"].rstrip("\n"), options)
 
     def test_loading_while_serving(self):
         with Server("--adapter", "zero=" + self.folders[0], "--max-adapters", "2") as server:
