@@ -338,11 +338,12 @@ static trm_status infer_dequant_matmul(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_float(call, SCALE, "scale"));
     TRM_TRY(trm_infer_require_rank(call, WEIGHT, "weight", 2));
     const trm_dtype type = call->dtypes[WEIGHT];
-    const bool packed = type == TRM_U8;
+    const bool packed = type == TRM_U8 || type == TRM_F4E2M1;
     if ((!packed && type != TRM_I8 && type != TRM_F8E4M3) || call->dtypes[X] == TRM_F64 ||
         call->dtypes[SCALE] == TRM_F64 || p->out == TRM_F64) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "x has type %s, weight %s, scale %s, expected f32, f16 or bf16, and f8e4m3, i8 or u8 for the weight",
+                 "x has type %s, weight %s, scale %s, expected f32, f16 or bf16, and f8e4m3, f4e2m1, i8 or u8 for "
+                 "the weight",
                  trm_dtype_name(call->dtypes[X]), trm_dtype_name(type), trm_dtype_name(call->dtypes[SCALE]));
     }
     if (p->out != TRM_DTYPE_NONE && !trm_dtype_is_float(p->out)) {
@@ -369,7 +370,7 @@ static trm_status infer_dequant_matmul(const trm_infer_call *call)
     if (trm_infer_has(call, ZERO_POINT)) {
         TRM_TRY(trm_infer_require_dims(call, ZERO_POINT, "zero_point", blocks));
         TRM_TRY(trm_infer_require_dtype(call, ZERO_POINT, "zero_point", TRM_U8));
-        if (!packed) {
+        if (type != TRM_U8) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a weight of type %s has zero points, expected none",
                      trm_dtype_name(type));
         }
@@ -403,7 +404,7 @@ static trm_status shard_dequant_matmul(const trm_layer *layer, int32_t parts, tr
     const trm_dequant_matmul_params *p = &layer->desc.dequant_matmul;
     const trm_tensor *x = layer->inputs[TRM_DEQUANT_MATMUL_X], *weight = layer->inputs[TRM_DEQUANT_MATMUL_WEIGHT];
     const int32_t last = x->dims.n - 1;
-    const int64_t k = weight->dims.d[1] * (weight->dtype == TRM_U8 ? 2 : 1);
+    const int64_t k = weight->dims.d[1] * (weight->dtype == TRM_U8 || weight->dtype == TRM_F4E2M1 ? 2 : 1);
     trm_sharding scales;
     if (cut_blocks(layer, 0, weight->dims.d[0], p->block_n, parts, &scales)) {
         trm_way way = trm_way_whole();

@@ -223,9 +223,9 @@ typedef enum trm_x_quantization { TRM_X_QUANTIZATIONS(TRM_ENUMERATOR) } trm_x_qu
 
 /* (x [..., K] f32|f16|bf16, weight, scale [ceil(N / block_n), ceil(K / block_k)] f32|f16|bf16, bias [N] of x's type,
  * optional, zero_point u8, dims of scale, optional) -> [..., N]: x times the transpose of a quantized weight, whose
- * elements are numbers times the scale of their block. The weight is F8E4M3 [N, K] or I8 [N, K]; or it is U8
- * [N, K / 2], K even, with two numbers of 4 bits a byte, the one of the even column in the low bits: number = bits -
- * zero_point, or bits - 8 without a zero point. Only numbers of 4 bits have zero points. Accumulates in f32, adds the
+ * elements are numbers times the scale of their block. The weight is F8E4M3 [N, K] or I8 [N, K]; or it is U8 or F4E2M1
+ * [N, K / 2], K even, with two numbers of 4 bits a byte, the one of the even column in the low bits. With U8, number =
+ * bits - zero_point, or bits - 8 without a zero point. No others have zero points. Accumulates in f32, adds the
  * bias, stores as `out`.
  *
  * With a weight of F8E4M3, x may be quantized too: it is what stands for number * s, the number x / s rounded to an

@@ -138,7 +138,8 @@ bool trm_cuda_dequant_matmul_accepts(const trm_kernel_call *call)
     }
     const trm_dequant_gemm gemm = trm_dequant_gemm_of(call);
     const bool types = is_float(gemm.in) && is_float(gemm.out) && is_float(gemm.scale_type) &&
-                       (gemm.weight_type == TRM_F8E4M3 || gemm.weight_type == TRM_I8 || gemm.weight_type == TRM_U8);
+                       (gemm.weight_type == TRM_F8E4M3 || gemm.weight_type == TRM_I8 || gemm.weight_type == TRM_U8 ||
+                        gemm.weight_type == TRM_F4E2M1);
     const bool bias =
         !has_input(call, TRM_DEQUANT_MATMUL_BIAS) || call->inputs[TRM_DEQUANT_MATMUL_BIAS].dtype == gemm.in;
     const bool zero = !has_input(call, TRM_DEQUANT_MATMUL_ZERO_POINT) ||

@@ -19,6 +19,9 @@ struct weight_i8 {
 struct weight_u4 {
     static const int bits = 4, elements = 32;
 };
+struct weight_f4 {
+    static const int bits = 4, elements = 32;
+};
 
 static __device__ __forceinline__ uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which)
 {
@@ -99,14 +102,29 @@ template <typename T, bool ZERO> static __device__ __forceinline__ uint32_t minu
 }
 
 /* What a sum of products with numbers of `W` is to be multiplied by for the numbers' unit. */
-template <typename W, typename T> static __device__ __forceinline__ float units(void)
+template <typename T> static __device__ __forceinline__ float units(weight_u4)
 {
-    return W::bits == 4 ? 1.0f / nibble_form<T>::unit() : 1.0f;
+    return 1.0f / nibble_form<T>::unit();
 }
+template <typename T, typename W> static __device__ __forceinline__ float units(W)
+{
+    return 1.0f;
+}
+
+/* A float e2m1 whose exponent and mantissa are put at a float's lowest bits of the one and highest of the other is
+ * itself times the smallest power of two of that float, also where it is subnormal. */
+template <typename T> struct small_form;
+template <> struct small_form<__half> {
+    static const uint32_t shift = 9, scale = 0x74007400u; /* 2^14 */
+};
+template <> struct small_form<__nv_bfloat16> {
+    static const uint32_t shift = 6, scale = 0x7e807e80u; /* 2^126 */
+};
 
 /*
  * The numbers of a word as pairs for the tensor cores. Of 8 bits two pairs, in their order. Of 4 bits four pairs in
- * units, less the zero that is given by minus_zero(), of numbers (0, 4), (1, 5), (2, 6), (3, 7).
+ * units, less the zero that is given by minus_zero(), of numbers (0, 4), (1, 5), (2, 6), (3, 7); floats of 4 bits as
+ * they are.
  */
 template <typename W>
 static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t, uint32_t (&to)[2], W, __half)
@@ -133,6 +151,17 @@ static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t minus, u
         const uint32_t bytes = word >> (4 * i);
         to[i] = multiply_add2(bytes & 0x000f000fu, nibble_form<T>::from_low, minus, T());
         to[i + 1] = multiply_add2(bytes & 0x00f000f0u, nibble_form<T>::from_high, minus, T());
+    }
+}
+
+template <typename T>
+static __device__ __forceinline__ void pairs_of(uint32_t word, uint32_t, uint32_t (&to)[4], weight_f4, T)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint32_t both = word >> (4 * i);
+        const uint32_t bits = (both & 0x00080008u) << 12 | (both & 0x00070007u) << small_form<T>::shift;
+        to[i] = multiply_add2(bits, small_form<T>::scale, 0x80008000u, T());
     }
 }
 

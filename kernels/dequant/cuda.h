@@ -17,7 +17,7 @@ typedef struct trm_dequant_gemm {
     int64_t m, n, k;
     int64_t block_n, block_k; /* of the weight that share a scale */
     int64_t scale_row;        /* scales of a row of blocks */
-    trm_dtype weight_type;    /* F8E4M3, I8, or U8: two numbers of 4 bits a byte */
+    trm_dtype weight_type;    /* F8E4M3, I8, or U8 and F4E2M1: two numbers of 4 bits a byte */
     trm_dtype scale_type;     /* F32, F16, BF16 */
     trm_dtype in, out;        /* of x and bias; of y: the same or F32 */
     bool constant;            /* weight, scale and zero were complete before anything now on the stream */
@@ -33,8 +33,8 @@ typedef struct trm_dequant_gemm {
 /* The product that a call asks for, without its shifts. */
 trm_dequant_gemm trm_dequant_gemm_of(const trm_kernel_call *call);
 
-/* cuda_rows.cu: 16-bit floats and blocks that are powers of two; for up to 16 rows or so, bound by reading the
- * weight once. Any number may be given, and a row's result does not depend on it. */
+/* cuda_rows.cu: 16-bit floats and blocks that are powers of two, with F4E2M1 16 or 32 columns; for up to 16 rows or so,
+ * bound by reading the weight once. Any number may be given, and a row's result does not depend on it. */
 bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
 
@@ -42,7 +42,7 @@ trm_status trm_cuda_dequant_rows_run(const trm_dequant_gemm *gemm, cudaStream_t 
 bool trm_cuda_dequant_dot_accepts(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_dot_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
 
-/* cuda_wide.cu: the same calls for tens of rows, on Hopper, but for 8 bits in blocks of less than 64. */
+/* cuda_wide.cu: the same calls for tens of rows, on Hopper, except F4E2M1 and 8 bits in blocks of less than 64. */
 bool trm_cuda_dequant_wide_accepts(const trm_dequant_gemm *gemm);
 trm_status trm_cuda_dequant_wide_run(const trm_dequant_gemm *gemm, cudaStream_t stream);
 

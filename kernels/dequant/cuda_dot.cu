@@ -112,7 +112,8 @@ static void launch_dot(const trm_dequant_gemm *gemm, cudaStream_t stream)
 
 bool trm_cuda_dequant_dot_accepts(const trm_dequant_gemm *gemm)
 {
-    return gemm->m == 1 && gemm->weight_type != TRM_U8 && trm_cuda_dequant_rows_accepts(gemm);
+    return gemm->m == 1 && gemm->weight_type != TRM_U8 && gemm->weight_type != TRM_F4E2M1 &&
+           trm_cuda_dequant_rows_accepts(gemm);
 }
 
 /* Of some forty forms: where the weight has few rows, more warps share the longest. */

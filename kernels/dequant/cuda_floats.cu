@@ -15,6 +15,18 @@ static __device__ __forceinline__ void numbers_of(const char *from, int zero, fl
         to[i] = __uint_as_float(and_or<0x000f0000u, 0x43000000u>(bits)) - less;
     }
 }
+static __device__ __forceinline__ float number_of(const char *row, int64_t i, int, weight_f4)
+{
+    const uint32_t bits = (uint32_t)((uint8_t)row[i / 2] >> (i % 2 * 4));
+    return __uint_as_float((bits & 8) << 28 | (bits & 7) << 22) * 0x1p126f;
+}
+static __device__ __forceinline__ void numbers_of(const char *from, int, float (&to)[8], weight_f4)
+{
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        to[i] = number_of(from, i, 0, weight_f4());
+    }
+}
 template <typename W> static __device__ __forceinline__ void numbers_of(const char *from, int, float (&to)[8], W)
 {
     const uint2 words = *(const uint2 *)from;
@@ -88,7 +100,9 @@ trm_status trm_cuda_dequantize(const trm_dequant_gemm *gemm, int64_t first, int6
         gemm->in,
         if (gemm->weight_type == TRM_F8E4M3) {
             launch<T, weight_f8>(gemm, first, rows, (T *)to, stream);
-        } else if (gemm->weight_type == TRM_I8) { launch<T, weight_i8>(gemm, first, rows, (T *)to, stream); } else {
+        } else if (gemm->weight_type == TRM_I8) {
+            launch<T, weight_i8>(gemm, first, rows, (T *)to, stream);
+        } else if (gemm->weight_type == TRM_F4E2M1) { launch<T, weight_f4>(gemm, first, rows, (T *)to, stream); } else {
             launch<T, weight_u4>(gemm, first, rows, (T *)to, stream);
         });
     return trm_cuda_launched("cuda.dequant_matmul dequantize");

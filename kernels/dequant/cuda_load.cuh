@@ -28,6 +28,7 @@ enum scale_mode {
     SCALE_ROW,  /* nowhere */
     SCALE_LOAD, /* between such loads at most */
     SCALE_LANE, /* between the 16 bytes of a lane and the next */
+    SCALE_HALF, /* also between the first 8 bytes of a lane and the others */
 };
 
 /* Where rows g and g + 8 of a tile begin for a lane; rows behind the last are the last. */
@@ -40,6 +41,7 @@ struct lane_rows {
 struct lane_load {
     uint4 weight[2];
     uint32_t scale[2], zero[2];
+    uint32_t second[2]; /* SCALE_HALF: the scales of the last 8 bytes */
 };
 
 template <typename W>
@@ -62,7 +64,7 @@ template <typename W, scale_mode MODE, bool ZERO>
 static __device__ __forceinline__ void load_rows(lane_load &load, const trm_dequant_gemm &gemm, const lane_rows &rows,
                                                  int i, int t)
 {
-    const uint32_t at = MODE == SCALE_LANE ? (i * 4 + t) * W::elements : i * 4 * W::elements;
+    const uint32_t at = MODE >= SCALE_LANE ? (i * 4 + t) * W::elements : i * 4 * W::elements;
     const uint32_t column = MODE == SCALE_ROW ? 0 : at >> gemm.shift_k;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -72,6 +74,9 @@ static __device__ __forceinline__ void load_rows(lane_load &load, const trm_dequ
     for (int h = 0; h < 2; h++) {
         if (MODE != SCALE_ROW) {
             load.scale[h] = load_scale_bits(gemm, rows.scale[h] + column * scale_size(gemm));
+        }
+        if (MODE == SCALE_HALF) {
+            load.second[h] = load_scale_bits(gemm, rows.scale[h] + (column + 1) * scale_size(gemm));
         }
         if (ZERO) {
             load.zero[h] = load_zero(rows.zero[h] + column);

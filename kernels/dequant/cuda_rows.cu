@@ -21,14 +21,14 @@ static __device__ __forceinline__ void clear(float (&sums)[4])
 template <typename T, typename W, scale_mode MODE>
 static __device__ __forceinline__ void take_x(uint32_t (&to)[W::bits == 4 ? 4 : 2], uint4 &both, const T *x, int j)
 {
-    const int at = MODE == SCALE_LANE ? j * W::elements : j * (W::elements / 4);
+    const int at = MODE >= SCALE_LANE ? j * W::elements : j * (W::elements / 4);
     if (W::bits == 4) {
         const uint4 v = *(const uint4 *)(x + at);
         to[0] = pick_bytes(v.x, v.z, 0x5410);
         to[1] = pick_bytes(v.x, v.z, 0x7632);
         to[W::bits == 4 ? 2 : 0] = pick_bytes(v.y, v.w, 0x5410);
         to[W::bits == 4 ? 3 : 1] = pick_bytes(v.y, v.w, 0x7632);
-    } else if (MODE == SCALE_LANE) {
+    } else if (MODE >= SCALE_LANE) {
         const uint2 v = *(const uint2 *)(x + at);
         to[0] = v.x;
         to[1] = v.y;
@@ -46,25 +46,26 @@ static __device__ __forceinline__ void multiply_load(float (&sums)[F::tiles][F::
                                                      const T *const (&x)[F::columns], int x_at, int lane)
 {
     const int steps = W::bits == 4 ? 2 : 1, t = lane & 3;
-    float parts[F::tiles][F::columns][4], scale[F::tiles][2];
+    float parts[F::tiles][F::columns][4], scale[F::tiles][2], second[F::tiles][2];
     uint32_t minus[F::tiles][2];
     uint4 both[F::columns];
 #pragma unroll
     for (int i = 0; i < F::tiles; i++) {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            if (MODE == SCALE_LANE) {
+            if (MODE >= SCALE_LANE) {
                 exchange_words(loads[i].weight[h], t);
             }
-            scale[i][h] = MODE == SCALE_ROW ? 1.0f : scale_of(gemm, loads[i].scale[h]) * units<W, T>();
+            second[i][h] = MODE == SCALE_HALF ? scale_of(gemm, loads[i].second[h]) : 0.0f;
+            scale[i][h] = MODE == SCALE_ROW ? 1.0f : scale_of(gemm, loads[i].scale[h]) * units<T>(W());
             minus[i][h] = minus_zero<T, ZERO>(loads[i].zero[h]);
         }
     }
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-        const bool first = MODE == SCALE_LANE || (MODE == SCALE_LOAD && j == 0);
-        const bool last = MODE == SCALE_LANE || (MODE == SCALE_LOAD && j == 3);
-        const int source = (lane & ~3) + j; /* SCALE_LANE: who has the word's scale and zero */
+        const bool first = MODE >= SCALE_LANE || (MODE == SCALE_LOAD && j == 0);
+        const bool last = MODE >= SCALE_LANE || (MODE == SCALE_LOAD && j == 3);
+        const int source = (lane & ~3) + j; /* SCALE_LANE, SCALE_HALF: who has the word's scale and zero */
         uint32_t right[F::columns][2 * steps];
 #pragma unroll
         for (int c = 0; c < F::columns; c++) {
@@ -75,9 +76,35 @@ static __device__ __forceinline__ void multiply_load(float (&sums)[F::tiles][F::
             uint32_t left[2][2 * steps];
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const bool others = ZERO && MODE == SCALE_LANE;
+                const bool others = ZERO && MODE >= SCALE_LANE;
                 const uint32_t less = others ? __shfl_sync(0xffffffffu, minus[i][h], source) : minus[i][h];
                 pairs_of(word_of(loads[i].weight[h], j), less, left[h], W(), T());
+            }
+            if (MODE == SCALE_HALF) { /* lanes 2 and 3 of four have what the second scale is of */
+                float more[F::columns][4];
+#pragma unroll
+                for (int c = 0; c < F::columns; c++) {
+                    clear(more[c]);
+#pragma unroll
+                    for (int s = 0; s < steps; s++) {
+                        mma_16816(more[c], t < 2 ? 0 : left[0][2 * s], t < 2 ? 0 : left[1][2 * s],
+                                  t < 2 ? 0 : left[0][2 * s + 1], t < 2 ? 0 : left[1][2 * s + 1], right[c][2 * s],
+                                  right[c][2 * s + 1], T());
+                    }
+                }
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    const float factor = __shfl_sync(0xffffffffu, second[i][h], source);
+#pragma unroll
+                    for (int e = 0; e < 2 * F::columns; e++) {
+                        float &sum = sums[i][e / 2][2 * h + e % 2];
+                        sum = fmaf(more[e / 2][2 * h + e % 2], factor, sum);
+                    }
+#pragma unroll
+                    for (int s = 0; s < 2 * steps; s++) {
+                        left[h][s] = t < 2 ? left[h][s] : 0;
+                    }
+                }
             }
 #pragma unroll
             for (int c = 0; c < F::columns; c++) {
@@ -95,7 +122,7 @@ static __device__ __forceinline__ void multiply_load(float (&sums)[F::tiles][F::
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     const float factor =
-                        MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[i][h], source) : scale[i][h];
+                        MODE >= SCALE_LANE ? __shfl_sync(0xffffffffu, scale[i][h], source) : scale[i][h];
 #pragma unroll
                     for (int c = 0; c < F::columns; c++) {
 #pragma unroll
@@ -153,7 +180,7 @@ static __global__ void __launch_bounds__(F::warps * 32, F::blocks)
 #pragma unroll
     for (int c = 0; c < F::columns; c++) {
         x[c] = (const T *)gemm.x + (int64_t)(row0 + min(c * 8 + g, rows_left - 1)) * (int)gemm.k +
-               t * (MODE == SCALE_LANE ? W::elements / 4 : W::elements);
+               t * (MODE >= SCALE_LANE ? W::elements / 4 : W::elements);
 #pragma unroll
         for (int i = 0; i < F::tiles; i++) {
             clear(sums[i][c]);
@@ -181,7 +208,7 @@ static __global__ void __launch_bounds__(F::warps * 32, F::blocks)
             float v[4];
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                const float factor = MODE == SCALE_ROW ? scale_of(gemm, scale[i][e >> 1]) * units<W, T>() : 1.0f;
+                const float factor = MODE == SCALE_ROW ? scale_of(gemm, scale[i][e >> 1]) * units<T>(W()) : 1.0f;
                 v[e] = sums[i][c][e] * factor;
             }
             *(float4 *)&partial[warp][i * F::columns + c][lane * 4] = make_float4(v[0], v[1], v[2], v[3]);
@@ -216,12 +243,13 @@ static void launch_rows(const trm_dequant_gemm *gemm, cudaStream_t stream)
 
 bool trm_cuda_dequant_rows_accepts(const trm_dequant_gemm *gemm)
 {
-    const int32_t lane = gemm->weight_type == TRM_U8 ? weight_u4::elements : weight_f8::elements;
-    return (gemm->in == TRM_BF16 || gemm->in == TRM_F16) && (gemm->out == gemm->in || gemm->out == TRM_F32) &&
+    const bool is_f4 = gemm->weight_type == TRM_F4E2M1;
+    const int32_t lane = gemm->weight_type == TRM_U8 || is_f4 ? weight_u4::elements : weight_f8::elements;
+    const bool blocks = is_f4 ? gemm->block_k == 16 || gemm->block_k == 32 : gemm->block_k >= lane;
+    return blocks && (gemm->in == TRM_BF16 || gemm->in == TRM_F16) && (gemm->out == gemm->in || gemm->out == TRM_F32) &&
            gemm->k > 0 && gemm->k % (4 * lane) == 0 && gemm->k <= INT32_MAX / 2 &&
            gemm->m <= (int64_t)MOST_BLOCKS * 8 && trm_dequant_shift(gemm->block_n, gemm->n) >= 0 &&
-           trm_dequant_shift(gemm->block_k, gemm->k) >= 0 && gemm->block_k >= lane && trm_aligned16(gemm->x) &&
-           trm_aligned16(gemm->weight);
+           trm_dequant_shift(gemm->block_k, gemm->k) >= 0 && trm_aligned16(gemm->x) && trm_aligned16(gemm->weight);
 }
 
 /* Warps and loads say in which order k is summed, so they do not depend on the number of rows of x. */
@@ -263,6 +291,16 @@ static void launch_form(const trm_dequant_gemm *gemm, cudaStream_t stream, weigh
     }
 }
 
+/* Scales of 16 or 32 numbers, as NVFP4 and MXFP4 have. */
+template <typename T, scale_mode MODE> static void launch_f4(const trm_dequant_gemm *gemm, cudaStream_t stream)
+{
+    if ((gemm->n + 15) / 16 <= FEW_TILES) {
+        launch_columns<T, weight_f4, MODE, false, 16, 1, 2, 1>(gemm, stream);
+    } else {
+        launch_columns<T, weight_f4, MODE, false, 8, 1, 1, 4>(gemm, stream);
+    }
+}
+
 template <typename T, typename W, bool ZERO> static void launch_mode(const trm_dequant_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->block_k >= gemm->k) {
@@ -280,6 +318,10 @@ template <typename T> static void launch_type(const trm_dequant_gemm *gemm, cuda
         launch_mode<T, weight_f8, false>(gemm, stream);
     } else if (gemm->weight_type == TRM_I8) {
         launch_mode<T, weight_i8, false>(gemm, stream);
+    } else if (gemm->weight_type == TRM_F4E2M1 && gemm->block_k == 16) {
+        launch_f4<T, SCALE_HALF>(gemm, stream);
+    } else if (gemm->weight_type == TRM_F4E2M1) {
+        launch_f4<T, SCALE_LANE>(gemm, stream);
     } else if (gemm->zero != NULL) {
         launch_mode<T, weight_u4, true>(gemm, stream);
     } else {

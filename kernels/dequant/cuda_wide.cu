@@ -278,7 +278,7 @@ static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &ti
         float scale[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            scale[h] = scale_of(gemm, tile.load.scale[h]) * units<W, T>();
+            scale[h] = scale_of(gemm, tile.load.scale[h]) * units<T>(W());
             scale[h] = MODE == SCALE_LANE ? __shfl_sync(0xffffffffu, scale[h], (lane & ~3) + turn) : scale[h];
         }
 #pragma unroll
@@ -437,8 +437,8 @@ static __global__ void __launch_bounds__(COMPUTING + BRINGING, 1) dequant_wide(c
     for (int j = 0; j < TILES; j++) {
         float scale[2] = {1.0f, 1.0f};
         if (MODE == SCALE_ROW) {
-            scale[0] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[0])) * units<W, T>();
-            scale[1] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[1])) * units<W, T>();
+            scale[0] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[0])) * units<T>(W());
+            scale[1] = scale_of(gemm, load_scale_bits(gemm, rows[j].scale[1])) * units<T>(W());
         }
 #pragma unroll
         for (int i = 0; i < ROWS / 2; i++) {
@@ -490,7 +490,8 @@ bool trm_cuda_dequant_wide_accepts(const trm_dequant_gemm *gemm)
 {
     const bool blocks =
         gemm->weight_type == TRM_U8 || gemm->block_k >= 4 * weight_f8::elements || gemm->block_k >= gemm->k;
-    return trm_cuda_dequant_rows_accepts(gemm) && blocks && trm_cuda_hopper_processors() > 0;
+    return trm_cuda_dequant_rows_accepts(gemm) && blocks && gemm->weight_type != TRM_F4E2M1 &&
+           trm_cuda_hopper_processors() > 0;
 }
 
 template <typename T, typename W, scale_mode MODE, bool ZERO>

@@ -44,13 +44,18 @@ static bool is_as_scale(const product *p, const trm_view *view)
     return view->dims.n == 2 && view->dims.d[0] == blocks_n && view->dims.d[1] == p->scales;
 }
 
+/* Whether a byte has two numbers: integers, or floats. */
+static bool is_packed(const product *p)
+{
+    return p->weight->dtype == TRM_U8 || p->weight->dtype == TRM_F4E2M1;
+}
+
 static bool types_are_known(const product *p)
 {
-    const bool is_packed = p->weight->dtype == TRM_U8;
     return trm_host_is_float(p->x->dtype) && trm_host_is_float(p->scale->dtype) && trm_host_is_float(p->out->dtype) &&
-           (is_packed || p->weight->dtype == TRM_I8 || p->weight->dtype == TRM_F8E4M3) &&
+           (is_packed(p) || p->weight->dtype == TRM_I8 || p->weight->dtype == TRM_F8E4M3) &&
            (p->bias == NULL || trm_host_is_float(p->bias->dtype)) &&
-           (p->zero_point == NULL || (is_packed && p->zero_point->dtype == TRM_U8));
+           (p->zero_point == NULL || (p->weight->dtype == TRM_U8 && p->zero_point->dtype == TRM_U8));
 }
 
 static bool product_of(const trm_kernel_call *call, product *p)
@@ -71,15 +76,14 @@ static bool product_of(const trm_kernel_call *call, product *p)
     if (!types_are_known(p) || x->n < 1 || x->n != out->n || weight->n != 2) {
         return false;
     }
-    const bool is_packed = p->weight->dtype == TRM_U8;
     p->m = trm_host_span(x, 0, x->n - 1);
     p->n = weight->d[0];
-    p->k = weight->d[1] * (is_packed ? 2 : 1);
+    p->k = weight->d[1] * (is_packed(p) ? 2 : 1);
     p->block_n = params->block_n;
     p->block_k = params->block_k > 0 ? params->block_k : p->k > 0 ? p->k : 1;
     p->scales = params->block_k > 0 ? (p->k + p->block_k - 1) / p->block_k : 1;
     return x->d[x->n - 1] == p->k && out->d[x->n - 1] == p->n && trm_host_span(out, 0, x->n - 1) == p->m &&
-           !(is_packed && params->block_k % 2 != 0) && is_as_scale(p, p->scale) &&
+           !(is_packed(p) && params->block_k % 2 != 0) && is_as_scale(p, p->scale) &&
            (p->zero_point == NULL || is_as_scale(p, p->zero_point)) &&
            (p->bias == NULL || (p->bias->dims.n == 1 && p->bias->dims.d[0] == p->n));
 }
@@ -99,6 +103,18 @@ static inline void load_bytes(trm_dtype type, const uint8_t *from, lanes *to)
     *to = (lanes)((small & is_small) | (normal & ~is_small) | ((code == 0x7f) & 0x7fc00000) | ((wide & 0x80) << 24));
 }
 
+/* Floats e2m1, twice: the highest of 4 bits is the sign. */
+static const float doubled_f4[16] = {0, 1, 2, 3, 4, 6, 8, 12, -0.0f, -1, -2, -3, -4, -6, -8, -12};
+
+/* `count` floats of 4 bits from the low bits of a byte on. */
+static inline void load_f4(const uint8_t *from, int64_t count, float scale, float *to)
+{
+    const float half = 0.5f * scale;
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = doubled_f4[from[i / 2] >> (i % 2 * 4) & 15] * half;
+    }
+}
+
 /* Columns at .. at + count - 1 of a weight row, all of one block, as f32. */
 static inline void load_piece(const product *p, int64_t row, int64_t at, int64_t count, float *to)
 {
@@ -107,6 +123,10 @@ static inline void load_piece(const product *p, int64_t row, int64_t at, int64_t
     const float scale = *trm_host_load(p->scale->dtype, p->scale->data, block, 1, &buffer);
     const uint8_t *from = (const uint8_t *)p->weight->data;
     int64_t i = 0;
+    if (p->weight->dtype == TRM_F4E2M1) {
+        load_f4(from + (row * p->k + at) / 2, count, scale, to);
+        return;
+    }
     if (p->weight->dtype == TRM_U8) { /* at and, but at the end of a row, count are even */
         from += (row * p->k + at) / 2;
         const int32_t zero = p->zero_point != NULL ? ((const uint8_t *)p->zero_point->data)[block] : 8;
@@ -241,7 +261,7 @@ static void convert_rows(void *user, int64_t begin, int64_t end)
 static bool fits_tiles(const product *p, trm_host_quantized *weights)
 {
     *weights = (trm_host_quantized){p->weight, p->scale, p->zero_point, p->k, p->block_n, p->block_k, p->scales};
-    return p->x->dtype == TRM_BF16 && trm_host_tiles_take(weights);
+    return p->x->dtype == TRM_BF16 && p->weight->dtype != TRM_F4E2M1 && trm_host_tiles_take(weights);
 }
 
 typedef struct tiled {

@@ -54,7 +54,7 @@ static trm_status add_bytes(const bench *b, trm_view *view, trm_dtype dtype, trm
 
 static trm_status make_problem(const bench *b, const weight_form *f, int64_t n, int64_t k, int64_t rows, problem *p)
 {
-    const int64_t columns = f->weight == TRM_U8 ? k / 2 : k;
+    const int64_t columns = f->weight == TRM_U8 || f->weight == TRM_F4E2M1 ? k / 2 : k;
     const trm_dims scale = {2, {(n + f->block_n - 1) / f->block_n, f->block_k > 0 ? k / f->block_k : 1}};
     trm_view *inputs = p->call.inputs;
     p->layer = (trm_layer_desc){.kind = TRM_LAYER_DEQUANT_MATMUL,
@@ -133,6 +133,8 @@ static trm_status run(bench *b)
         {"int4 by 128", TRM_U8, TRM_F16, 1, 128, false, TRM_X_AS_IS},
         {"int4 by 64", TRM_U8, TRM_F16, 1, 64, false, TRM_X_AS_IS},
         {"int4 by 32", TRM_U8, TRM_F16, 1, 32, false, TRM_X_AS_IS},
+        {"nvfp4", TRM_F4E2M1, TRM_F32, 1, 16, false, TRM_X_AS_IS},
+        {"mxfp4", TRM_F4E2M1, TRM_F32, 1, 32, false, TRM_X_AS_IS},
         {"int4 by 128, zeros", TRM_U8, TRM_F16, 1, 128, true, TRM_X_AS_IS},
     };
     static const int64_t rows[] = {1, 2, 4, 8, 16, 32, 64, 128, 512, 2048};

@@ -364,7 +364,8 @@ static trm_kernel_call make_call(const run_state *run)
     call.batch_invariant = run->batch_invariant;
     call.unread = test->unread;
     for (int32_t i = 0; i < test->n_inputs; i++) {
-        call.inputs[i] = (trm_view){NULL, test->inputs[i].dtype, test->inputs[i].dims};
+        const kernel_case_input *input = &test->inputs[i];
+        call.inputs[i] = (trm_view){NULL, input->is_f4 ? TRM_F4E2M1 : input->dtype, input->dims};
     }
     for (int32_t i = 0; i < test->n_outputs; i++) {
         call.outputs[i] = (trm_view){NULL, test->outputs[i].dtype, test->outputs[i].dims};

@@ -13,6 +13,7 @@ typedef struct kernel_case_input {
     double low, high;     /* random values between them, whole numbers for integers */
     const double *values; /* or these [count] */
     bool is_state;        /* may be changed: the expected function changes its copy too */
+    bool is_f4;           /* U8 that kernels see as F4E2M1, two in a byte */
 } kernel_case_input;
 
 typedef struct kernel_case_output {

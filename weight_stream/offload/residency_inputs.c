@@ -127,7 +127,7 @@ static double largest_products(const trm_plan *plan, const double *least, const 
             double rate = plan->backend != TRM_BACKEND_CUDA ? HOST_PRODUCT_RATE
                           : trm_dtype_size(type) == 2       ? CUDA_PRODUCT_RATE
                                                             : CUDA_F32_PRODUCT_RATE;
-            const int64_t packed = is_quantized && weight->dtype == TRM_U8 ? 2 : 1;
+            const int64_t packed = is_quantized && (weight->dtype == TRM_U8 || weight->dtype == TRM_F4E2M1) ? 2 : 1;
             seconds[i] += 2 * (double)rows * (double)(packed * trm_dims_count(&weight->dims)) / rate;
         }
         sum += seconds[i] * (runs == NULL ? 1 : runs[i]);

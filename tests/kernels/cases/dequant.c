@@ -11,14 +11,17 @@
 static double *dequantize(const kernel_case *test, const trm_dequant_matmul_params *p, double *const *inputs, int64_t n,
                           int64_t k)
 {
-    const bool packed = test->inputs[TRM_DEQUANT_MATMUL_WEIGHT].dtype == TRM_U8;
+    static const double f4[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6};
+    const kernel_case_input *input = &test->inputs[TRM_DEQUANT_MATMUL_WEIGHT];
+    const bool packed = input->dtype == TRM_U8;
     const double *bits = inputs[TRM_DEQUANT_MATMUL_WEIGHT], *zeros = inputs[TRM_DEQUANT_MATMUL_ZERO_POINT];
     const int64_t blocks = test->inputs[TRM_DEQUANT_MATMUL_SCALE].dims.d[1];
     double *weight = malloc((size_t)(n * k + 1) * sizeof(*weight));
     for (int64_t i = 0; i < n * k; i++) {
         const int64_t block = i / k / p->block_n * blocks + (p->block_k > 0 ? i % k / p->block_k : 0);
         double number = packed ? (double)((int)bits[i / 2] >> (i % 2 == 0 ? 0 : 4) & 15) : bits[i];
-        number -= !packed ? 0.0 : zeros != NULL ? zeros[block] : 8.0;
+        number = input->is_f4 ? f4[(int)number] : number;
+        number -= !packed || input->is_f4 ? 0.0 : zeros != NULL ? zeros[block] : 8.0;
         weight[i] = number * inputs[TRM_DEQUANT_MATMUL_SCALE][block];
     }
     return weight;
@@ -174,13 +177,13 @@ static void add_x(kernel_case *test, trm_dims x, const trm_dequant_matmul_params
 static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n, form f)
 {
     const int64_t k = x.d[x.n - 1];
-    const bool packed = f.weight == TRM_U8;
+    const bool is_f4 = f.weight == TRM_F4E2M1, packed = f.weight == TRM_U8 || is_f4;
     const double most = packed ? 255.0 : f.weight == TRM_I8 ? 128.0 : 448.0, high = f.high > 0 ? f.high : most;
     const double unit = packed ? 8.0 : high;
     const trm_dtype to = f.params.out == TRM_DTYPE_NONE ? f.x : f.params.out;
     kernel_case test =
         new_case(TRM_LAYER_DEQUANT_MATMUL, "%s to %s weight %s scale %s rows %lld n %lld k %lld blocks %d %d%s%s%s%s",
-                 trm_dtype_name(f.x), trm_dtype_name(to), packed ? "i4" : trm_dtype_name(f.weight),
+                 trm_dtype_name(f.x), trm_dtype_name(to), f.weight == TRM_U8 ? "i4" : trm_dtype_name(f.weight),
                  trm_dtype_name(f.scale), (long long)x.d[0], (long long)n, (long long)k, (int)f.params.block_n,
                  (int)f.params.block_k, f.bias ? " bias" : "", f.zero_point ? " zero points" : "",
                  x_names[f.params.x_quantization], f.content == NUMBERS ? " of numbers" : "");
@@ -195,7 +198,8 @@ static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n,
     double *values;
     add_x(&test, x, &f.params, &f, &values);
     test.spread = spread_of(&f, &f.params, k, 1.16);
-    add_input(&test, f.weight, DIMS(n, packed ? k / 2 : k), f.weight == TRM_U8 ? 0.0 : -high, high);
+    add_input(&test, packed ? TRM_U8 : f.weight, DIMS(n, packed ? k / 2 : k), packed ? 0.0 : -high, high)->is_f4 =
+        is_f4;
     add_input(&test, f.scale, scale, 0.25 / unit, 1.0 / unit);
     if (f.bias || f.zero_point) {
         add_input(&test, f.bias ? f.x : TRM_DTYPE_NONE, DIMS(n), -2.0, 2.0);
@@ -209,7 +213,7 @@ static void dequant_matmul_case(kernel_case_bench *bench, trm_dims x, int64_t n,
 }
 
 /* Blocks of published checkpoints, and odd ones. */
-static const int32_t block_sizes[][2] = {{1, 0}, {1, 32}, {1, 64}, {1, 128}, {128, 128}, {3, 14}};
+static const int32_t block_sizes[][2] = {{1, 0}, {1, 16}, {1, 32}, {1, 64}, {1, 128}, {128, 128}, {3, 14}};
 
 static void common_forms(kernel_case_bench *bench, trm_dtype x, trm_dtype weight)
 {
@@ -251,6 +255,22 @@ static void long_sums(kernel_case_bench *bench, trm_dtype x, trm_dtype weight, c
             dequant_matmul_case(bench, DIMS(rows[b], 4224), 264, f);
             dequant_matmul_case(bench, DIMS(rows[(b + zeros + 1) % 4], 640), 523, f);
             dequant_matmul_case(bench, DIMS(rows[2], 1408), 72, f);
+        }
+    }
+}
+
+/* NVFP4 and MXFP4, of few tiles and of many. */
+static void small_floats(kernel_case_bench *bench, trm_dtype x)
+{
+    static const int64_t rows[] = {1, 7, 16, 33};
+    static const int64_t sizes[][2] = {{24, 128}, {264, 4224}, {4237, 384}};
+    for (int32_t b = 0; b < 2; b++) {
+        for (int32_t s = 0; s < COUNT(sizes); s++) {
+            for (int32_t r = 0; r < COUNT(rows); r++) {
+                const form f = {x, TRM_F4E2M1, floats[(b + s + r) % COUNT(floats)],
+                                .params = {.block_n = 1, .block_k = 16 << b}, .bias = r == 1};
+                dequant_matmul_case(bench, DIMS(rows[r], sizes[s][1]), sizes[s][0], f);
+            }
         }
     }
 }
@@ -385,7 +405,7 @@ void kernel_cases_fused_dequant_matmul(kernel_case_bench *bench)
 void kernel_cases_dequant_matmul(kernel_case_bench *bench)
 {
     static const int64_t tens[] = {17, 33, 64, 10};
-    static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8};
+    static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8, TRM_F4E2M1};
     for (int32_t w = 0; w < COUNT(weights); w++) {
         for (int32_t t = 0; t < COUNT(floats); t++) {
             common_forms(bench, floats[t], weights[w]);
@@ -394,7 +414,7 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
             }
         }
         /* Columns that no number of bytes or lanes divides. */
-        if (weights[w] != TRM_U8) {
+        if (weights[w] == TRM_F8E4M3 || weights[w] == TRM_I8) {
             const form odd = {TRM_BF16, weights[w], TRM_F32, .params = {.block_n = 1, .block_k = 7}, .bias = true};
             dequant_matmul_case(bench, DIMS(1, 1001), 5, odd);
             dequant_matmul_case(bench, DIMS(11, 1001), 5, odd);
@@ -449,6 +469,8 @@ void kernel_cases_dequant_rows(kernel_case_bench *bench)
             long_sums(bench, types[i % 2], weights[w], rows[i / 2]);
         }
     }
-    large_weights(bench, TRM_BF16);
-    large_weights(bench, TRM_F16);
+    for (int32_t i = 0; i < COUNT(types); i++) {
+        large_weights(bench, types[i]);
+        small_floats(bench, types[i]);
+    }
 }
