@@ -88,11 +88,15 @@ typedef enum trm_weight_code {
     TRM_WEIGHT_CODE_SIGNED,    /* u8 -> i8: less 128 */
     TRM_WEIGHT_CODE_NEXT,      /* i32 -> i32: plus 1 in each 4 bits, modulo 2^32: 15 becomes 0 and carries over */
     TRM_WEIGHT_CODE_HALVES,    /* u8 -> u8 [rows, 2 * columns]: the low 4 bits of each, then the high ones */
-    TRM_WEIGHT_CODE_PAIRS,     /* u8 -> u8 [rows, columns / 2]: the low 4 bits of two, the first one's low */
-    TRM_WEIGHT_CODE_WORDS,     /* i32 -> u8 [8 * rows, columns]: 4 bits of each, the lowest in the first row */
+    TRM_WEIGHT_CODE_PAIRS, /* u8 -> u8, or f4e2m1 one in a byte -> f4e2m1, [rows, columns / 2]: the low 4 bits of two,
+                              the first one's low */
+    TRM_WEIGHT_CODE_WORDS, /* i32 -> u8 [8 * rows, columns]: 4 bits of each, the lowest in the first row */
     TRM_WEIGHT_CODE_AWQ_WORDS, /* the same, the lowest in row 0, the next in rows 2, 4, 6, 1, 3, 5, 7 */
     TRM_WEIGHT_CODE_REPEAT,    /* of any type, one element -> [times, 1]: trm_weight_repeat */
     TRM_WEIGHT_CODE_LARGEST,   /* f32, f16 or bf16 -> f32 [rows, 1]: the largest magnitude of each row, above 0 */
+    TRM_WEIGHT_CODE_E2M1,      /* u8 -> f4e2m1 [rows, columns]: the same bytes, of two numbers each */
+    TRM_WEIGHT_CODE_TWICE,  /* f4e2m1, two in a byte -> i8 [rows, 2 * columns]: twice each number, the low bits first */
+    TRM_WEIGHT_CODE_POWERS, /* u8 or f8e8m0 -> f32: 2^(n - 127) */
     TRM_WEIGHT_CODE_COUNT
 } trm_weight_code;
 /* INVALID_ARGUMENT if the code does not support the weight's type or shape. */
@@ -105,7 +109,9 @@ trm_status trm_weight_repeat(const trm_weight *weight, int32_t times, trm_weight
  * read, so that the inputs can change later. `b` is NULL for CAST and ROOT. Dims broadcast from the right, and the axes
  * along which an input is not repeated are adjacent: [8, 1, 1] and [16, 8, 3, 3]. INVALID_ARGUMENT for other types and
  * dims, UNSUPPORTED for too many inputs in total. QUANTIZE divides and rounds to the nearest number, half to even, of
- * f8e4m3, of i8, or of 4 bits with 8 added, which are u8; all saturate.
+ * f8e4m3, of f4e2m1 (one in a byte), of i8, or of 4 bits with 8 added, which are u8; all saturate. What 0 / 0 would be
+ * is 0. To f8e8m0 it gives the exponent of the power of two that is the nearest where the ratio is 7/4 or more of one
+ * below, else that one.
  */
 typedef enum trm_weight_op {
     TRM_WEIGHT_CAST = 0,

@@ -35,7 +35,9 @@ static bool is_number(trm_dtype dtype)
 /* Whether an operation gives this type. */
 static bool gives(trm_weight_op op, trm_dtype dtype)
 {
-    return op == TRM_WEIGHT_QUANTIZE ? dtype == TRM_F8E4M3 || dtype == TRM_I8 || dtype == TRM_U8 : is_number(dtype);
+    return op == TRM_WEIGHT_QUANTIZE
+               ? dtype == TRM_F8E4M3 || dtype == TRM_F4E2M1 || dtype == TRM_F8E8M0 || dtype == TRM_I8 || dtype == TRM_U8
+               : is_number(dtype);
 }
 
 /* Size of an axis of `dims` seen as one of `n` axes. */
@@ -145,11 +147,36 @@ static int32_t round_to(float value, float low, float high)
     return value == value ? (int32_t)lrintf(limited) : 0;
 }
 
+/* A float of 4 bits, two's neighbour with an even mantissa in the middle between them; 0 for NaN. */
+static unsigned char round_to_f4(float value)
+{
+    static const float middles[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
+    const float size = fabsf(value);
+    unsigned char code = 0;
+    while (code < 7 && (size > middles[code] || (size == middles[code] && code % 2 == 1))) {
+        code++;
+    }
+    return (unsigned char)(code | (signbit(value) && code > 0 ? 8 : 0));
+}
+
+static unsigned char exponent_of(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return (unsigned char)((bits + (1u << 21)) >> 23);
+}
+
 /* Rounds results to their type. */
 static void store(trm_dtype dtype, const float *numbers, size_t count, unsigned char *to)
 {
     for (size_t i = 0; i < count && dtype == TRM_F8E4M3; i++) {
         to[i] = trm_f32_to_f8e4m3(numbers[i]);
+    }
+    for (size_t i = 0; i < count && dtype == TRM_F4E2M1; i++) {
+        to[i] = round_to_f4(numbers[i]);
+    }
+    for (size_t i = 0; i < count && dtype == TRM_F8E8M0; i++) {
+        to[i] = exponent_of(numbers[i]);
     }
     for (size_t i = 0; i < count && dtype == TRM_I8; i++) {
         to[i] = (unsigned char)round_to(numbers[i], -128.0f, 127.0f);

@@ -2,6 +2,7 @@
  * Weights whose integers are stored differently from how kernels read them, as in quantized checkpoints: the result of
  * a code, and reading its elements. Each code is one step; a checkpoint format is a few codes and views.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,6 +27,9 @@ static const struct {
     [TRM_WEIGHT_CODE_AWQ_WORDS] = {"awq_words", TRM_I32, TRM_U8, 8, 1, 1},
     [TRM_WEIGHT_CODE_REPEAT] = {"repeat", TRM_DTYPE_NONE, TRM_DTYPE_NONE, 1, 1, 1},
     [TRM_WEIGHT_CODE_LARGEST] = {"largest", TRM_DTYPE_NONE, TRM_F32, 1, 1, 1},
+    [TRM_WEIGHT_CODE_E2M1] = {"e2m1", TRM_U8, TRM_F4E2M1, 1, 1, 1},
+    [TRM_WEIGHT_CODE_TWICE] = {"twice", TRM_F4E2M1, TRM_I8, 1, 2, 1},
+    [TRM_WEIGHT_CODE_POWERS] = {"powers", TRM_U8, TRM_F32, 1, 1, 1},
 };
 
 const char *trm_weight_code_name(trm_weight_code code)
@@ -75,7 +79,10 @@ trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code cod
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s: code %d, expected 0 to %d", source, (int)code,
                  TRM_WEIGHT_CODE_COUNT - 1);
     }
-    if (weight->base->dtype != codes[code].from || weight->view.dims.n != 2 ||
+    const trm_dtype from = weight->base->dtype;
+    const bool quantized =
+        (code == TRM_WEIGHT_CODE_PAIRS && from == TRM_F4E2M1) || (code == TRM_WEIGHT_CODE_POWERS && from == TRM_F8E8M0);
+    if ((from != codes[code].from && !quantized) || weight->view.dims.n != 2 ||
         weight->view.dims.d[1] % codes[code].multiple != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "weight %s of type %s with %d dimensions cannot be read as %s, which are of %s with 2 dimensions%s",
@@ -88,7 +95,7 @@ trm_status trm_weight_check_recode(const trm_weight *weight, trm_weight_code cod
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s exceeds the address space as %s", source, codes[code].name);
     }
     result.d[1] /= codes[code].multiple;
-    *dtype = codes[code].to;
+    *dtype = from == TRM_F4E2M1 && quantized ? TRM_F4E2M1 : codes[code].to;
     *dims = result;
     return TRM_OK;
 }
@@ -142,6 +149,29 @@ static void read_halves(const source *from, size_t start, size_t count, unsigned
         start += n;
         to += n;
         count -= n;
+    }
+}
+
+static void read_twice(const source *from, size_t start, size_t count, unsigned char *to)
+{
+    static const int8_t twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    read_halves(from, start, count, to);
+    for (size_t i = 0; i < count; i++) {
+        to[i] = (unsigned char)twice[to[i]];
+    }
+}
+
+static void read_powers(const source *from, size_t start, size_t count, unsigned char *to)
+{
+    float powers[WORDS];
+    uint8_t bytes[WORDS];
+    for (size_t done = 0; done < count; done += WORDS) {
+        const size_t n = count - done < WORDS ? count - done : WORDS;
+        from->read(from->call, from->part, start + done, n, bytes);
+        for (size_t i = 0; i < n; i++) {
+            powers[i] = bytes[i] == 255 ? NAN : ldexpf(1.0f, (int)bytes[i] - 127);
+        }
+        memcpy(to + done * sizeof(*powers), powers, n * sizeof(*powers));
     }
 }
 
@@ -229,6 +259,15 @@ void trm_weight_read_recoded(const trm_weight *part, trm_weight_code code, size_
         break;
     case TRM_WEIGHT_CODE_HALVES:
         read_halves(&from, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_E2M1:
+        read(call, part, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_TWICE:
+        read_twice(&from, start, count, to);
+        break;
+    case TRM_WEIGHT_CODE_POWERS:
+        read_powers(&from, start, count, to);
         break;
     case TRM_WEIGHT_CODE_PAIRS:
         read_pairs(&from, start, count, to);

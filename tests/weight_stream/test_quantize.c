@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/half.h"
+#include "kernels/small_types.h"
 #include "weight_stream/weight_internal.h"
 
 enum { ROWS = 37, COLUMNS = 1300, COUNT = ROWS * COLUMNS }; /* more than are computed at a time */
@@ -34,14 +35,17 @@ static trm_weight *make_scales(const trm_weight *weight, float range)
 
 static float number_of(trm_dtype dtype, unsigned char code)
 {
-    return dtype == TRM_F8E4M3 ? trm_f8e4m3_to_f32(code) : dtype == TRM_I8 ? (float)(int8_t)code : (float)code - 8.0f;
+    return dtype == TRM_F4E2M1   ? (float)trm_small_float_decode(TRM_F4E2M1, code)
+           : dtype == TRM_F8E4M3 ? trm_f8e4m3_to_f32(code)
+           : dtype == TRM_I8     ? (float)(int8_t)code
+                                 : (float)code - 8.0f;
 }
 
 /* The distance to the nearest number that the type has. */
 static float nearest(trm_dtype dtype, float value)
 {
     float least = INFINITY;
-    for (int code = 0; code < (dtype == TRM_U8 ? 16 : 256); code++) {
+    for (int code = 0; code < (dtype == TRM_U8 || dtype == TRM_F4E2M1 ? 16 : 256); code++) {
         const float distance = fabsf(number_of(dtype, (unsigned char)code) - value);
         least = distance < least ? distance : least; /* false for NaN */
     }
@@ -51,7 +55,7 @@ static float nearest(trm_dtype dtype, float value)
 static const struct {
     trm_dtype type;
     float range;
-} forms[] = {{TRM_F8E4M3, 448.0f}, {TRM_I8, 127.5f}, {TRM_U8, 7.5f}};
+} forms[] = {{TRM_F8E4M3, 448.0f}, {TRM_I8, 127.5f}, {TRM_U8, 7.5f}, {TRM_F4E2M1, 6.0f}};
 static const trm_dtype types[] = {TRM_F32, TRM_F16, TRM_BF16};
 
 static void largest_are_those_of_loops(void **state)
@@ -93,7 +97,7 @@ static void largest_are_those_of_loops(void **state)
 static void numbers_are_the_nearest(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 9; i++) {
+    for (size_t i = 0; i < 3 * sizeof(forms) / sizeof(forms[0]); i++) {
         const trm_dtype type = forms[i / 3].type;
         trm_weight *weight = make_weight(types[i % 3]), *scale = make_scales(weight, forms[i / 3].range), *made;
         float *numbers = malloc(COUNT * sizeof(float)), scales[ROWS];
@@ -119,7 +123,7 @@ static void numbers_are_the_nearest(void **state)
 static void parts_are_those_of_the_whole(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
         const trm_dtype type = forms[i].type;
         trm_weight *weight = make_weight(TRM_BF16), *scale = make_scales(weight, forms[i].range), *made, *part, *turned;
         trm_weight *back;

@@ -1,6 +1,7 @@
 /* Weights stored in other ways than kernels read them: every code against plain loops, parts of them, and as forms. */
 #include "support/support.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "kernels/small_types.h"
@@ -155,6 +156,40 @@ static void codes_are_what_they_say(void **state)
         trm_weight_destroy(weight);
         trm_weight_destroy(recoded);
     }
+}
+
+static void floats_of_four_bits_are_read(void **state)
+{
+    (void)state;
+    trm_weight *weight = stored(TRM_U8, ROWS, COLUMNS), *pairs = NULL, *twice = NULL, *powers = NULL;
+    assert_ok(trm_weight_recode(weight, TRM_WEIGHT_CODE_E2M1, &pairs));
+    assert_ok(trm_weight_recode(pairs, TRM_WEIGHT_CODE_TWICE, &twice));
+    assert_ok(trm_weight_recode(weight, TRM_WEIGHT_CODE_POWERS, &powers));
+    assert_int_equal(trm_weight_dtype(pairs), TRM_F4E2M1);
+    unsigned char *from = elements(weight), *same = elements(pairs), *integers = elements(twice);
+    unsigned char *floats = elements(powers);
+    assert_memory_equal(same, from, ROWS * COLUMNS);
+    for (size_t i = 0; i < (size_t)2 * ROWS * COLUMNS; i++) {
+        const uint8_t bits = from[i / 2] >> (i % 2 * 4) & 15;
+        assert_int_equal((int8_t)integers[i], (int)(2.0 * trm_small_float_decode(TRM_F4E2M1, bits)));
+    }
+    for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++) {
+        float power;
+        memcpy(&power, floats + 4 * i, sizeof(power));
+        const float want = (float)trm_small_float_decode(TRM_F8E8M0, from[i]);
+        assert_true(isnan(want) ? isnan(power) : power == want);
+    }
+    check_parts(pairs, same);
+    check_parts(twice, integers);
+    check_parts(powers, floats);
+    free(from);
+    free(same);
+    free(integers);
+    free(floats);
+    trm_weight_destroy(weight);
+    trm_weight_destroy(pairs);
+    trm_weight_destroy(twice);
+    trm_weight_destroy(powers);
 }
 
 /* Zero points as GPTQ stores them: a word of eight, from which 1 of each was taken as a number of 32 bits, so that a
@@ -358,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(codes_are_what_they_say),
+        cmocka_unit_test(floats_of_four_bits_are_read),
         cmocka_unit_test(borrowed_ones_come_back),
         cmocka_unit_test(codes_follow_each_other),
         cmocka_unit_test(one_element_repeats),
