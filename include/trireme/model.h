@@ -20,8 +20,8 @@ typedef struct trm_model trm_model;
  */
 TRM_API trm_status trm_model_open(const char *path, trm_model **model);
 /* The same with linear layers quantized as they are read, as trm_model_quantize does: "fp8", "fp8-weights",
- * "fp8-block", "fp8-block-weights", "int8", "int4", "int4-128"; NULL or "bf16": as they are stored. Errors also:
- * INVALID_ARGUMENT (no such weights), UNSUPPORTED (the model is quantized already, GPT-2). */
+ * "fp8-block", "fp8-block-weights", "int8", "int4", "int4-128", "nvfp4", "mxfp4"; NULL or "bf16": as they are stored.
+ * Errors also: INVALID_ARGUMENT (no such weights), UNSUPPORTED (the model is quantized already, GPT-2). */
 TRM_API trm_status trm_model_open_quantized(const char *path, const char *weights, trm_model **model);
 
 /* A linear layer that was quantized. */
@@ -74,9 +74,9 @@ TRM_API trm_status trm_model_quantize(const char *path, const char *weights, con
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
 /* The same with the weights of linear layers quantized as in checkpoints: "fp8" (one scale per row) and "fp8-block"
  * (one per 128 x 128), both with activations quantized alike, "fp8-weights" and "fp8-block-weights" without, "int8",
- * "int4" (one per row), "int4-128" (one per 128 elements of a row); "bf16": not quantized; NULL: the same, or MXFP4
- * experts where the model is published so. Errors: INVALID_ARGUMENT (no such shape or kind of weights, layers < 0),
- * UNSUPPORTED (GPT-2). */
+ * "int4" (one per row), "int4-128" (one per 128 elements of a row), "nvfp4" (16), "mxfp4" (32); "bf16": not quantized;
+ * NULL: the same, or MXFP4 experts where the model is published so. Errors: INVALID_ARGUMENT (no such shape or kind of
+ * weights, layers < 0), UNSUPPORTED (GPT-2). */
 TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
                                                    trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */

@@ -14,7 +14,8 @@
 
 #define SHIPPED TRM_SOURCE_DIR "/configs/models/kjv-7m"
 
-static const char *const forms[] = {"fp8", "fp8-weights", "fp8-block", "fp8-block-weights", "int8", "int4", "int4-128"};
+static const char *const forms[] = {"fp8",      "fp8-weights", "fp8-block", "fp8-block-weights", "int8", "int4",
+                                    "int4-128", "nvfp4",       "mxfp4"};
 
 static void *elements(const trm_weight *weight, size_t *bytes)
 {

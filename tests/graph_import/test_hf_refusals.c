@@ -245,8 +245,8 @@ static void quantizations_are_named(void **state)
     assert_fails(quantized("quant-fp8", "weight_block_size", "[16, 0]"), invalid, "weight_block_size");
     assert_fails(quantized("quant-fp8", "activation_scheme", "\"block\""), unsupported,
                  "fp8 has activation_scheme block, expected dynamic or static");
-    assert_fails(quantized("quant-modelopt", "quant_algo", "\"NVFP4\""), unsupported,
-                 "modelopt has quant_algo NVFP4, expected FP8 or FP8_PER_CHANNEL_PER_TOKEN");
+    assert_fails(quantized("quant-modelopt", "quant_algo", "\"W4A8_AWQ\""), unsupported,
+                 "modelopt has quant_algo W4A8_AWQ, expected FP8, FP8_PER_CHANNEL_PER_TOKEN or NVFP4");
     assert_fails(quantized("quant-gptq", "bits", "3"), unsupported, "gptq has bits 3, expected 4 or 8");
     assert_fails(quantized("quant-gptq", "bits", NULL), invalid, "bits");
     assert_fails(quantized("quant-gptq", "group_size", "0"), invalid, "group_size is 0");
@@ -255,8 +255,10 @@ static void quantizations_are_named(void **state)
     assert_fails(quantized("quant-awq", "bits", "8"), unsupported, "awq has bits 8, expected 4");
     assert_fails(quantized("quant-awq", "version", "\"gemv\""), unsupported, "version gemv, expected gemm");
     assert_fails(quantized("quant-awq", "zero_point", "false"), unsupported, "zero_point false");
-    assert_fails(quantized("quant-int4", "format", "\"nvfp4-pack-quantized\""), unsupported,
-                 "format nvfp4-pack-quantized, expected float-quantized");
+    assert_fails(quantized("quant-int4", "format", "\"mxfp8-quantized\""), unsupported,
+                 "format mxfp8-quantized, expected float-quantized");
+    assert_fails(quantized("quant-nvfp4", "format", "\"mxfp4-pack-quantized\""), unsupported,
+                 "group_size 16 in 4 bits, expected 32 in 4 bits");
     assert_fails(quantized("quant-int4", "config_groups", "{}"), unsupported, "config_groups of 0 members");
     assert_fails(quantized("quant-int4", "sparsity_config", "{\"format\": \"sparse-24-bitmask\"}"), unsupported,
                  "format sparse-24-bitmask, expected dense");

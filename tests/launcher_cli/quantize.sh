@@ -23,8 +23,8 @@ within() {
 # Limits of divergence and perplexity are about twice what was found.
 case_quantize() {
     local form alone pair seed
-    local -A divergence=([fp8]=0.1 [fp8-weights]=0.05 [fp8-block]=0.1 [fp8-block-weights]=0.05 [int8]=0.005 [int4]=1 [int4-128]=0.8)
-    local -A perplexity=([fp8]=6.5 [fp8-weights]=6 [fp8-block]=6.8 [fp8-block-weights]=6 [int8]=5.6 [int4]=9 [int4-128]=9)
+    local -A divergence=([fp8]=0.1 [fp8-weights]=0.05 [fp8-block]=0.1 [fp8-block-weights]=0.05 [int8]=0.005 [int4]=1 [int4-128]=0.8 [nvfp4]=0.6 [mxfp4]=0.8)
+    local -A perplexity=([fp8]=6.5 [fp8-weights]=6 [fp8-block]=6.8 [fp8-block-weights]=6 [int8]=5.6 [int4]=9 [int4-128]=9 [nvfp4]=8.5 [mxfp4]=8.5)
     cat >"$work/verses" <<'VERSES'
 In the beginning God created the heaven and the earth.
 And the earth was without form, and void; and darkness was upon the face of the deep. And the Spirit of God moved upon the face of the waters.
@@ -41,7 +41,7 @@ Blessed are the poor in spirit: for theirs is the kingdom of heaven.
 Blessed are they that mourn: for they shall be comforted.
 Blessed are the meek: for they shall inherit the earth.
 VERSES
-    for form in fp8 fp8-weights fp8-block fp8-block-weights int8 int4 int4-128; do
+    for form in fp8 fp8-weights fp8-block fp8-block-weights int8 int4 int4-128 nvfp4 mxfp4; do
         start 0 quantize "$model" --to "$form" -o "$work/$form" --text "$work/verses" --json
         value text.tokens 281
         within text.divergence "${divergence[$form]}"

@@ -65,7 +65,7 @@ static void ranks_share_the_weights(void **unused)
 static void ranks_share_quantized_weights(void **unused)
 {
     (void)unused;
-    static const char *const kinds[] = {"bf16", "fp8", "fp8-weights", "fp8-block", "int8", "int4", "int4-128"};
+    static const char *const kinds[] = {"bf16", "fp8", "fp8-weights", "fp8-block", "int8", "int4", "int4-128", "nvfp4"};
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         trm_network *network = open_network("llama-3-8b", kinds[i]);
         trm_mesh two = {{2, 1, 1, 1, 1}}, eight = {{8, 1, 1, 1, 1}};

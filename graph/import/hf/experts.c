@@ -82,12 +82,30 @@ static trm_status pile_quantized(trm_hf_decoder *d, pile *p, trm_hf_quantized *t
     return taken->middle != NULL ? trm_network_note_deciding(d->network, taken->middle) : TRM_OK;
 }
 
+/* Floats of 4 bits as integers, twice as large, with half the scales: EXPERTS has products of those. */
+static trm_status make_integers(trm_hf_quantized *taken)
+{
+    const trm_dims one = trm_dims1(1);
+    trm_weight *half = NULL, *scale = NULL, *weight = NULL;
+    TRM_TRY(trm_weight_random(TRM_F32, &one, 0, 0.5f, 0.0f, &half));
+    trm_status status = trm_weight_compute(TRM_WEIGHT_MULTIPLY, TRM_F32, taken->scale, half, &scale);
+    trm_weight_destroy(half);
+    TRM_TRY(status);
+    trm_weight_destroy(taken->scale);
+    taken->scale = scale;
+    TRM_TRY(trm_weight_recode(taken->weight, TRM_WEIGHT_CODE_TWICE, &weight));
+    trm_weight_destroy(taken->weight);
+    taken->weight = weight;
+    return TRM_OK;
+}
+
 static trm_status take_quantized(trm_hf_decoder *d, const char *part, int64_t rows, int64_t columns, pile *p)
 {
     trm_hf_quantized taken;
     TRM_TRY(trm_hf_quantized_take(d->checkpoint, &d->config->quantization, trm_hf_name(d, part, ""), rows, columns,
                                   &taken));
-    trm_status status = pile_quantized(d, p, &taken);
+    trm_status status = trm_weight_dtype(taken.weight) == TRM_F4E2M1 ? make_integers(&taken) : TRM_OK;
+    status = status == TRM_OK ? pile_quantized(d, p, &taken) : status;
     trm_hf_quantized_fini(&taken);
     return status;
 }

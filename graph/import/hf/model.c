@@ -213,7 +213,7 @@ static int64_t count_more(const trm_layer *layer, uint32_t weights, uint32_t oth
     int64_t more = 0;
     for (int32_t k = 0; k < layer->n_inputs; k++) {
         const trm_tensor *tensor = layer->inputs[k];
-        if (tensor != NULL && (weights >> k & 1) != 0 && tensor->dtype == TRM_U8) {
+        if (tensor != NULL && (weights >> k & 1) != 0 && (tensor->dtype == TRM_U8 || tensor->dtype == TRM_F4E2M1)) {
             more += trm_dims_count(&tensor->dims);
         } else if (tensor != NULL && (others >> k & 1) != 0) {
             more -= trm_dims_count(&tensor->dims);

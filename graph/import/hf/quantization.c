@@ -76,6 +76,17 @@ static void take_f8(const reader *r, trm_x_quantization x)
     r->to->x = x;
 }
 
+/* Floats of 4 bits; activations stay as they are. */
+static trm_status take_f4(const reader *r, int32_t group)
+{
+    r->to->format = TRM_HF_QUANT_F4;
+    r->to->bits = 4;
+    r->to->type = TRM_F4E2M1;
+    r->to->block_n = 1;
+    r->to->block_k = group;
+    return TRM_OK;
+}
+
 /* weight_scale_inv by blocks, or one scale for a weight. */
 static trm_status read_fp8(const reader *r)
 {
@@ -100,9 +111,12 @@ static trm_status read_modelopt(const reader *r)
 {
     const char *found = "";
     TRM_TRY(trm_json_member_string(r->document, r->object, "quant_algo", true, &found));
+    if (strcmp(found, "NVFP4") == 0) {
+        return take_f4(r, 16);
+    }
     const bool by_token = strcmp(found, "FP8_PER_CHANNEL_PER_TOKEN") == 0;
     if (!by_token && strcmp(found, "FP8") != 0) {
-        return refuse(r, "quant_algo", found, "FP8 or FP8_PER_CHANNEL_PER_TOKEN");
+        return refuse(r, "quant_algo", found, "FP8, FP8_PER_CHANNEL_PER_TOKEN or NVFP4");
     }
     take_f8(r, by_token ? TRM_X_DYNAMIC : TRM_X_STATIC);
     return TRM_OK;
@@ -248,9 +262,23 @@ static trm_status read_compressed_weights(const reader *r, const char *format, c
     return read_strategy(r, weights);
 }
 
+/* NVFP4, or MXFP4 of linear layers: the group says which scales there are. */
+static trm_status read_compressed_f4(const reader *r, const trm_json *weights, int32_t expected)
+{
+    int32_t bits = 0, group = 0;
+    char found[32];
+    TRM_TRY(read_size(r, weights, "num_bits", true, &bits));
+    TRM_TRY(read_size(r, weights, "group_size", true, &group));
+    snprintf(found, sizeof(found), "%d in %d bits", (int)group, (int)bits);
+    return bits == 4 && group == expected
+               ? take_f4(r, group)
+               : refuse(r, "group_size", found, expected == 16 ? "16 in 4 bits" : "32 in 4 bits");
+}
+
 static trm_status read_compressed_tensors(const reader *r)
 {
-    static const char *const formats[] = {"float-quantized", "int-quantized", "naive-quantized", "pack-quantized"};
+    static const char *const formats[] = {"float-quantized", "int-quantized",        "naive-quantized",
+                                          "pack-quantized",  "nvfp4-pack-quantized", "mxfp4-pack-quantized"};
     const trm_json *groups = trm_json_get(r->object, "config_groups"), *group = trm_json_first(groups);
     const char *format = "";
     char found[32];
@@ -265,12 +293,17 @@ static trm_status read_compressed_tensors(const reader *r)
         known = known || strcmp(format, formats[i]) == 0;
     }
     if (!known) {
-        return refuse(r, "format", format, "float-quantized, int-quantized, naive-quantized or pack-quantized");
+        return refuse(r, "format", format,
+                      "float-quantized, int-quantized, naive-quantized, pack-quantized, nvfp4-pack-quantized or "
+                      "mxfp4-pack-quantized");
     }
     TRM_TRY(expect_empty(r, "transform_config"));
     const trm_json *sparsity = trm_json_get(r->object, "sparsity_config");
     if (trm_json_count(sparsity) > 0) {
         TRM_TRY(expect_text(r, sparsity, "format", "dense", NULL));
+    }
+    if (strcmp(format, formats[4]) == 0 || strcmp(format, formats[5]) == 0) {
+        return read_compressed_f4(r, trm_json_get(group, "weights"), format[0] == 'n' ? 16 : 32);
     }
     TRM_TRY(read_compressed_weights(r, format, trm_json_get(group, "weights")));
     return read_activations(r, trm_json_get(group, "input_activations"));
@@ -326,6 +359,8 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
         {"fp8-block-weights", {FP8, .block_n = 128, .block_k = 128}},
         {"int8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_I8, .block_n = 1}},
         {"int4", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1}},
+        {"nvfp4", {.format = TRM_HF_QUANT_F4, .bits = 4, .type = TRM_F4E2M1, .block_n = 1, .block_k = 16}},
+        {"mxfp4", {.format = TRM_HF_QUANT_F4, .bits = 4, .type = TRM_F4E2M1, .block_n = 1, .block_k = 32}},
         {"int4-128", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1, .block_k = 128}},
     };
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -335,9 +370,8 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
             return TRM_OK;
         }
     }
-    TRM_FAIL(
-        TRM_ERROR_INVALID_ARGUMENT,
-        "there are no quantized weights %s, expected fp8, fp8-weights, fp8-block, fp8-block-weights, int8, int4 or "
-        "int4-128",
-        name);
+    TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+             "there are no quantized weights %s, expected fp8, fp8-weights, fp8-block, fp8-block-weights, int8, int4, "
+             "int4-128, nvfp4 or mxfp4",
+             name);
 }

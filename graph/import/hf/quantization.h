@@ -17,6 +17,7 @@ typedef enum trm_hf_quant_format {
     TRM_HF_QUANT_PACKED, /* weight_packed i32 [out, in * bits / 32], weight_scale, weight_zero_point */
     TRM_HF_QUANT_GPTQ,   /* qweight i32 [in * bits / 32, out], qzeros, scales, g_idx */
     TRM_HF_QUANT_AWQ,    /* qweight i32 [in, out / 8], qzeros, scales */
+    TRM_HF_QUANT_F4,     /* weight_packed u8 [out, in / 2], weight_scale e4m3 and weight_global_scale, or u8 */
     TRM_HF_QUANT_MXFP4   /* stacked experts alone: see trm_hf_mxfp4_take() */
 } trm_hf_quant_format;
 
@@ -24,7 +25,7 @@ typedef struct trm_hf_quantization {
     trm_hf_quant_format format;
     const char *method; /* as config.json calls it */
     int32_t bits;       /* 8 or 4 */
-    trm_dtype type;     /* of weights of 8 bits: F8E4M3 or I8 */
+    trm_dtype type;     /* of weights of 8 bits: F8E4M3 or I8; F4E2M1 */
     /* Of scales that are not one for all or one a row. */
     int32_t block_n, block_k;
     bool has_zero_points; /* GPTQ: unless all are the middle */
@@ -43,7 +44,7 @@ trm_status trm_hf_quantization_read(const trm_json_document *document, const trm
                                     trm_hf_quantization *quantization);
 /* One of those that random weights can have, and those that are quantized here: "fp8" (a scale a row), "fp8-block" (128
  * x 128), both with activations that are quantized, "fp8-weights" and "fp8-block-weights" without, "int8", "int4" (a
- * scale a row), "int4-128" (groups). INVALID_ARGUMENT for others. */
+ * scale a row), "int4-128" (groups), "nvfp4" and "mxfp4". INVALID_ARGUMENT for others. */
 trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization);
 
 /* What DEQUANT_MATMUL takes of a linear layer. */
@@ -52,6 +53,7 @@ typedef struct trm_hf_quantized {
     trm_weight *order, *middle; /* as stored: columns' groups and zero points that are left out as they are the usual
                                    ones, or NULL */
     trm_weight *input_scale;    /* as stored, of STATIC, or NULL */
+    trm_weight *stored_scale, *global_scale; /* of F4E2M1 that is quantized here: as they are to be stored, or NULL */
     int32_t block_n, block_k;
     trm_x_quantization x;
     float x_scale;

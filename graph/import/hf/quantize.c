@@ -29,7 +29,7 @@
 #define CONFIG_LIMIT ((size_t)16 << 20)
 #define WORD         4 /* bytes: packed numbers are stored as words */
 
-typedef enum part_kind { COPY, NUMBERS, SCALES, SHAPE } part_kind;
+typedef enum part_kind { COPY, NUMBERS, SCALES, GLOBAL_SCALE, SHAPE } part_kind;
 
 /* A tensor of the new files. */
 typedef struct part {
@@ -84,10 +84,28 @@ static trm_status take_layer(job *j, int32_t stored, trm_hf_quantized *taken)
     return trm_hf_quantized_take(j->checkpoint, j->how, layer, dims.d[0], dims.d[1], taken);
 }
 
+/* Floats of 4 bits have scales of 8, and NVFP4 one for all of them. */
+static trm_status add_f4_layer(job *j, int32_t stored, const trm_hf_quantized *taken)
+{
+    const bool has_global = taken->global_scale != NULL;
+    const trm_safetensors_output outputs[] = {
+        {.type = "U8", .dims = trm_weight_dims(taken->weight), .element_size = 1},
+        {.type = has_global ? "F8_E4M3" : "U8", .dims = trm_weight_dims(taken->stored_scale), .element_size = 1},
+        {.type = "F32", .dims = trm_dims1(1), .element_size = sizeof(float)}};
+    TRM_TRY(add_part(j, NUMBERS, stored, ".weight_packed", &outputs[0]));
+    TRM_TRY(add_part(j, SCALES, stored, ".weight_scale", &outputs[1]));
+    return has_global ? add_part(j, GLOBAL_SCALE, stored, ".weight_global_scale", &outputs[2]) : TRM_OK;
+}
+
 static trm_status add_layer(job *j, int32_t stored)
 {
     trm_hf_quantized taken;
     TRM_TRY(take_layer(j, stored, &taken));
+    if (j->how->format == TRM_HF_QUANT_F4) {
+        trm_status status = add_f4_layer(j, stored, &taken);
+        trm_hf_quantized_fini(&taken);
+        return status;
+    }
     const trm_dims numbers = trm_weight_dims(taken.weight), scales = trm_weight_dims(taken.scale);
     const trm_dtype scale = trm_weight_dtype(taken.scale);
     trm_hf_quantized_fini(&taken);
@@ -170,6 +188,11 @@ typedef struct rows {
 /* Number i of a row of numbers. */
 static float number_of(const trm_hf_quantization *how, const unsigned char *numbers, int64_t i)
 {
+    static const float f4[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+    if (how->type == TRM_F4E2M1) {
+        const int bits = numbers[i / 2] >> (i % 2 * 4) & 15;
+        return bits < 8 ? f4[bits] : -f4[bits - 8];
+    }
     if (how->bits == 4) {
         return (float)((numbers[i / 2] >> (i % 2 * 4) & 15) - 8);
     }
@@ -235,7 +258,7 @@ static trm_status choose_numbers(job *j, rows *r, int64_t n, int8_t *chosen, con
 
 static bool is_chosen(const job *j)
 {
-    return j->options->choose != NULL && j->how->type != TRM_F8E4M3;
+    return j->options->choose != NULL && j->how->type != TRM_F8E4M3 && j->how->type != TRM_F4E2M1;
 }
 
 static trm_status take_choice(job *j, rows *r, int64_t n, const char *weight)
@@ -283,8 +306,10 @@ static trm_status note_layer(job *j, const char *weight, const rows *r)
         .rows = before.d[0],
         .columns = before.d[1],
         .bytes_before = trm_dims_count(&before) * (int64_t)trm_dtype_size(trm_weight_dtype(r->before)),
-        .bytes_after = trm_dims_count(&numbers) +
-                       trm_dims_count(&scales) * (int64_t)trm_dtype_size(trm_weight_dtype(r->taken->scale)),
+        .bytes_after =
+            trm_dims_count(&numbers) +
+            trm_dims_count(&scales) * (int64_t)trm_dtype_size(trm_weight_dtype(
+                                          r->taken->stored_scale != NULL ? r->taken->stored_scale : r->taken->scale)),
         .error = r->square > 0.0 ? sqrt(r->difference / r->square) : 0.0,
         .done = j->done,
         .total = j->total};
@@ -330,8 +355,10 @@ static trm_status write_quantized(job *j, const part *p, const trm_weight *befor
         return trm_safetensors_put(file, shape, sizeof(shape));
     }
     TRM_TRY(take_layer(j, p->stored, &taken));
-    trm_status status =
-        p->kind == NUMBERS ? write_numbers(j, weight, &taken, before, file) : write_whole(taken.scale, buffer, file);
+    const trm_weight *scale = taken.stored_scale != NULL ? taken.stored_scale : taken.scale;
+    trm_status status = p->kind == NUMBERS
+                            ? write_numbers(j, weight, &taken, before, file)
+                            : write_whole(p->kind == GLOBAL_SCALE ? taken.global_scale : scale, buffer, file);
     trm_hf_quantized_fini(&taken);
     return status;
 }
@@ -362,7 +389,8 @@ static trm_status write_part(void *user, size_t index, FILE *file)
 
 static void write_numbers_format(trm_json_writer *w, const trm_hf_quantization *how)
 {
-    const bool blocks = how->block_n > 1, groups = !blocks && how->block_k > 0;
+    const bool blocks = how->block_n > 1, groups = !blocks && how->block_k > 0, is_f4 = how->type == TRM_F4E2M1;
+    const char *by_group = is_f4 && how->block_k == 16 ? "tensor_group" : "group";
     trm_json_writer_open(w, "weights", '{');
     trm_json_writer_text(w, "actorder", NULL);
     if (blocks) {
@@ -383,9 +411,12 @@ static void write_numbers_format(trm_json_writer *w, const trm_hf_quantization *
     trm_json_writer_text(w, "observer", "minmax");
     trm_json_writer_open(w, "observer_kwargs", '{');
     trm_json_writer_close(w);
-    trm_json_writer_text(w, "strategy", blocks ? "block" : groups ? "group" : "channel");
+    if (is_f4) {
+        trm_json_writer_text(w, "scale_dtype", how->block_k == 16 ? "torch.float8_e4m3fn" : "torch.uint8");
+    }
+    trm_json_writer_text(w, "strategy", blocks ? "block" : groups ? by_group : "channel");
     trm_json_writer_bool(w, "symmetric", true);
-    trm_json_writer_text(w, "type", how->type == TRM_F8E4M3 ? "float" : "int");
+    trm_json_writer_text(w, "type", how->type == TRM_F8E4M3 || is_f4 ? "float" : "int");
     trm_json_writer_close(w);
 }
 
@@ -445,7 +476,9 @@ static void write_ignored(trm_json_writer *w, const job *j)
 /* {"quantization_config": ...}, as compressed-tensors 0.20 writes it. */
 static void write_quantization(const job *j, FILE *file)
 {
-    const char *format = j->how->bits == 4            ? "pack-quantized"
+    const char *format = j->how->type == TRM_F4E2M1
+                             ? j->how->block_k == 16 ? "nvfp4-pack-quantized" : "mxfp4-pack-quantized"
+                         : j->how->bits == 4          ? "pack-quantized"
                          : j->how->type == TRM_F8E4M3 ? "float-quantized"
                                                       : "int-quantized";
     trm_json_writer w;

@@ -44,6 +44,8 @@ void trm_hf_quantized_fini(trm_hf_quantized *quantized)
     trm_weight_destroy(quantized->order);
     trm_weight_destroy(quantized->middle);
     trm_weight_destroy(quantized->input_scale);
+    trm_weight_destroy(quantized->stored_scale);
+    trm_weight_destroy(quantized->global_scale);
     *quantized = (trm_hf_quantized){0};
 }
 
@@ -204,6 +206,52 @@ static trm_status take_packed(taker *t, trm_hf_quantized *to)
     return cut(&to->zero_point, 0, t->out);
 }
 
+/* ---- floats of 4 bits ------------------------------------------------------------------------------------- */
+
+/* scale <- scale op other, in f32. */
+static trm_status combine(trm_weight_op op, trm_weight **scale, const trm_weight *other)
+{
+    trm_weight *made = NULL;
+    trm_status status = trm_weight_compute(op, TRM_F32, *scale, other, &made);
+    return replace(scale, status, made);
+}
+
+/* e4m3 over the scale of compressed-tensors for all of them, or times that of ModelOpt. */
+static trm_status take_nvfp4_scales(taker *t, trm_hf_quantized *to)
+{
+    const bool divides = trm_hf_checkpoint_has(t->checkpoint, name(t, "weight_global_scale"));
+    const char *suffix = divides ? "weight_global_scale" : "weight_scale_2";
+    trm_weight *global = NULL;
+    trm_dtype dtype;
+    trm_dims dims = {0};
+    TRM_TRY(take(t, "weight_scale", TRM_F8E4M3, t->out, t->in / 16, &to->scale));
+    (void)trm_hf_checkpoint_describe(t->checkpoint, name(t, suffix), &dtype, &dims);
+    const trm_dims one = dims.n == 0 ? dims : trm_dims1(1);
+    TRM_TRY(trm_hf_checkpoint_take(t->checkpoint, name(t, suffix), TRM_HF_MATRIX, &one, &global));
+    trm_status status = combine(divides ? TRM_WEIGHT_DIVIDE : TRM_WEIGHT_MULTIPLY, &to->scale, global);
+    trm_weight_destroy(global);
+    return status;
+}
+
+static trm_status take_f4(taker *t, trm_hf_quantized *to)
+{
+    const trm_hf_quantization *q = t->quantization;
+    const bool is_packed = trm_hf_checkpoint_has(t->checkpoint, name(t, "weight_packed"));
+    if (t->in % q->block_k != 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s of floats of 4 bits has %lld columns, expected a multiple of %d",
+                 name(t, "weight"), (long long)t->in, (int)q->block_k);
+    }
+    to->block_n = 1;
+    to->block_k = q->block_k;
+    TRM_TRY(take(t, is_packed ? "weight_packed" : "weight", TRM_U8, t->out, t->in / 2, &to->weight));
+    TRM_TRY(recode(&to->weight, TRM_WEIGHT_CODE_E2M1));
+    if (q->block_k == 16) {
+        return take_nvfp4_scales(t, to);
+    }
+    TRM_TRY(take(t, "weight_scale", TRM_U8, t->out, t->in / 32, &to->scale));
+    return recode(&to->scale, TRM_WEIGHT_CODE_POWERS);
+}
+
 /* ---- GPTQ and AWQ ----------------------------------------------------------------------------------------- */
 
 /* Columns in an order of their own are refused: column i belongs to group i / group. */
@@ -325,18 +373,19 @@ static trm_status take_awq(taker *t, trm_hf_quantized *to)
 static trm_status make_random(taker *t, trm_hf_quantized *to)
 {
     const trm_hf_quantization *q = t->quantization;
-    const bool packed = q->bits == 4;
+    const bool packed = q->bits == 4, is_f4 = q->type == TRM_F4E2M1;
     const float spread = packed ? 127.5f : q->type == TRM_I8 ? 127.0f : 224.0f;
-    /* Of -8 to 7 the mean of squares is 21.5; of uniform numbers up to s it is s * s / 3. */
-    const double square = packed ? 21.5 : (double)spread * (double)spread / 3.0;
+    /* Of -8 to 7 the mean of squares is 21.5, of e2m1 8.6; of uniform numbers up to s it is s * s / 3. */
+    const double square = is_f4 ? 8.6 : packed ? 21.5 : (double)spread * (double)spread / 3.0;
     to->block_n = q->block_n;
     to->block_k = q->block_k;
     const trm_dims weight = trm_dims2(t->out, packed ? t->in / 2 : t->in);
     const trm_dims scale = trm_dims2(blocks_of(t->out, q->block_n), blocks_of(t->in, q->block_k));
     const float mean = (float)(1.0 / sqrt((double)t->in * square));
     const uint64_t seed = trm_hf_checkpoint_seed(t->checkpoint, name(t, "weight"));
-    TRM_TRY(trm_weight_random(q->type, &weight, seed, packed ? 127.5f : 0.0f, spread, &to->weight));
-    return trm_weight_random(t->checkpoint->dtype, &scale, seed + 1, mean, mean / 8.0f, &to->scale);
+    TRM_TRY(trm_weight_random(packed ? TRM_U8 : q->type, &weight, seed, packed ? 127.5f : 0.0f, spread, &to->weight));
+    TRM_TRY(is_f4 ? recode(&to->weight, TRM_WEIGHT_CODE_E2M1) : TRM_OK);
+    return trm_weight_random(is_f4 ? TRM_F32 : t->checkpoint->dtype, &scale, seed + 1, mean, mean / 8.0f, &to->scale);
 }
 
 /* ---- by blocks ------------------------------------------------------------------------------------------------ */
@@ -410,6 +459,47 @@ static trm_status round_blocks(trm_weight **blocks, trm_dtype type, const trm_we
     return replace(blocks, status, made);
 }
 
+/* Scales of NVFP4 and MXFP4, [rows * columns, 1] as blocks are: e4m3 that is 448 for the largest number of all, or
+ * powers of two; and what is stored of them. */
+static trm_status find_f4_scales(const trm_weight *blocks, bool powers, trm_hf_quantized *to)
+{
+    const trm_dims d = trm_weight_dims(blocks), one = trm_dims1(1),
+                   all = trm_dims2(1, d.d[0] * d.d[1] * d.d[2] * d.d[3]);
+    const trm_dims lines = trm_dims2(d.d[0] * d.d[1], d.d[2] * d.d[3]);
+    trm_weight *number = NULL, *whole = NULL;
+    trm_status status = trm_weight_reshape(blocks, &lines, &to->scale);
+    status = status == TRM_OK ? recode(&to->scale, TRM_WEIGHT_CODE_LARGEST) : status;
+    if (status == TRM_OK && powers) {
+        TRM_TRY_GOTO(status, trm_weight_random(TRM_F32, &one, 0, 4.0f, 0.0f, &number), done);
+        TRM_TRY_GOTO(status, trm_weight_compute(TRM_WEIGHT_QUANTIZE, TRM_F8E8M0, to->scale, number, &to->stored_scale),
+                     done);
+        status = trm_weight_clone(to->stored_scale, &whole);
+        status = replace(&to->scale, status, whole);
+        whole = NULL;
+        status = status == TRM_OK ? recode(&to->scale, TRM_WEIGHT_CODE_POWERS) : status;
+        goto done;
+    }
+    /* global = 448 * 6 / largest of all; scale = e4m3(largest / 6 * global) */
+    TRM_TRY_GOTO(status, status, done);
+    TRM_TRY_GOTO(status, trm_weight_reshape(blocks, &all, &whole), done);
+    TRM_TRY_GOTO(status, recode(&whole, TRM_WEIGHT_CODE_LARGEST), done);
+    TRM_TRY_GOTO(status, trm_weight_random(TRM_F32, &one, 0, 2688.0f, 0.0f, &number), done);
+    TRM_TRY_GOTO(status, trm_weight_compute(TRM_WEIGHT_DIVIDE, TRM_F32, number, whole, &to->global_scale), done);
+    trm_weight_destroy(number);
+    number = NULL;
+    TRM_TRY_GOTO(status, trm_weight_random(TRM_F32, &one, 0, 6.0f, 0.0f, &number), done);
+    TRM_TRY_GOTO(status, combine(TRM_WEIGHT_MULTIPLY, &to->scale, to->global_scale), done);
+    TRM_TRY_GOTO(status, trm_weight_compute(TRM_WEIGHT_QUANTIZE, TRM_F8E4M3, to->scale, number, &to->stored_scale),
+                 done);
+    trm_weight_destroy(to->scale);
+    to->scale = NULL;
+    status = trm_weight_compute(TRM_WEIGHT_DIVIDE, TRM_F32, to->stored_scale, to->global_scale, &to->scale);
+done:
+    trm_weight_destroy(whole);
+    trm_weight_destroy(number);
+    return status;
+}
+
 /* To the nearest. The numbers are a function of the stored ones alone: whoever reads a part has the same bits. */
 static trm_status quantize_here(taker *t, trm_hf_quantized *to)
 {
@@ -422,8 +512,9 @@ static trm_status quantize_here(taker *t, trm_hf_quantized *to)
     to->block_k = q->block_k;
     TRM_TRY(trm_hf_checkpoint_take(t->checkpoint, name(t, "weight"), TRM_HF_MATRIX, &dims, &to->weight));
     TRM_TRY(part_blocks(&to->weight, rows, n, columns, k));
-    TRM_TRY(find_scales(t, to->weight, &to->scale));
+    TRM_TRY(q->type == TRM_F4E2M1 ? find_f4_scales(to->weight, k == 32, to) : find_scales(t, to->weight, &to->scale));
     TRM_TRY(round_blocks(&to->weight, q->type, to->scale));
+    TRM_TRY(to->stored_scale != NULL ? reshape(&to->stored_scale, rows, columns) : TRM_OK);
     TRM_TRY(reshape(&to->scale, rows, columns));
     TRM_TRY(join_blocks(&to->weight, t->out, t->in));
     t->checkpoint->quantized[index] = true;
@@ -474,6 +565,8 @@ static trm_status take_parts(taker *t, trm_hf_quantized *to)
         return take_gptq(t, to);
     case TRM_HF_QUANT_AWQ:
         return take_awq(t, to);
+    case TRM_HF_QUANT_F4:
+        return take_f4(t, to);
     default:
         return take_bytes(t, to);
     }

@@ -11,6 +11,7 @@ as what the numbers stand for to which a method of fp8 quantizes them (ACTIVATIO
 transformers itself) and compares the weights that it makes of them.
 """
 
+import functools
 import json
 import os
 import re
@@ -139,6 +140,34 @@ def mxfp4(weight, of):
     return {"blocks": packed_codes, "scales": (exponent + 127).to(torch.uint8)}, meant
 
 
+def small_floats(weight, scale):
+    """The codes e2m1 of weight over scale, which is one for every element, and what they stand for."""
+    table = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    scaled = weight / scale
+    code = (scaled.abs()[..., None] - table).abs().argmin(-1)
+    code = torch.where(scaled < 0, code + 8, code)
+    return (code[..., 0::2] | code[..., 1::2] << 4).to(torch.uint8), torch.cat([table, -table])[code] * scale
+
+
+def nvfp4(weight, of, modelopt=False):
+    """Groups of 16 with scales e4m3, and one for all that compressed-tensors divides by and ModelOpt multiplies by."""
+    whole = 448.0 * 6.0 / weight.abs().max()
+    whole = 1.0 / (1.0 / whole) if modelopt else whole
+    scale = (weight.unflatten(1, (-1, 16)).abs().amax(2) / 6.0 * whole).to(F8)
+    meant = scale.float() * (1.0 / whole) if modelopt else scale.float() / whole
+    codes, meant = small_floats(weight, meant.repeat_interleave(16, 1))
+    if modelopt:
+        extra = {"weight_scale_2": 1.0 / whole, "input_scale": torch.tensor(INPUT_SCALE)}
+        return {"weight": codes, "weight_scale": scale, **extra}, meant
+    return {"weight_packed": codes, "weight_scale": scale, "weight_global_scale": whole.reshape(1)}, meant
+
+
+def mxfp4_linear(weight, of):
+    exponent = (weight.unflatten(1, (-1, 32)).abs().amax(2) / 6.0).log2().ceil()
+    codes, meant = small_floats(weight, exponent.exp2().repeat_interleave(32, 1))
+    return {"weight_packed": codes, "weight_scale": (exponent + 127).to(torch.uint8)}, meant
+
+
 FP8_TOKEN = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True, "symmetric": True}
 
 
@@ -230,6 +259,25 @@ GOLDENS = {
     "quant-int4-zeros": (
         QWEN2, F32, lambda w, of: packed(w, of, symmetric=False), F32,
         compressed("pack-quantized", num_bits=4, type="int", strategy="group", group_size=16, symmetric=False),
+    ),
+    "quant-nvfp4": (
+        LLAMA, F32, nvfp4, F32,
+        compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16,
+                   scale_dtype="torch.float8_e4m3fn"),
+    ),
+    "quant-nvfp4-modelopt": (
+        LLAMA, F32, lambda w, of: nvfp4(w, of, True), F32,
+        dict(quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"]),
+    ),
+    "quant-mxfp4-linear": (
+        (t.LlamaForCausalLM, t.LlamaConfig, {**BASE, "hidden_size": 64, "intermediate_size": 96}), F32, mxfp4_linear, F32,
+        compressed("mxfp4-pack-quantized", num_bits=4, type="float", strategy="group", group_size=32,
+                   scale_dtype="torch.uint8"),
+    ),
+    "quant-moe-nvfp4": (
+        (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "moe_intermediate_size": 32}), F32, nvfp4, F32,
+        compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16,
+                   scale_dtype="torch.float8_e4m3fn"),
     ),
     "quant-packed8": (
         LLAMA, F32, lambda w, of: packed(w, of, group=w.shape[1], bits=8), F32,
@@ -446,6 +494,10 @@ def check(name):
     elif method["quant_method"] == "mxfp4":
         options["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
     elif method["quant_method"] == "compressed-tensors":
+        if method["format"].endswith("fp4-pack-quantized"):  # which becomes bf16 unless it is told another type
+            import compressed_tensors.compressors.nvfp4.base as base
+
+            base.unpack_fp4_from_uint8 = functools.partial(base.unpack_fp4_from_uint8, dtype=torch.float32)
         from transformers import CompressedTensorsConfig
 
         options["quantization_config"] = CompressedTensorsConfig(run_compressed=False)
