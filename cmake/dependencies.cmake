@@ -14,6 +14,7 @@ pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED) # compiled in; no library to link
+find_path(NGHTTP2_INCLUDE_DIR nghttp2/nghttp2.h REQUIRED) # launcher/serve/grpc/http2_library.c opens the library
 find_program(PROTOC_C protoc-c REQUIRED)
 find_package(MPI REQUIRED COMPONENTS C)
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/serve.h"
+#include "launcher/serve/grpc/grpc_server.h"
 #include "launcher/serve/network/infer.h"
 #include "launcher/serve/network/repository.h"
 
@@ -28,6 +29,7 @@ typedef struct network_server {
     repository *repository;
     shared_regions *regions;
     server *server;
+    grpc_server *grpc; /* NULL: there is none */
 } network_server;
 
 static void close_network(void *user)
@@ -143,10 +145,6 @@ static trm_status load_contexts(network_server *s, loaded_network *n, const char
         trm_context **context = &n->contexts[n->n_contexts];
         TRM_TRY(trm_context_create(j->engine, context));
         n->n_contexts++;
-        if (settings_text(j->all, SETTING_OPT_PROFILE) != NULL) {
-            TRM_TRY(
-                trm_context_set_optimization_profile(*context, (int32_t)settings_integer(j->all, SETTING_OPT_PROFILE)));
-        }
         TRM_TRY(trm_context_set_capture(*context, !settings_flag(j->all, SETTING_NO_CAPTURE)));
     }
     return TRM_OK;
@@ -330,6 +328,27 @@ static trm_status add_network(network_server *s)
     return repository_add(s->repository, network);
 }
 
+static trm_status start_grpc(network_server *s, const server_options *options)
+{
+    const grpc_options grpc = {.host = options->host,
+                               .port = (int32_t)settings_integer(s->all, SETTING_GRPC_PORT),
+                               .max_connections = options->max_connections,
+                               .max_message = options->max_body,
+                               .client_seconds = options->body_seconds,
+                               .repository = s->repository,
+                               .regions = s->regions,
+                               .keys = s->server};
+    if (options->tls_certificate != NULL) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "gRPC is served without TLS, so --grpc-port and --tls-certificate exclude each "
+                                        "other; put a proxy in front");
+    }
+    TRM_TRY(grpc_server_create(&grpc, &s->grpc));
+    const bool bracket = strchr(grpc.host, ':') != NULL; /* an IPv6 address */
+    log_print(s->log, "listening on grpc://%s%s%s:%d", bracket ? "[" : "", grpc.host, bracket ? "]" : "",
+              grpc_server_port(s->grpc));
+    return TRM_OK;
+}
+
 static trm_status start(network_server *s)
 {
     const settings *all = s->all;
@@ -360,6 +379,7 @@ static trm_status start(network_server *s)
     TRM_TRY(server_create(&options, NULL, &s->server));
     snprintf(what, sizeof(what), "serving %s", all->operands[0]);
     serve_log_address(s->log, s->server, &options, what);
+    TRM_TRY(settings_text(all, SETTING_GRPC_PORT) != NULL ? start_grpc(s, &options) : TRM_OK);
     return repository_start(s->repository);
 }
 
@@ -390,6 +410,7 @@ trm_status serve_networks(const settings *all, log_writer *log, const sigset_t *
         log_print(log, "%s: %s", trm_status_name(status), trm_last_error());
     }
     repository_stop(s.repository);
+    grpc_server_destroy(s.grpc);
     server_destroy(s.server);
     repository_destroy(s.repository);
     shared_regions_destroy(s.regions);

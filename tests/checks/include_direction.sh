@@ -67,6 +67,7 @@ foreign 'cuda' '(^(kernels|attention|collectives)/(.*/)?cuda|^kernels/element\.h
 foreign 'cublas' '^kernels/matmul/cuda_cublaslt\.c$'
 foreign '(cjson|cJSON)' '^base/json\.c$'
 foreign 'microhttpd' '^launcher/serve/http/server'
+foreign 'nghttp2' '^launcher/serve/grpc/http2_library\.h$'
 foreign 'pcre2' '^launcher/text/regex/'
 foreign 'utf8proc' '^launcher/text/(strings/unicode|jinja/text)\.c$'
 foreign 'onnx\.pb-c' '^graph/import/onnx/'

@@ -549,14 +549,14 @@ static trm_status read_tls(server *s)
     return trm_file_read_stream(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
 }
 
-static trm_status open_socket(const server_options *options, int *result)
+trm_status server_open_socket(const char *host, int32_t number, int *result)
 {
     char port[16];
     struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *found = NULL;
-    snprintf(port, sizeof(port), "%d", options->port);
-    int failure = getaddrinfo(options->host, port, &hints, &found);
+    snprintf(port, sizeof(port), "%d", number);
+    int failure = getaddrinfo(host, port, &hints, &found);
     if (failure != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot resolve the address to listen on, %s: %s", options->host,
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot resolve the address to listen on, %s: %s", host,
                  gai_strerror(failure));
     }
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -570,7 +570,7 @@ static trm_status open_socket(const server_options *options, int *result)
         if (fd >= 0) {
             close(fd);
         }
-        TRM_FAIL(TRM_ERROR_IO, "cannot listen on %s port %d: %s", options->host, options->port, strerror(cause));
+        TRM_FAIL(TRM_ERROR_IO, "cannot listen on %s port %d: %s", host, number, strerror(cause));
     }
     *result = fd;
     return TRM_OK;
@@ -580,7 +580,7 @@ static trm_status start_daemon(server *s)
 {
     int fd = -1;
     const server_options *o = &s->options;
-    TRM_TRY(open_socket(o, &fd));
+    TRM_TRY(server_open_socket(o->host, o->port, &fd));
     /* Not epoll: edge-triggered, libmicrohttpd 0.9.75 misses the end of a connection that sent half a request. */
     unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
@@ -647,6 +647,11 @@ static struct sockaddr_storage own_address(const server *s)
         (void)getsockname(info->listen_fd, (struct sockaddr *)&address, &size);
     }
     return address;
+}
+
+bool server_needs_key(const server *s)
+{
+    return s->n_keys > 0;
 }
 
 bool server_is_public(const server *s)

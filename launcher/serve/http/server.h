@@ -55,6 +55,11 @@ typedef struct server server;
  * the server. */
 trm_status server_create(const server_options *options, dispatcher *h, server **result);
 int32_t server_port(const server *s);
+/* Opens a socket that listens, does not block and buffers little for clients that do not read. */
+trm_status server_open_socket(const char *host, int32_t port, int *result);
+bool server_needs_key(const server *s);
+/* The number of the API key in the value of an Authorization header, from 1; 0: none. */
+size_t server_find_key(const server *s, const char *authorization);
 /* Whether it needs no keys and listens at more than the loopback address. */
 bool server_is_public(const server *s);
 /* Closes every connection. The dispatcher must have answered everything submitted. */

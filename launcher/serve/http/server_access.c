@@ -22,20 +22,27 @@ static bool same_key(const char *a, const char *b)
     return differs == 0;
 }
 
-size_t access_key(const call *c)
+static size_t find_key(const server *s, const char *key)
 {
-    const server *s = c->server;
-    const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
     size_t found = 0;
-    if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
-        header += 7;
-    } else { /* Anthropic's clients send it here */
-        header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key");
-    }
-    for (size_t i = 0; header != NULL && i < s->n_keys; i++) {
-        found = same_key(header, s->key_list[i]) ? i + 1 : found;
+    for (size_t i = 0; key != NULL && i < s->n_keys; i++) {
+        found = same_key(key, s->key_list[i]) ? i + 1 : found;
     }
     return found;
+}
+
+size_t server_find_key(const server *s, const char *authorization)
+{
+    return find_key(s, strncasecmp(authorization, "Bearer ", 7) == 0 ? authorization + 7 : NULL);
+}
+
+size_t access_key(const call *c)
+{
+    const char *header = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (header != NULL && strncasecmp(header, "Bearer ", 7) == 0) {
+        return server_find_key(c->server, header);
+    } /* Anthropic's clients send it here */
+    return find_key(c->server, MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Api-Key"));
 }
 
 const char *access_origin(const call *c)

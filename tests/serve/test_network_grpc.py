@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""Networks over gRPC: NVIDIA's tritonclient, plain, streaming and under asyncio, and requests that it would not make.
+
+Usage: test_network_grpc.py TRIREME NET.onnx"""
+import asyncio
+import concurrent.futures
+import os
+import queue
+import socket
+import struct
+import sys
+import tempfile
+import time
+
+import grpc
+import numpy as np
+import tritonclient.grpc as triton
+import tritonclient.grpc.aio as aio
+import tritonclient.utils.shared_memory as shared
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+from networks import CONFIG, Server, failure, put
+
+program, network = sys.argv[1:3]
+IDS = np.arange(1, 7, dtype=np.int64).reshape(2, 3)
+
+
+def inputs(ids=IDS):
+    found = []
+    for name, values in (("input_ids", ids), ("attention_mask", np.ones_like(ids))):
+        tensor = triton.InferInput(name, list(ids.shape), "INT64")
+        tensor.set_data_from_numpy(values)
+        found.append(tensor)
+    return found
+
+
+def check_client(client):
+    assert client.is_server_live() and client.is_model_ready("a") and not client.is_model_ready("a", "7") and not client.is_model_ready("nothing")
+    assert client.get_server_metadata().name == "trireme"
+    metadata = client.get_model_metadata("a")
+    assert list(metadata.versions) == ["1"] and metadata.inputs[0].name == "input_ids" and list(metadata.inputs[0].shape) == [-1, 3], metadata
+    assert metadata.outputs[0].datatype == "FP32"
+    config = client.get_model_config("a").config
+    assert config.max_batch_size == 4 and config.input[0].data_type == 9 and list(config.input[0].dims) == [3], config
+    assert config.instance_group[0].count == 2 and list(config.dynamic_batching.preferred_batch_size) == [4], config
+    assert config.dynamic_batching.max_queue_delay_microseconds == 2000
+    expected = client.infer("a", inputs()).as_numpy("pooler_output")
+    assert expected.shape == (2, 16)
+    result = client.infer("a", inputs(IDS[1:]), request_id="x", outputs=[triton.InferRequestedOutput("pooler_output")])
+    assert result.get_response().id == "x" and len(result.get_response().outputs) == 1
+    assert np.allclose(result.as_numpy("pooler_output"), expected[1:], atol=1e-5)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        for result in pool.map(lambda _: client.infer("a", inputs()), range(64)):
+            assert np.allclose(result.as_numpy("pooler_output"), expected, atol=1e-5)
+    stats = client.get_inference_statistics("a").model_stats[0]
+    assert stats.inference_stats.success.count == 66 and stats.inference_count == 131, stats
+    assert sum(b.batch_size * b.compute_infer.count for b in stats.batch_stats) == 131
+    return expected
+
+
+def check_failures(client):
+    def code(wanted, *arguments, **named):
+        error = failure("", client.infer, *arguments, **named)
+        assert error.status() == f"StatusCode.{wanted}", error.status()
+        return str(error)
+
+    assert "not loaded" in code("NOT_FOUND", "nothing", inputs())
+    assert "not loaded" in code("NOT_FOUND", "a", inputs(), model_version="9")
+    assert "is missing" in code("INVALID_ARGUMENT", "a", inputs()[:1])
+    assert "given twice" in code("INVALID_ARGUMENT", "a", inputs()[:1] * 2)
+    assert "dimension 1" in code("INVALID_ARGUMENT", "a", inputs(IDS[:, :2].copy()))
+    assert "batch of 5" in code("INVALID_ARGUMENT", "a", inputs(np.ones((5, 3), dtype=np.int64)))
+    assert "no output y%z" in code("INVALID_ARGUMENT", "a", inputs(), outputs=[triton.InferRequestedOutput("y%z")])
+    assert "sequence_id" in code("INVALID_ARGUMENT", "a", inputs(), sequence_id=5)
+    assert "compressed" in code("UNIMPLEMENTED", "a", inputs(), compression_algorithm="gzip")
+    code("NOT_FOUND", "nothing\u00e9", inputs())
+
+
+def check_raw(port, expected):
+    """Messages made by hand."""
+    channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+    stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+
+    def refused(call, wanted):
+        try:
+            call()
+        except grpc.RpcError as error:
+            assert error.code() == wanted, error
+            return error.details()
+        raise AssertionError("no failure")
+
+    request = service_pb2.ModelInferRequest(model_name="a")
+    for name, values in (("input_ids", IDS), ("attention_mask", np.ones_like(IDS))):
+        tensor = request.inputs.add(name=name, datatype="INT64", shape=[2, 3])
+        tensor.contents.int64_contents.extend(values.flatten().tolist())
+    reply = stub.ModelInfer(request)
+    found = {o.name: np.frombuffer(raw, np.float32).reshape(o.shape) for o, raw in zip(reply.outputs, reply.raw_output_contents)}
+    assert np.allclose(found["pooler_output"], expected, atol=1e-5)
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    request.inputs[0].contents.int64_contents.append(1)
+    assert "more than" in refused(lambda: stub.ModelInfer(request), invalid)
+    del request.inputs[0].contents.int64_contents[5:]
+    assert "5 elements" in refused(lambda: stub.ModelInfer(request), invalid)
+    request.inputs[0].contents.int64_contents.append(6)
+    request.inputs[0].contents.fp32_contents.append(6)
+    assert "another type" in refused(lambda: stub.ModelInfer(request), invalid)
+    request.inputs[0].contents.ClearField("fp32_contents")
+    request.raw_input_contents.append(b"x")
+    assert "raw_input_contents" in refused(lambda: stub.ModelInfer(request), invalid)
+    request.inputs[0].shape[0] = 1 << 60
+    refused(lambda: stub.ModelInfer(request), invalid)
+    unary = lambda method, body, timeout=20: channel.unary_unary(method, lambda x: x, lambda x: x)(body, timeout=timeout)
+    service = "/inference.GRPCInferenceService/"
+    refused(lambda: unary(service + "ModelInfer", b"\xff\xff"), invalid)
+    refused(lambda: unary(service + "ModelInfer", b"\x0a\x7fa"), invalid)
+    assert "no method" in refused(lambda: unary(service + "Nothing", b""), grpc.StatusCode.UNIMPLEMENTED)
+    assert "expected at most" in refused(lambda: unary(service + "ModelInfer", b"\0" * (3 << 20)), grpc.StatusCode.RESOURCE_EXHAUSTED)
+    assert unary("/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
+    for _ in range(50):
+        call = channel.unary_unary(service + "ModelInfer", lambda x: x, lambda x: x).future(b"\x0a\x01a" * 100000)
+        call.cancel()
+    assert unary(service + "ServerLive", b"") == b"\x08\x01"
+    channel.close()
+
+
+def check_bytes(port):
+    """What is no HTTP/2, and a client that stays silent."""
+    for data in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(1000), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + os.urandom(1000),
+                 b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + struct.pack(">IBI", 0x10000000 | 4, 4, 0)):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.settimeout(20)
+            try:
+                client.sendall(data)
+                while client.recv(1000):
+                    pass
+            except ConnectionError:
+                pass
+
+
+def check_stream(client, expected):
+    results = queue.Queue()
+    client.start_stream(lambda result, error: results.put((result, error)))
+    for i in range(100):
+        client.async_stream_infer("nothing" if i == 50 else "a", inputs(IDS[: 1 + i % 2]), request_id=str(i))
+    for i in range(100):
+        result, error = results.get(timeout=30)
+        if i == 50:
+            assert "not loaded" in str(error), error
+        else:
+            assert error is None and result.get_response().id == str(i)
+            assert np.allclose(result.as_numpy("pooler_output"), expected[: 1 + i % 2], atol=1e-5)
+    client.stop_stream()
+
+
+def check_shared(client, expected):
+    region = shared.create_shared_memory_region("in", "/trireme_test_grpc", 2 * IDS.nbytes + expected.nbytes)
+    try:
+        shared.set_shared_memory_region(region, [IDS, np.ones_like(IDS)])
+        client.register_system_shared_memory("all", "/trireme_test_grpc", 2 * IDS.nbytes + expected.nbytes)
+        assert client.get_system_shared_memory_status().regions["all"].byte_size == 2 * IDS.nbytes + expected.nbytes
+        tensors = []
+        for i, name in enumerate(("input_ids", "attention_mask")):
+            tensor = triton.InferInput(name, [2, 3], "INT64")
+            tensor.set_shared_memory("all", IDS.nbytes, i * IDS.nbytes)
+            tensors.append(tensor)
+        output = triton.InferRequestedOutput("pooler_output")
+        output.set_shared_memory("all", expected.nbytes, 2 * IDS.nbytes)
+        result = client.infer("a", tensors, outputs=[output])
+        assert result.get_output("pooler_output").parameters["shared_memory_byte_size"].int64_param == expected.nbytes
+        assert np.allclose(shared.get_contents_as_numpy(region, np.float32, expected.shape, 2 * IDS.nbytes), expected, atol=1e-5)
+        failure("registered already", client.register_system_shared_memory, "all", "/trireme_test_grpc", 8)
+        client.unregister_system_shared_memory("all")
+        failure("not registered", client.infer, "a", tensors)
+    finally:
+        shared.destroy_shared_memory_region(region)
+
+
+async def check_asyncio(port, expected):
+    async with aio.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        assert await client.is_server_ready()
+        for result in await asyncio.gather(*(client.infer("a", inputs()) for _ in range(50))):
+            assert np.allclose(result.as_numpy("pooler_output"), expected, atol=1e-5)
+
+        async def requests():
+            for i in range(20):
+                yield {"model_name": "a", "inputs": inputs(), "request_id": str(i)}
+
+        count = 0
+        async for result, error in client.stream_infer(requests()):
+            assert error is None and result.get_response().id == str(count)
+            count += 1
+        assert count == 20
+
+
+with tempfile.TemporaryDirectory() as folder:
+    put(folder, "a", CONFIG, network, 1)
+    put(folder, "slow", CONFIG.replace(": 2000", ": 3000000").replace("[ 4 ]", "[ ]"), network, 1)
+    with Server(program, folder, "--grpc-port=0", "--shared-memory", "--max-body=2097152", "--body-timeout=2") as server:
+        client = triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+        until = time.monotonic() + 30
+        while not client.is_server_ready():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        expected = check_client(client)
+        check_failures(client)
+        check_raw(server.grpc_port, expected)
+        check_bytes(server.grpc_port)
+        check_stream(client, expected)
+        check_shared(client, expected)
+        asyncio.run(check_asyncio(server.grpc_port, expected))
+        # Deadlines: of the queue, of the call; a call that is cancelled leaves the queue.
+        assert failure("timeout", client.infer, "slow", inputs(), timeout=100000).status() == "StatusCode.DEADLINE_EXCEEDED"
+        assert failure("", client.infer, "slow", inputs(), client_timeout=0.2).status() == "StatusCode.DEADLINE_EXCEEDED"
+        call = client.async_infer("slow", inputs(), lambda result, error: None)
+        time.sleep(0.2)
+        call.cancel()
+        time.sleep(0.5)
+        assert client.get_inference_statistics("slow").model_stats[0].inference_stats.fail.count == 3
+        failure("explicit", client.load_model, "a")
+        assert {m.name: m.state for m in client.get_model_repository_index().models} == {"a": "READY", "slow": "READY"}
+        client.close()
+
+    keys = f"{folder}/keys"
+    with open(keys, "w") as file:
+        file.write("secret\n")
+    with Server(program, folder, "--grpc-port=0", "--model-control-mode=explicit", f"--api-keys={keys}") as server:
+        client = triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+        assert client.is_server_live()
+        assert failure("API key", client.get_model_repository_index).status() == "StatusCode.UNAUTHENTICATED"
+        headers = {"authorization": "Bearer secret"}
+        client.load_model("a", headers=headers)
+        assert np.allclose(client.infer("a", inputs(), headers=headers).as_numpy("pooler_output"), expected, atol=1e-5)
+        client.load_model("a", headers=headers, config='{"max_batch_size": 0, "parameters": {"shapes": {"string_value": "input_ids:2x3,attention_mask:2x3"}}}')
+        assert client.get_model_config("a", headers=headers).config.max_batch_size == 0
+        failure("no field x", client.load_model, "a", headers=headers, config='{"x": 2}')
+        client.unload_model("a", headers=headers)
+        assert not client.is_model_ready("a", headers=headers)
+        client.close()
+print("ok")
