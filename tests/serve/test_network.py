@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`trireme serve NET.onnx` over KServe's protocol v2: values against `trireme run`, and bad requests.
 
-Usage: test_network.py TRIREME NET.onnx"""
+Usage: test_network.py TRIREME NET.onnx [BACKEND]"""
 import http.client
 import json
 import re
@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 program, network = sys.argv[1:3]
+BACKEND = f"--backend={sys.argv[3] if len(sys.argv) > 3 else 'host'}"
 SHAPES = "--shapes=input_ids:2x3,attention_mask:2x3"
 IDS = [1, 2, 3, 4, 5, 6]
 MASK = [1, 1, 1, 1, 1, 0]
@@ -46,7 +47,7 @@ def reference():
                 file.write(struct.pack("<6q", *values))
             arguments.append(f"--input={name}={folder}/{name}.bin")
         output = f"{folder}/out.bin"
-        subprocess.run([program, "run", network, "--backend=host", SHAPES, f"--output=pooler_output={output}", *arguments],
+        subprocess.run([program, "run", network, BACKEND, SHAPES, f"--output=pooler_output={output}", *arguments],
                        check=True, stdout=subprocess.DEVNULL)
         with open(output, "rb") as file:
             return file.read()
@@ -118,7 +119,7 @@ def check_refusals(port):
 
 
 expected = reference()
-server = subprocess.Popen([program, "serve", network, "--backend=host", SHAPES, "--port=0", "--served-name=net"],
+server = subprocess.Popen([program, "serve", network, BACKEND, SHAPES, "--port=0", "--served-name=net"],
                           stderr=subprocess.PIPE, text=True)
 try:
     port = 0

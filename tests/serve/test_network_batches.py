@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`trireme serve NET.onnx` with several instances and joined requests: values, statistics, timeouts, a full queue.
 
-Usage: test_network_batches.py TRIREME NET.onnx"""
+Usage: test_network_batches.py TRIREME NET.onnx [BACKEND]"""
 import concurrent.futures
 import http.client
 import json
@@ -13,11 +13,12 @@ import sys
 import time
 
 program, network = sys.argv[1:3]
+BACKEND = f"--backend={sys.argv[3] if len(sys.argv) > 3 else 'host'}"
 
 
 class Server:
     def __init__(self, *options):
-        self.process = subprocess.Popen([program, "serve", network, "--backend=host", "--port=0", "--served-name=net", "--quiet", *options],
+        self.process = subprocess.Popen([program, "serve", network, BACKEND, "--port=0", "--served-name=net", "--quiet", *options],
                                         stderr=subprocess.PIPE, text=True)
         while True:
             line = self.process.stderr.readline()
@@ -113,7 +114,7 @@ with Server(*OPEN, "--max-batch=8", "--batch-delay=3000000", "--max-requests=2")
         found = sorted(status for status, _ in pool.map(server.infer, [[[1, 2, 3]]] * 3))
     assert found == [200, 200, 503], found
 
-refused = subprocess.run([program, "serve", network, "--backend=host", "--port=0", "--max-batch=4", "--shapes=input_ids:2x3,attention_mask:2x3"],
+refused = subprocess.run([program, "serve", network, BACKEND, "--port=0", "--max-batch=4", "--shapes=input_ids:2x3,attention_mask:2x3"],
                          stderr=subprocess.PIPE, text=True, timeout=60)
 assert refused.returncode == 2 and "no open first dim" in refused.stderr, refused
 print("ok")

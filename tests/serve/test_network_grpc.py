@@ -137,6 +137,53 @@ def check_bytes(port):
                 pass
 
 
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
+
+
+def opened(port, settings, method):
+    """A connection on which the headers of a request are sent."""
+    client = socket.create_connection(("127.0.0.1", port))
+    client.settimeout(20)
+    headers = {":method": "POST", ":scheme": "http", ":path": f"/inference.GRPCInferenceService/{method}", ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
+    block = b"".join(b"\0" + bytes((len(n),)) + n.encode() + bytes((len(v),)) + v.encode() for n, v in headers.items())
+    client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, settings) + frame(1, 4, 1, block))
+    return client
+
+
+def await_frame(client, kind, stream):
+    """Reads frames up to one of a kind on a stream; None: the connection is closed."""
+    data = b""
+    while True:
+        while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+            size, payload = int.from_bytes(data[:3], "big"), data[9 : 9 + int.from_bytes(data[:3], "big")]
+            if data[3] == kind and int.from_bytes(data[5:9], "big") == stream:
+                return payload
+            data = data[9 + size :]
+        more = client.recv(65536)
+        if not more:
+            return None
+        data += more
+
+
+def check_slow(port):
+    """Clients that send half of a request, read nothing of a reply, or do nothing: the server has 2 s for each."""
+    half = opened(port, b"", "ModelInfer")
+    half.sendall(frame(0, 0, 1, struct.pack(">BI", 0, 100) + b"half"))
+    unread = opened(port, struct.pack(">HI", 4, 0), "ServerMetadata")  # INITIAL_WINDOW_SIZE 0
+    unread.sendall(frame(0, 1, 1, b"\0" * 5))
+    idle = socket.create_connection(("127.0.0.1", port))
+    idle.settimeout(20)
+    began = time.monotonic()
+    reply = await_frame(half, 1, 1)  # grpc-status 4, DEADLINE_EXCEEDED; the message has Huffman's code
+    assert b"\x014" in reply and 1 < time.monotonic() - began < 10, (reply, time.monotonic() - began)
+    reply = await_frame(unread, 3, 1)
+    assert reply == struct.pack(">I", 8), reply  # RST_STREAM with CANCEL
+    assert await_frame(idle, 0, 1) is None
+    for client in (half, unread, idle):
+        client.close()
+
+
 def check_stream(client, expected):
     results = queue.Queue()
     client.start_stream(lambda result, error: results.put((result, error)))
@@ -147,7 +194,7 @@ def check_stream(client, expected):
         if i == 50:
             assert "not loaded" in str(error), error
         else:
-            assert error is None and result.get_response().id == str(i)
+            assert error is None and result.get_response().id == str(i), (i, error, result and result.get_response().id)
             assert np.allclose(result.as_numpy("pooler_output"), expected[: 1 + i % 2], atol=1e-5)
     client.stop_stream()
 
@@ -205,6 +252,7 @@ with tempfile.TemporaryDirectory() as folder:
         check_failures(client)
         check_raw(server.grpc_port, expected)
         check_bytes(server.grpc_port)
+        check_slow(server.grpc_port)
         check_stream(client, expected)
         check_shared(client, expected)
         asyncio.run(check_asyncio(server.grpc_port, expected))
