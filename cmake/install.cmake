@@ -58,5 +58,5 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what it links with; CUDA libraries are looked for when it runs
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS openmpi-bin)
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, libnghttp2-14")
 include(CPack)
