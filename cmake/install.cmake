@@ -43,6 +43,21 @@ install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme)
 
+# What it is linked with, in which versions.
+set(cuda_runtime)
+if(TRM_HAVE_CUDA)
+  set(cuda_runtime ${CUDAToolkit_VERSION})
+endif()
+add_custom_command(
+  OUTPUT ${PROJECT_BINARY_DIR}/trireme.spdx.json
+  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:trireme> -DLIBRARY=$<TARGET_FILE:trireme_library> -DVERSION=${PROJECT_VERSION} -DCUDA=${cuda_runtime}
+          "-DARCHIVES=$<$<BOOL:${UTF8PROC_ARCHIVE}>:${UTF8PROC_ARCHIVE}>;${XXHASH_INCLUDE_DIR}/xxhash.h" -DOUTPUT=${PROJECT_BINARY_DIR}/trireme.spdx.json
+          -P ${PROJECT_SOURCE_DIR}/cmake/sbom.cmake
+  DEPENDS trireme trireme_library ${PROJECT_SOURCE_DIR}/cmake/sbom.cmake
+  VERBATIM)
+add_custom_target(trireme_sbom ALL DEPENDS ${PROJECT_BINARY_DIR}/trireme.spdx.json)
+install(FILES ${PROJECT_BINARY_DIR}/trireme.spdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 # The Python package with this build's library in it (docs/guides/python.md).
 add_custom_target(
   wheel
