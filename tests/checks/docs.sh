@@ -27,7 +27,7 @@ while IFS=: read -r page line link; do
         grep -qxF -- "${target#*#}" <<<"$headings" || complain "$page:$line: no heading for $target"
         ;;
     esac
-done < <(grep -rnoE --include='*.md' '\[[^]]*\]\([^) ]+\)' README.md docs | sort -u)
+done < <(grep -rnoE --include='*.md' '\[[^]]*\]\([^) ]+\)' README.md CONTRIBUTING.md SECURITY.md docs | sort -u)
 
 while read -r page; do
     grep -qF "${page#docs/}" mkdocs.yml || complain "$page is not in the navigation of mkdocs.yml"
