@@ -49,116 +49,177 @@ trm_backend trm_system_backend(trm_backend wanted)
     return trm_system_gpu_count() > 0 ? TRM_BACKEND_CUDA : TRM_BACKEND_HOST;
 }
 
-static void describe_library(trm_system_fn fn, void *user, const char *name, const char *const *files, int32_t n_files,
+/* ---- the description --------------------------------------------------------------------------------- */
+
+typedef struct writer {
+    trm_system_fn fn;
+    void *user;
+    const char *group;
+    int32_t item;
+} writer;
+
+static void put_text(const writer *w, const char *name, const char *text)
+{
+    w->fn(w->user, &(trm_system_fact){.group = w->group, .item = w->item, .name = name, .text = text});
+}
+
+static void put_number(const writer *w, const char *name, int64_t number)
+{
+    w->fn(w->user,
+          &(trm_system_fact){.group = w->group, .item = w->item, .name = name, .is_number = true, .number = number});
+}
+
+/* A version such as 13.0, of which CUDA makes 13000; 0: none. */
+static void put_cuda_version(const writer *w, const char *name, int32_t version)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%d.%d", version / 1000, version % 1000 / 10);
+    put_text(w, name, version > 0 ? text : NULL);
+}
+
+static void describe_build(writer w)
+{
+    int runtime = 0, driver = 0;
+#if TRM_HAVE_CUDA
+    runtime = CUDART_VERSION;
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) {
+        driver = 0;
+    }
+#endif
+    put_text(&w, "version", TRM_VERSION);
+    put_cuda_version(&w, "cuda_runtime", runtime);
+    put_cuda_version(&w, "cuda_driver", driver);
+}
+
+static void describe_topology(writer w, const trm_topology *topology)
+{
+    trm_topology_info info;
+    char allowed[256];
+    trm_topology_get_info(topology, &info);
+    trm_topology_allowed(topology, allowed, sizeof(allowed));
+    put_text(&w, "processor", info.processor[0] != '\0' ? info.processor : NULL);
+    put_number(&w, "packages", info.packages);
+    put_number(&w, "cores", info.cores);
+    put_number(&w, "hardware_threads", info.hardware_threads);
+    put_text(&w, "usable_hardware_threads", allowed);
+}
+
+static void describe_nodes(writer w, const trm_topology *topology)
+{
+    trm_topology_node node;
+    for (w.item = 0; trm_topology_get_node(topology, w.item, &node); w.item++) {
+        put_number(&w, "index", node.index);
+        put_number(&w, "memory_bytes", node.memory_bytes);
+        put_text(&w, "hardware_threads", node.hardware_threads);
+    }
+}
+
+static void describe_launcher(writer w)
+{
+    trm_launcher launch;
+    if (trm_launcher_detect(trm_environment, &launch) != TRM_OK) {
+        put_text(&w, "launcher_error", trm_last_error());
+        return;
+    }
+    put_text(&w, "launcher", launch.launcher);
+    put_number(&w, "rank", launch.rank);
+    put_number(&w, "ranks", launch.size);
+}
+
+static void describe_gpu(const writer *w, const trm_device_info *info)
+{
+    char capability[32];
+    snprintf(capability, sizeof(capability), "%d.%d", info->compute_major, info->compute_minor);
+    put_text(w, "name", info->name);
+    put_text(w, "compute_capability", capability);
+    put_number(w, "multiprocessors", info->multiprocessors);
+    put_number(w, "memory_bytes", (int64_t)info->memory_total);
+    put_number(w, "free_memory_bytes", (int64_t)info->memory_free);
+    put_text(w, "pci_bus_id", info->pci_bus_id);
+    put_text(w, "uuid", info->uuid);
+}
+
+static void describe_gpus(writer w, int32_t n)
+{
+    if (n == 0) {
+        put_text(&w, NULL, NULL);
+    }
+    for (w.item = 0; w.item < n; w.item++) {
+        trm_device *device = NULL;
+        trm_device_info info;
+        put_number(&w, "index", w.item);
+        if (trm_device_open(TRM_BACKEND_CUDA, w.item, 0, &device) == TRM_OK &&
+            trm_device_get_info(device, &info) == TRM_OK) {
+            describe_gpu(&w, &info);
+        } else {
+            put_text(&w, "error", trm_last_error());
+        }
+        if (device != NULL) {
+            trm_device_close(device);
+        }
+    }
+}
+
+static void describe_library(writer *w, const char *name, const char *const *files, int32_t n_files,
                              const char *version_symbol)
 {
     size_t (*version)(void) = NULL;
     const trm_library_symbol symbol = {version_symbol, (void *)&version, true};
     void *handle;
-    char path[1024], value[1400];
-    if (trm_library_open(files, n_files, &symbol, version_symbol == NULL ? 0 : 1, &handle) != TRM_OK) {
-        fn(user, "libraries", name, "not found");
-        return;
+    char path[1024] = "", text[32] = "";
+    if (trm_library_open(files, n_files, &symbol, version_symbol == NULL ? 0 : 1, &handle) == TRM_OK) {
+        trm_library_path(handle, path, sizeof(path));
+        if (version != NULL) {
+            snprintf(text, sizeof(text), "%zu", version());
+        }
     }
-    trm_library_path(handle, path, sizeof(path));
-    if (version != NULL) {
-        snprintf(value, sizeof(value), "%zu, %s", version(), path);
-    } else {
-        snprintf(value, sizeof(value), "%s", path);
-    }
-    fn(user, "libraries", name, value);
+    put_text(w, "name", name);
+    put_text(w, "version", text[0] != '\0' ? text : NULL);
+    put_text(w, "path", path[0] != '\0' ? path : NULL);
+    w->item++;
 }
 
-static void describe_libraries(trm_system_fn fn, void *user)
+static void describe_libraries(writer w)
 {
-    char value[1400], path[1024];
+    char text[32], path[1024] = "";
+    w.item = 0;
     int32_t nccl = trm_nccl_version(path, sizeof(path));
-    if (nccl > 0) {
-        snprintf(value, sizeof(value), "%d.%d.%d, %s", nccl / 10000, nccl / 100 % 100, nccl % 100, path);
-        fn(user, "libraries", "NCCL", value);
-    } else {
-        fn(user, "libraries", "NCCL", "not found");
-    }
+    snprintf(text, sizeof(text), "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
+    put_text(&w, "name", "NCCL");
+    put_text(&w, "version", nccl > 0 ? text : NULL);
+    put_text(&w, "path", nccl > 0 ? path : NULL);
+    w.item++;
     static const char *const lt[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"};
     static const char *const dnn[] = {"libcudnn.so.9", "libcudnn.so"};
     static const char *const rtc[] = {"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
-    describe_library(fn, user, "cuBLASLt", lt, 3, "cublasLtGetVersion");
-    describe_library(fn, user, "cuDNN", dnn, 2, "cudnnGetVersion");
-    describe_library(fn, user, "NVRTC", rtc, 3, NULL);
+    describe_library(&w, "cuBLASLt", lt, 3, "cublasLtGetVersion");
+    describe_library(&w, "cuDNN", dnn, 2, "cudnnGetVersion");
+    describe_library(&w, "NVRTC", rtc, 3, NULL);
     char mpi[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length;
     if (trm_mpi_load() == TRM_OK && trm_mpi.MPI_Get_library_version(mpi, &length) == MPI_SUCCESS) {
         mpi[strcspn(mpi, ",\n")] = '\0';
     }
-    fn(user, "libraries", "MPI", mpi[0] != '\0' ? mpi : "not found");
-}
-
-static void describe_gpus(trm_system_fn fn, void *user)
-{
-    char why[512] = "";
-    int32_t n = trm_device_cuda_count(why, sizeof(why));
-    if (n == 0) {
-        fn(user, "gpus", "none", why);
-    }
-    for (int32_t i = 0; i < n; i++) {
-        trm_device *device;
-        trm_device_info info;
-        char name[32], value[512];
-        snprintf(name, sizeof(name), "%d", i);
-        if (trm_device_open(TRM_BACKEND_CUDA, i, 0, &device) != TRM_OK) {
-            fn(user, "gpus", name, trm_last_error());
-            continue;
-        }
-        if (trm_device_get_info(device, &info) == TRM_OK) {
-            snprintf(value, sizeof(value), "%s, sm_%d%d, %d multiprocessors, %.1f of %.1f GiB free, PCI %s, %s",
-                     info.name, info.compute_major, info.compute_minor, info.multiprocessors,
-                     (double)info.memory_free / 0x1p30, (double)info.memory_total / 0x1p30, info.pci_bus_id, info.uuid);
-            fn(user, "gpus", name, value);
-        } else {
-            fn(user, "gpus", name, trm_last_error());
-        }
-        trm_device_close(device);
-    }
-}
-
-static void describe_machine(trm_system_fn fn, void *user)
-{
-    trm_topology *topology;
-    if (trm_topology_open(&topology) == TRM_OK) {
-        char text[4096];
-        trm_topology_describe(topology, text, sizeof(text));
-        trm_topology_close(topology);
-        char *rest = NULL;
-        for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
-            fn(user, "machine", "", line);
-        }
-    }
-    trm_launcher launch;
-    char value[256];
-    if (trm_launcher_detect(trm_environment, &launch) == TRM_OK) {
-        snprintf(value, sizeof(value), "%s, rank %d of %d", launch.launcher, launch.rank, launch.size);
-        fn(user, "machine", "launcher", value);
-    } else {
-        fn(user, "machine", "launcher", trm_last_error());
-    }
+    put_text(&w, "name", "MPI");
+    put_text(&w, "version", mpi[0] != '\0' ? mpi : NULL);
 }
 
 void trm_system_describe(trm_system_fn fn, void *user)
 {
-    fn(user, "build", "version", TRM_VERSION);
-#if TRM_HAVE_CUDA
-    char value[256];
-    int driver = 0;
-    snprintf(value, sizeof(value), "runtime %d.%d", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
-    if (cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0) {
-        size_t used = strlen(value);
-        snprintf(value + used, sizeof(value) - used, ", driver supports %d.%d", driver / 1000, driver % 1000 / 10);
+    const writer build = {fn, user, "build", -1}, machine = {fn, user, "machine", -1};
+    char why[512] = "";
+    const int32_t n_gpus = trm_device_cuda_count(why, sizeof(why));
+    trm_topology *topology = NULL;
+    describe_build(build);
+    if (trm_topology_open(&topology) == TRM_OK) {
+        describe_topology(machine, topology);
     }
-    fn(user, "build", "CUDA", value);
-#else
-    fn(user, "build", "CUDA", "not built");
-#endif
-    describe_machine(fn, user);
-    describe_gpus(fn, user);
-    describe_libraries(fn, user);
+    describe_launcher(machine);
+    put_text(&machine, "gpu_error", n_gpus == 0 ? why : NULL);
+    if (topology != NULL) {
+        describe_nodes((writer){fn, user, "numa_nodes", -1}, topology);
+        trm_topology_close(topology);
+    }
+    describe_gpus((writer){fn, user, "gpus", -1}, n_gpus);
+    describe_libraries((writer){fn, user, "libraries", -1});
 }

@@ -5,7 +5,6 @@
 #include <hwloc/linux.h>
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,39 +149,30 @@ trm_status trm_topology_bind_near(trm_topology *topology, const char *pci_bus_id
     return TRM_OK;
 }
 
-static size_t append(char *text, size_t size, size_t used, const char *format, ...) TRM_PRINTF(4, 5);
-static size_t append(char *text, size_t size, size_t used, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    int n = used < size ? vsnprintf(text + used, size - used, format, args) : 0;
-    va_end(args);
-    return used + (n > 0 ? (size_t)n : 0);
-}
-
-static int count_objects(const trm_topology *t, hwloc_obj_type_t type)
+static int32_t count_objects(const trm_topology *t, hwloc_obj_type_t type)
 {
     int n = hwloc_get_nbobjs_by_type(t->machine, type);
     return n > 0 ? n : 0;
 }
 
-void trm_topology_describe(const trm_topology *topology, char *text, size_t size)
+void trm_topology_get_info(const trm_topology *topology, trm_topology_info *info)
 {
-    size_t used = 0;
     hwloc_obj_t package = hwloc_get_obj_by_type(topology->machine, HWLOC_OBJ_PACKAGE, 0);
     const char *model = package != NULL ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
-    used = append(text, size, used, "processor: %s\n", model != NULL ? model : "unknown");
-    used = append(text, size, used, "packages: %d, cores: %d, hardware threads: %d\n",
-                  count_objects(topology, HWLOC_OBJ_PACKAGE), count_objects(topology, HWLOC_OBJ_CORE),
-                  count_objects(topology, HWLOC_OBJ_PU));
-    hwloc_obj_t node = NULL;
-    while ((node = hwloc_get_next_obj_by_type(topology->machine, HWLOC_OBJ_NUMANODE, node)) != NULL) {
-        char list[256];
-        hwloc_bitmap_list_snprintf(list, sizeof(list), node->cpuset);
-        used = append(text, size, used, "NUMA node %u: %.1f GiB, hardware threads %s\n", node->os_index,
-                      (double)node->attr->numanode.local_memory / (double)(1u << 30), list);
+    snprintf(info->processor, sizeof(info->processor), "%s", model != NULL ? model : "");
+    info->packages = count_objects(topology, HWLOC_OBJ_PACKAGE);
+    info->cores = count_objects(topology, HWLOC_OBJ_CORE);
+    info->hardware_threads = count_objects(topology, HWLOC_OBJ_PU);
+}
+
+bool trm_topology_get_node(const trm_topology *topology, int32_t position, trm_topology_node *node)
+{
+    hwloc_obj_t found = hwloc_get_obj_by_type(topology->machine, HWLOC_OBJ_NUMANODE, (unsigned)position);
+    if (found == NULL) {
+        return false;
     }
-    char list[256];
-    trm_topology_allowed(topology, list, sizeof(list));
-    append(text, size, used, "usable hardware threads: %s", list);
+    node->index = (int32_t)found->os_index;
+    node->memory_bytes = (int64_t)found->attr->numanode.local_memory;
+    hwloc_bitmap_list_snprintf(node->hardware_threads, sizeof(node->hardware_threads), found->cpuset);
+    return true;
 }

@@ -28,7 +28,20 @@ trm_status trm_topology_take_share(trm_topology *topology, int32_t index, int32_
  * unknown. */
 trm_status trm_topology_bind_near(trm_topology *topology, const char *pci_bus_id);
 
-/* Describes the machine in a few lines: packages, cores, memory by NUMA node, and what this process may use. */
-void trm_topology_describe(const trm_topology *topology, char *text, size_t size);
+typedef struct trm_topology_info {
+    char processor[128]; /* empty if unknown */
+    int32_t packages, cores, hardware_threads;
+} trm_topology_info;
+
+typedef struct trm_topology_node {
+    int32_t index; /* as the operating system counts */
+    int64_t memory_bytes;
+    char hardware_threads[256]; /* "0-3,8" */
+} trm_topology_node;
+
+/* The whole machine. */
+void trm_topology_get_info(const trm_topology *topology, trm_topology_info *info);
+/* The NUMA node at a position, from 0. false if there is none. */
+bool trm_topology_get_node(const trm_topology *topology, int32_t position, trm_topology_node *node);
 
 #endif

@@ -10,11 +10,20 @@
 extern "C" {
 #endif
 
-/* Receives one line of the description: a group such as "libraries", a name in it, and its value. */
-typedef void (*trm_system_fn)(void *user, const char *group, const char *name, const char *value);
+/* One fact about this build or machine. The facts of a group come in a row, and so do those of an item of a list. */
+typedef struct trm_system_fact {
+    const char *group; /* "build" and "machine"; "numa_nodes", "gpus" and "libraries", which are lists */
+    int32_t item;      /* of a list, from 0; -1 in other groups */
+    const char *name;  /* such as "memory_bytes"; NULL: the list is empty */
+    bool is_number;
+    int64_t number;
+    const char *text; /* if it is no number; NULL: not known or not found */
+} trm_system_fact;
+
+typedef void (*trm_system_fn)(void *user, const trm_system_fact *fact);
 
 /* Describes this build, the part of the machine that this process may use, the launcher, the GPUs, and the libraries:
- * version and path of each that was found at run time, or why it was not. Does not start MPI. */
+ * version and path of each that was found at run time. Does not start MPI. */
 TRM_API void trm_system_describe(trm_system_fn fn, void *user);
 
 /* Number of GPUs that the CUDA backend of this build can use. */

@@ -12,51 +12,93 @@
 #include "launcher/cli/job/stalls.h"
 #include "launcher/cli/onnx/job.h"
 
-static void print_system_line(void *user, const char *group, const char *name, const char *value)
+typedef struct system_output {
+    report report;
+    const char *group;
+    int32_t item;
+} system_output;
+
+/* The value for people: "free memory 79.2 GiB" of free_memory_bytes. */
+static void print_fact(const trm_system_fact *fact, bool with_name, int width)
 {
-    const char **last = user;
-    if (strcmp(*last, group) != 0) {
-        printf("%s%s\n", **last == '\0' ? "" : "\n", group);
-        *last = group;
+    char name[64];
+    size_t length = strlen(fact->name);
+    const bool is_size = length > 6 && strcmp(fact->name + length - 6, "_bytes") == 0;
+    snprintf(name, sizeof(name), "%.*s", (int)(is_size ? length - 6 : length), fact->name);
+    for (char *c = name; *c != '\0'; c++) {
+        *c = *c == '_' ? ' ' : *c;
     }
-    if (*name == '\0') {
-        printf("  %s\n", value);
+    if (with_name) {
+        printf("%-*s ", width, name);
+    }
+    if (fact->is_number && is_size) {
+        printf("%s", trm_size_text((double)fact->number).text);
+    } else if (fact->is_number) {
+        printf("%lld", (long long)fact->number);
     } else {
-        printf("  %-10s %s\n", name, value);
+        printf("%s", fact->text != NULL ? fact->text : "none");
     }
 }
 
-typedef struct system_json {
-    report report;
-    const char *group;
-} system_json;
-
-static void report_system_line(void *user, const char *group, const char *name, const char *value)
+/* A line for each fact of a group, and for each item of a list. */
+static void print_system_fact(void *user, const trm_system_fact *fact)
 {
-    system_json *s = user;
-    if (strcmp(s->group, group) != 0) {
+    system_output *s = user;
+    const bool is_list = fact->item >= 0, same_group = strcmp(s->group, fact->group) == 0;
+    const bool same_item = is_list && same_group && s->item == fact->item;
+    if (!same_item && *s->group != '\0') {
+        putchar('\n');
+    }
+    if (!same_group) {
+        printf("%s%s\n", *s->group == '\0' ? "" : "\n",
+               strcmp(fact->group, "numa_nodes") == 0 ? "NUMA nodes" : fact->group);
+    }
+    printf("%s", same_item ? ", " : "  ");
+    if (fact->name == NULL) {
+        printf("none");
+    } else {
+        print_fact(fact, !is_list || same_item, is_list ? 0 : 24);
+    }
+    s->group = fact->group;
+    s->item = fact->item;
+}
+
+static void report_system_fact(void *user, const trm_system_fact *fact)
+{
+    system_output *s = user;
+    const bool same_group = strcmp(s->group, fact->group) == 0, is_list = fact->item >= 0 || fact->name == NULL;
+    const bool same_item = same_group && s->item == fact->item;
+    if (*s->group != '\0' && s->item >= 0 && !same_item) {
+        report_close(&s->report);
+    }
+    if (!same_group) {
         if (*s->group != '\0') {
             report_close(&s->report);
         }
-        report_open(&s->report, group, '[');
-        s->group = group;
+        report_open(&s->report, fact->group, is_list ? '[' : '{');
     }
-    report_open(&s->report, NULL, '{');
-    report_text(&s->report, "name", *name == '\0' ? NULL : name);
-    report_text(&s->report, "value", value);
-    report_close(&s->report);
+    if (fact->item >= 0 && !same_item) {
+        report_open(&s->report, NULL, '{');
+    }
+    s->group = fact->group;
+    s->item = fact->item;
+    if (fact->is_number) {
+        report_integer(&s->report, fact->name, fact->number);
+    } else if (fact->name != NULL) {
+        report_text(&s->report, fact->name, fact->text);
+    }
 }
 
 static int inspect_system(const settings *all)
 {
+    system_output s = {.group = ""};
     if (settings_flag(all, SETTING_JSON)) {
-        system_json s = {.group = ""};
         report_begin(&s.report, stdout);
-        trm_system_describe(report_system_line, &s);
+        trm_system_describe(report_system_fact, &s);
         report_end(&s.report);
     } else {
-        const char *last = "";
-        trm_system_describe(print_system_line, &last);
+        trm_system_describe(print_system_fact, &s);
+        putchar('\n');
     }
     return 0;
 }

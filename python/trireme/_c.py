@@ -2375,7 +2375,23 @@ class trm_scheduler_stats(Structure):
         ("last_step_captured", c_bool),
     ]
 
-trm_system_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_char_p, c_char_p)
+class trm_system_fact(Structure):
+    group: bytes | None
+    item: int
+    name: bytes | None
+    is_number: bool
+    number: int
+    text: bytes | None
+    _fields_ = [
+        ("group", c_char_p),
+        ("item", c_int32),
+        ("name", c_char_p),
+        ("is_number", c_bool),
+        ("number", c_int64),
+        ("text", c_char_p),
+    ]
+
+trm_system_fn = CFUNCTYPE(None, c_void_p, POINTER(trm_system_fact))
 class Library:
     """The functions of libtrireme. What returns a trm_status gives it to `check`."""
 

@@ -128,12 +128,24 @@ def gpu_count() -> int:
     return int(lib.trm_system_gpu_count())
 
 
-def system() -> dict[str, dict[str, str]]:
-    """This build, machine, launcher, GPUs and libraries: values by group and name."""
-    found: dict[str, dict[str, str]] = {}
+def system() -> dict[str, Any]:
+    """This build, machine and launcher as values by name; NUMA nodes, GPUs and libraries as lists of such."""
+    found: dict[str, Any] = {}
 
-    def take(user: Any, group: bytes, name: bytes, value: bytes) -> None:
-        found.setdefault(decoded(group), {})[decoded(name)] = decoded(value)
+    def take(user: Any, pointer: Any) -> None:
+        fact = pointer.contents
+        group = decoded(fact.group)
+        if fact.name is None:
+            found[group] = []
+            return
+        value = fact.number if fact.is_number else None if fact.text is None else decoded(fact.text)
+        if fact.item < 0:
+            found.setdefault(group, {})[decoded(fact.name)] = value
+            return
+        items = found.setdefault(group, [])
+        if fact.item == len(items):
+            items.append({})
+        items[fact.item][decoded(fact.name)] = value
 
     lib.trm_system_describe(_c.trm_system_fn(take), None)
     return found

@@ -103,7 +103,7 @@ case_refusals() { # requests that do not fit the model or the machine
     refused 5 "rank 0 needs" bench llama-3-70b --batch 1024 --prompt-tokens 8000
     grep -qE 'needs [0-9.]+ GiB of memory on .* \(weights [0-9.]+, staging [0-9.]+, cache of [0-9]+ tokens [0-9.]+, activations [0-9]+\.[0-9]{3}, .*\), [0-9.]+ GiB of [0-9.]+ GiB are free$' \
         "$work/err" || complain "no plan: $(cat "$work/err")"
-    if "$program" inspect system | grep -q 'CUDA *not built'; then
+    if "$program" inspect system | grep -q 'cuda runtime *none'; then
         fails 3 "has no cuda kernel: this build has no CUDA backend" 0 inspect llama-3-8b --memory-plan --backend cuda
     fi
     if ! nvidia-smi -L >/dev/null 2>&1; then

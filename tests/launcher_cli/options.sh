@@ -214,7 +214,7 @@ case_inspect() {
     shows "     8    51.6 of  128     24.07 GiB" 0 inspect qwen3-30b-a3b
     cp "$work/out" "$work/shape"
     start 0 inspect system --json
-    if [ "$("$json_value" gpus.0.name <"$work/out")" = none ]; then
+    if [ "$("$json_value" gpus <"$work/out")" = 0 ]; then
         grep -q "at most" "$work/shape" && complain "a roof without a GPU: $(cat "$work/shape")"
     else
         grep -q "at most, tok/s" "$work/shape" || complain "no roof of the GPU: $(cat "$work/shape")"
@@ -228,7 +228,10 @@ case_inspect() {
     value model.decode_steps.1.experts_read 7.19909668 # 8 (1 - (3/4)^8)
     shows "libraries" 0 inspect system
     start 0 inspect system --json
-    value build.0.name version
+    value build.version "$("$program" --version | sed 's/^trireme //; s/[ ,].*//')"
+    value machine.ranks 1
+    value libraries.0.name NCCL
+    [ "$("$json_value" machine.hardware_threads <"$work/out")" -ge 1 ] || complain "no hardware threads: $(cat "$work/out")"
     start 2 inspect "$model"
     [ "$code $(grep -c architecture "$work/out")" = "0 1" ] || complain "on two ranks: $(cat "$work/out" "$work/err")"
     fails 2 "after is \"lunch\", expected import, passes, partition or final (--after)" 0 inspect "$model" --after lunch

@@ -433,7 +433,11 @@ def test_trouble_in_an_allocator(engine, monkeypatch):
 
 def test_system():
     assert trireme.gpu_count() >= 0
-    assert trireme.system()["libraries"]
+    found = trireme.system()
+    assert found["build"]["version"] == _c.TRM_VERSION
+    assert found["machine"]["hardware_threads"] >= 1
+    assert len(found["gpus"]) == trireme.gpu_count()
+    assert [library["name"] for library in found["libraries"]] == ["NCCL", "cuBLASLt", "cuDNN", "NVRTC", "MPI"]
 
 
 def test_version():
