@@ -40,7 +40,7 @@ struct trm_sequence {
     int64_t cut;                              /* tokens of a prefix that others have, too: a chunk ends there */
     uint64_t kept;                            /* chain of the last state of its output that is kept; 0: none */
     bool counted;                             /* the device counts its tokens, for penalties */
-    bool ahead;                               /* it takes part in the async step that is under way */
+    bool ahead;                               /* it takes part in the async step that is in flight */
     int64_t n_reported;                       /* prompt tokens whose logprobs were reported */
     int32_t banned[TRM_MAX_BANNED], n_banned; /* tokens that end it, masked until min_tokens */
     trm_ngram_draft lookup;                   /* speculation: of its tokens */

@@ -157,7 +157,7 @@ static int32_t prompt_room(const trm_scheduler *s)
     return (int32_t)(room < chunk ? room : chunk);
 }
 
-/* Fills the step with what is left of the async step that is under way. Requests that came since then join the step
+/* Fills the step with what is left of the async step that is in flight. Requests that came since then join the step
  * after it. Returns whether anything is left. */
 static bool fill_ahead(trm_scheduler *s)
 {
