@@ -17,20 +17,32 @@
 #define WARPS   (THREADS / 32)
 #define COLUMNS 32 /* of a block of the recurrence; 8 of a warp */
 #define TOKENS  8  /* of it in shared memory at a time, twice */
-/* Four elements, aligned for as many. */
-static __device__ __forceinline__ void load4(const float *from, float (&to)[4])
+/* Four elements as in memory, aligned for as many, and as f32. */
+template <typename T> struct raw4 {
+    typedef uint2 type;
+};
+template <> struct raw4<float> {
+    typedef float4 type;
+};
+template <typename T> static __device__ __forceinline__ typename raw4<T>::type load_raw(const T *from)
 {
-    const float4 raw = *(const float4 *)from;
+    return *(const typename raw4<T>::type *)from;
+}
+static __device__ __forceinline__ void unpack4(const float4 &raw, float (&to)[4], float)
+{
     to[0] = raw.x;
     to[1] = raw.y;
     to[2] = raw.z;
     to[3] = raw.w;
 }
-template <typename T> static __device__ __forceinline__ void load4(const T *from, float (&to)[4])
+template <typename T> static __device__ __forceinline__ void unpack4(const uint2 &raw, float (&to)[4], T)
 {
-    const uint2 raw = *(const uint2 *)from;
     unpack2(raw.x, to, T());
     unpack2(raw.y, to + 2, T());
+}
+template <typename T> static __device__ __forceinline__ void load4(const T *from, float (&to)[4])
+{
+    unpack4(load_raw(from), to, T());
 }
 static __device__ __forceinline__ void store4(float *to, const float (&from)[4])
 {
@@ -53,11 +65,30 @@ typedef struct token_run {
 /* Four channels of one of q, k and v: their weights, and the inputs that came before. */
 template <typename T> struct channel_window {
     float weight[TAPS][4], input[TAPS][4];
-    const T *x;          /* of the step's first token of the sequence */
-    const T *read;       /* the cache, in the slot that is read */
-    T *written;          /* and in the one that is written */
-    int64_t width, step; /* between rows of x and of the cache */
+    const T *x;                  /* of the step's first token of the sequence */
+    const T *read;               /* the cache, in the slot that is read */
+    T *written;                  /* and in the one that is written */
+    int64_t width, step;         /* between rows of x and of the cache */
+    typename raw4<T>::type next; /* the input of the next token */
 };
+
+/* Those of four channels, side by side in memory. */
+template <typename T>
+static __device__ __forceinline__ void load_weights(const T *from, int64_t channel, int taps, float (&to)[TAPS][4])
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float w[4];
+        if (taps == TAPS) {
+            load4(from + (channel + i) * TAPS, w);
+        }
+#pragma unroll
+        for (int j = 0; j < TAPS; j++) {
+            const int tap = j - (TAPS - taps);
+            to[j][i] = taps == TAPS ? w[j] : tap >= 0 ? to_float(from[(channel + i) * taps + tap]) : 0.0f;
+        }
+    }
+}
 
 template <typename T>
 static __device__ __forceinline__ void open_window(const trm_delta_net &a, const token_run &r, int which,
@@ -69,13 +100,13 @@ static __device__ __forceinline__ void open_window(const trm_delta_net &a, const
     w->written = (T *)a.caches[which] + r.written * a.cache_places * channels + channel;
     w->width = a.x_width;
     w->step = channels;
+    load_weights((const T *)a.weights[which], channel, a.taps, w->weight);
 #pragma unroll
     for (int j = 0; j < TAPS; j++) {
         const int tap = j - (TAPS - a.taps);
         const int64_t token = r.first - (TAPS - 1 - j);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            w->weight[j][i] = tap >= 0 ? to_float(((const T *)a.weights[which])[(channel + i) * a.taps + tap]) : 0.0f;
             w->input[j][i] = 0.0f;
         }
         if (j < TAPS - 1 && tap >= 0 && token >= 0) {
@@ -84,26 +115,44 @@ static __device__ __forceinline__ void open_window(const trm_delta_net &a, const
             load4(w->read + (r.old + token) % a.cache_places * w->step, w->input[j]);
         }
     }
+    w->next = load_raw(w->x + r.first * w->width);
 }
 
-/* The next token, rounded to T as by a layer of its own. */
+/* The next token, rounded to T as by a layer of its own. The one behind it, if there is one, is asked for before. */
 template <typename T>
 static __device__ __forceinline__ void convolve_token(const trm_delta_net &a, channel_window<T> *w, int64_t token,
-                                                      float (&y)[4])
+                                                      int64_t end, float (&y)[4])
 {
-    load4(w->x + token * w->width, w->input[TAPS - 1]);
+    unpack4(w->next, w->input[TAPS - 1], T());
+    if (token + 1 < end) {
+        w->next = load_raw(w->x + (token + 1) * w->width);
+    }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        float sum = 0.0f;
+        y[i] = 0.0f;
 #pragma unroll
         for (int j = 0; j < TAPS; j++) {
-            sum += w->weight[j][i] * w->input[j][i];
+            y[i] += w->weight[j][i] * w->input[j][i];
         }
-        y[i] = to_float(from_float<T>(activate_as<T>(a.activation, sum)));
 #pragma unroll
         for (int j = 0; j < TAPS - 1; j++) {
             w->input[j][i] = w->input[j + 1][i];
         }
+    }
+    if (a.activation == TRM_ACTIVATION_SILU) { /* asked once, not by element */
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            y[i] = activate_as<T>(TRM_ACTIVATION_SILU, y[i]);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            y[i] = activate_as<T>(a.activation, y[i]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        y[i] = to_float(from_float<T>(y[i]));
     }
 }
 
@@ -135,8 +184,8 @@ template <typename T> static __device__ void prepare_keys(const trm_delta_net &a
     open_window(a, r, 1, channels, channels, channel, &k);
     for (int64_t token = r.first; token < r.end; token++) {
         float y[4], u[4], qq = 0.0f, kk = 0.0f, qk = 0.0f;
-        convolve_token(a, &q, token, y);
-        convolve_token(a, &k, token, u);
+        convolve_token(a, &q, token, r.end, y);
+        convolve_token(a, &k, token, r.end, u);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             qq += y[i] * y[i];
@@ -148,7 +197,7 @@ template <typename T> static __device__ void prepare_keys(const trm_delta_net &a
             kk += __shfl_xor_sync(0xffffffffu, kk, offset);
             qk += __shfl_xor_sync(0xffffffffu, qk, offset);
         }
-        const float of_q = 1.0f / sqrtf((float)DIM) / sqrtf(qq + a.eps), of_k = 1.0f / sqrtf(kk + a.eps);
+        const float of_q = 1.0f / sqrtf((float)DIM) * rsqrtf(qq + a.eps), of_k = rsqrtf(kk + a.eps);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             y[i] *= of_q;
@@ -179,19 +228,18 @@ template <typename T> static __device__ void prepare_values(const trm_delta_net 
     const float a_log = a.a_log[head], a_bias = a.a_bias[head];
     channel_window<T> v;
     open_window(a, r, 2, channels, 2 * (int64_t)a.key_heads * DIM, channel, &v);
-    for (int64_t token = r.first; token < r.end; token++) {
-        const int64_t at = (r.start + token) * a.heads + head;
+    for (int64_t token = r.first + (threadIdx.x & 31); token < r.end; token += 32) {
         const T *gates = (const T *)a.gates + (r.start + token) * a.gates_width + head;
+        const float decay = to_float(gates[a.a]) + a_bias;
+        const float softplus = fmaxf(decay, 0.0f) + log1pf(expf(-fabsf(decay)));
+        const float rate = -expf(a_log) * softplus; /* sums of what is far below 0 would lose what follows */
+        *(float2 *)(a.rates + ((r.start + token) * a.heads + head) * 2) = make_float2(
+            token < r.chunked ? fmaxf(rate, -80.0f) : expf(rate), 1.0f / (1.0f + expf(-to_float(gates[a.b]))));
+    }
+    for (int64_t token = r.first; token < r.end; token++) {
         float y[4];
-        convolve_token(a, &v, token, y);
-        store4((T *)a.v + at * DIM + (threadIdx.x & 31) * 4, y);
-        if ((threadIdx.x & 31) == 0) {
-            const float decay = to_float(gates[a.a]) + a_bias;
-            const float softplus = fmaxf(decay, 0.0f) + log1pf(expf(-fabsf(decay)));
-            const float rate = -expf(a_log) * softplus; /* sums of what is far below 0 would lose what follows */
-            *(float2 *)(a.rates + at * 2) = make_float2(token < r.chunked ? fmaxf(rate, -80.0f) : expf(rate),
-                                                        1.0f / (1.0f + expf(-to_float(gates[a.b]))));
-        }
+        convolve_token(a, &v, token, r.end, y);
+        store4((T *)a.v + ((r.start + token) * a.heads + head) * DIM + (threadIdx.x & 31) * 4, y);
     }
     if (r.first == 0) {
         store_inputs(a, r, v);
@@ -199,7 +247,7 @@ template <typename T> static __device__ void prepare_values(const trm_delta_net 
 }
 
 /* 128 threads; a warp has a head of a run of tokens, four channels a lane. Bound by device memory: reads what it uses
- * of x once, writes q and k as f32. */
+ * of x once, writes q and k as f32 or, by chunks, as T. */
 template <typename T> static __global__ void __launch_bounds__(THREADS) prepare_tokens(const trm_delta_net a)
 {
     const int unit = (int)blockIdx.y * WARPS + (threadIdx.x >> 5);
