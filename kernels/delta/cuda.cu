@@ -50,11 +50,11 @@ static __global__ void __launch_bounds__(THREADS) convolve(const trm_short_convo
     const int64_t c = ((int64_t)blockIdx.y * THREADS + threadIdx.x) * WIDTH;
     int32_t s = (int32_t)blockIdx.x, run = 0;
     begin_overlapped();
-    if (c >= a.channels) {
-        return;
-    }
     if (by_run) {
         find_run<RUN>(a.sequences, (int32_t)blockIdx.x, &s, &run);
+    }
+    if (c >= a.channels) {
+        return;
     }
     const int64_t start = a.sequences.starts[s], count = a.sequences.starts[s + 1] - start;
     const int64_t first = by_run ? (int64_t)run * RUN : 0, end = by_run && first + RUN < count ? first + RUN : count;

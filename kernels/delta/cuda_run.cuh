@@ -18,19 +18,18 @@ static __device__ __forceinline__ int64_t chunked_tokens(int64_t count, int64_t 
 }
 
 /* The sequence of a run of SIZE tokens, and which of its runs it is: sequence s has run numbers from starts[s] / SIZE +
- * s on, so there are at most tokens / SIZE + sequences. */
+ * s on, so there are at most tokens / SIZE + sequences. All lanes of a warp call it: each looks at one of 32 parts. */
 template <int SIZE>
 static __device__ __forceinline__ void find_run(const trm_delta_sequences &all, int32_t number, int32_t *sequence,
                                                 int32_t *run)
 {
-    int32_t low = 0, high = (int32_t)all.n - 1;
-    while (low < high) {
-        const int32_t middle = (low + high + 1) / 2;
-        if (all.starts[middle] / SIZE + middle <= number) {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
+    int32_t low = 0, count = (int32_t)all.n;
+    while (count > 1) {
+        const int32_t part = (count + 31) / 32, at = ((int32_t)threadIdx.x & 31) * part;
+        const bool before = at < count && all.starts[low + at] / SIZE + low + at <= number;
+        const int32_t last = (31 - __clz((int)__ballot_sync(0xffffffffu, before))) * part;
+        low += last;
+        count = count - last < part ? count - last : part;
     }
     *sequence = low;
     *run = number - (all.starts[low] / SIZE + low);
