@@ -21,27 +21,32 @@
 
 #define SOLVE_THREADS 128
 #define PITCH         72 /* of a row of A and T: pairs of 8 rows are in different banks */
-#define SOLVE_SHARED  (3 * CHUNK * DIM * 2 + (CHUNK * PITCH + 2 * CHUNK) * (int)sizeof(float))
+#define SOLVE_SHARED  (2 * CHUNK * DIM * 2 + (CHUNK * PITCH + 2 * CHUNK) * (int)sizeof(float))
 
-/* The sums of logarithms of decays, by one warp: also for the launch that follows. */
+/* The sums of logarithms of decays, by one warp. What a token has left of the state before the chunk, and what is left
+ * of it behind the chunk, is for the launch that follows. */
 static __device__ __forceinline__ void sum_decays(float *rates, int64_t stride, int n, float *decay, float *strength)
 {
     const int lane = threadIdx.x & 31;
-    float total = 0.0f;
+    float total = 0.0f, sums[CHUNK / 32];
 #pragma unroll
-    for (int half = 0; half < CHUNK; half += 32) {
-        const int i = half + lane;
+    for (int half = 0; half < CHUNK / 32; half++) {
+        const int i = 32 * half + lane;
         float2 rate = i < n ? *(const float2 *)(rates + i * stride) : make_float2(0.0f, 0.0f);
         for (int offset = 1; offset < 32; offset *= 2) {
             const float before = __shfl_up_sync(0xffffffffu, rate.x, offset);
             rate.x += lane >= offset ? before : 0.0f;
         }
-        rate.x += total;
-        total = __shfl_sync(0xffffffffu, rate.x, 31);
-        decay[i] = rate.x;
+        sums[half] = rate.x + total;
+        total = __shfl_sync(0xffffffffu, sums[half], 31);
+        decay[i] = sums[half];
         strength[i] = rate.y;
+    }
+#pragma unroll
+    for (int half = 0; half < CHUNK / 32; half++) {
+        const int i = 32 * half + lane;
         if (i < n) {
-            rates[i * stride] = rate.x;
+            *(float2 *)(rates + i * stride) = make_float2(expf(sums[half]), expf(total - sums[half]));
         }
     }
 }
@@ -154,14 +159,13 @@ static __device__ __forceinline__ void apply_inverse(const float *matrix, const 
 
 /*
  * A block has a chunk of a sequence and a head; rows are shared out so that every warp has as many products. Shared
- * memory: 66 KB. Reads 48 KB and writes 40 of a full chunk; 13 million operations on tensor cores, 0.2 in f32 for T.
+ * memory: 51 KB. Reads 48 KB and writes 40 of a full chunk; 13 million operations on tensor cores, 0.2 in f32 for T.
  */
 template <typename T> static __global__ void __launch_bounds__(SOLVE_THREADS) solve_chunks(const trm_delta_chunks a)
 {
     extern __shared__ __align__(16) char shared[];
-    const uint32_t k_tile = shared_address(shared), q_tile = k_tile + CHUNK * DIM * 2,
-                   v_tile = q_tile + CHUNK * DIM * 2;
-    float *matrix = (float *)(shared + 3 * CHUNK * DIM * 2), *decay = matrix + CHUNK * PITCH, *strength = decay + CHUNK;
+    const uint32_t k_tile = shared_address(shared), tile = k_tile + CHUNK * DIM * 2; /* tile: of q, then of v */
+    float *matrix = (float *)(shared + 2 * CHUNK * DIM * 2), *decay = matrix + CHUNK * PITCH, *strength = decay + CHUNK;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, head = (int)blockIdx.y;
     int32_t sequence, chunk;
     begin_overlapped();
@@ -174,9 +178,8 @@ template <typename T> static __global__ void __launch_bounds__(SOLVE_THREADS) so
     const int n = end - first < CHUNK ? (int)(end - first) : CHUNK;
     const int64_t token = start + first, at = token * a.heads + head, stride = (int64_t)a.heads * DIM;
     const int64_t key_at = token * a.key_heads + head / (a.heads / a.key_heads), key_stride = 2 * DIM * a.key_heads;
-    copy_tile<DIM>(k_tile, (const T *)a.k + key_at * 2 * DIM, key_stride, CHUNK, n);
-    copy_tile<DIM>(q_tile, (const T *)a.q + key_at * 2 * DIM, key_stride, CHUNK, n);
-    copy_tile<DIM>(v_tile, (const T *)a.v + at * DIM, stride, CHUNK, n);
+    copy_tile<DIM, SOLVE_THREADS>(k_tile, (const T *)a.k + key_at * 2 * DIM, key_stride, CHUNK, n, threadIdx.x);
+    copy_tile<DIM, SOLVE_THREADS>(tile, (const T *)a.q + key_at * 2 * DIM, key_stride, CHUNK, n, threadIdx.x);
     copies_commit();
     if (warp == 0) {
         sum_decays(a.rates + at * 2, (int64_t)a.heads * 2, n, decay, strength);
@@ -195,17 +198,15 @@ template <typename T> static __global__ void __launch_bounds__(SOLVE_THREADS) so
             const float2 of = *(const float2 *)(decay + column);
             if (j < 2 * warp + 2) {
                 *(float2 *)(matrix + row * PITCH + column) =
-                    make_float2(row > column ? factor * sum[j][2 * half] * expf(of_row - of.x) : 0.0f,
-                                row > column + 1 ? factor * sum[j][2 * half + 1] * expf(of_row - of.y) : 0.0f);
+                    make_float2(row > column ? factor * sum[j][2 * half] * __expf(of_row - of.x) : 0.0f,
+                                row > column + 1 ? factor * sum[j][2 * half + 1] * __expf(of_row - of.y) : 0.0f);
             }
         }
     }
     __syncwarp();
     invert_square(matrix + 16 * warp * (PITCH + 1));
-    __syncthreads();
-    invert_strip(matrix, (warp + (int)blockIdx.x) % PARTS);
     const int part = PARTS - 1 - warp;
-    multiply_rows<T, DIM>(sum, q_tile, k_tile, part);
+    multiply_rows<T, DIM>(sum, tile, k_tile, part);
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = 16 * part + 8 * half + g;
@@ -222,36 +223,38 @@ template <typename T> static __global__ void __launch_bounds__(SOLVE_THREADS) so
                 const int column = 8 * (j + i) + 2 * t;
                 const float2 of = *(const float2 *)(decay + column);
                 const float(&x)[4] = sum[j + i];
-                pair[i] = pack2(row >= column ? x[2 * half] * expf(of_row - of.x) : 0.0f,
-                                row > column ? x[2 * half + 1] * expf(of_row - of.y) : 0.0f, T());
+                pair[i] = pack2(row >= column ? x[2 * half] * __expf(of_row - of.x) : 0.0f,
+                                row > column ? x[2 * half + 1] * __expf(of_row - of.y) : 0.0f, T());
             }
             store_row(scores + 8 * j, pair[0], pair[1], row < n);
         }
     }
+    __syncthreads();
+    copy_tile<DIM, SOLVE_THREADS>(tile, (const T *)a.v + at * DIM, stride, CHUNK, n, threadIdx.x);
+    copies_commit();
+    invert_strip(matrix, (warp + (int)blockIdx.x) % PARTS);
+    copies_wait<0>();
     __syncthreads();
     float factor[PARTS][4];
 #pragma unroll
     for (int i = 0; i < PARTS * 4; i++) {
         factor[i / 4][i % 4] = strength[16 * (i / 4) + 8 * (i % 4 / 2) + 2 * t + i % 2];
     }
-    apply_inverse<T>(matrix, factor, v_tile, part, (T *)a.v + at * DIM, stride, n);
+    apply_inverse<T>(matrix, factor, tile, part, (T *)a.v + at * DIM, stride, n);
 #pragma unroll
     for (int i = 0; i < PARTS * 4; i++) {
-        factor[i / 4][i % 4] *= expf(decay[16 * (i / 4) + 8 * (i % 4 / 2) + 2 * t + i % 2]);
+        factor[i / 4][i % 4] *= __expf(decay[16 * (i / 4) + 8 * (i % 4 / 2) + 2 * t + i % 2]);
     }
     apply_inverse<T>(matrix, factor, k_tile, warp, (T *)a.w + at * DIM, stride, n);
 }
 
 /* ---- chunk by chunk --------------------------------------------------------------------------------- */
 
-#define RUN_THREADS 64
+#define RUN_WARPS   2  /* that multiply; as many copy */
 #define COLUMNS     32 /* of the state, of a block; 16 of a warp */
-#define RUN_SHARED  ((3 * CHUNK * DIM + CHUNK * CHUNK + CHUNK * COLUMNS) * 2 + CHUNK * (int)sizeof(float))
-
-struct run_tiles {
-    uint32_t w, q, k, scores, u;
-    float *decay;
-};
+#define RUN_THREADS (2 * RUN_WARPS * 32)
+#define COPIERS     (RUN_WARPS * 32)
+#define STAGE       ((3 * CHUNK * DIM + CHUNK * CHUNK + CHUNK * COLUMNS) * 2 + 2 * CHUNK * (int)sizeof(float))
 
 /* Where a block's chunks are: `at` is the first token's head. */
 struct run_place {
@@ -259,67 +262,73 @@ struct run_place {
     int head, column;
 };
 
-/* What a chunk needs first. */
+/* A chunk's tiles, in one of the stages. */
+struct run_tiles {
+    uint32_t w, q, k, scores, u;
+    float *rates; /* [CHUNK, 2] */
+};
+
+static __device__ __forceinline__ run_tiles tiles_of(char *stage)
+{
+    run_tiles tiles;
+    tiles.w = shared_address(stage);
+    tiles.q = tiles.w + CHUNK * DIM * 2;
+    tiles.k = tiles.q + CHUNK * DIM * 2;
+    tiles.scores = tiles.k + CHUNK * DIM * 2;
+    tiles.u = tiles.scores + CHUNK * CHUNK * 2;
+    tiles.rates = (float *)(stage + STAGE) - 2 * CHUNK;
+    return tiles;
+}
+
+/* Tokens `first` .. + n - 1 of the sequence on their way. */
 template <typename T>
-static __device__ __forceinline__ void fetch_early(const trm_delta_chunks &a, const run_tiles &tiles,
+static __device__ __forceinline__ void fetch_chunk(const trm_delta_chunks &a, const run_tiles &tiles,
                                                    const run_place &p, int64_t first, int n)
 {
-    copy_tile<DIM>(tiles.w, (const T *)a.w + (p.at + first * a.heads) * DIM, (int64_t)a.heads * DIM, CHUNK, n);
-    copy_tile<DIM>(tiles.q, (const T *)a.q + (p.key_at + first * a.key_heads) * 2 * DIM, (int64_t)a.key_heads * 2 * DIM,
-                   CHUNK, n);
+    const int thread = (int)threadIdx.x - RUN_WARPS * 32;
+    const int64_t at = p.at + first * a.heads, key_at = (p.key_at + first * a.key_heads) * 2 * DIM;
+    const int64_t stride = (int64_t)a.heads * DIM, key_stride = (int64_t)a.key_heads * 2 * DIM;
+    copy_tile<DIM, COPIERS>(tiles.w, (const T *)a.w + at * DIM, stride, CHUNK, n, thread);
+    copy_tile<DIM, COPIERS>(tiles.q, (const T *)a.q + key_at, key_stride, CHUNK, n, thread);
+    copy_tile<DIM, COPIERS>(tiles.k, (const T *)a.k + key_at, key_stride, CHUNK, n, thread);
+    copy_tile<COLUMNS, COPIERS>(tiles.u, (const T *)a.v + at * DIM + p.column, stride, CHUNK, n, thread);
+    copy_scores<COPIERS>(tiles.scores, (const T *)a.scores + at * CHUNK, (int64_t)a.heads * CHUNK, n, thread);
+    copy_rates(tiles.rates, a.rates + at * 2, a.heads, n, thread);
 }
 
-/* And what later. Scores above the diagonal, which nobody wrote, are left out. */
+/* The state's columns are rows of every product here, so that results are the left operands of those that follow. Of
+ * tokens behind the first n all but the scores is 0, and nothing is stored. */
 template <typename T>
-static __device__ __forceinline__ void fetch_late(const trm_delta_chunks &a, const run_tiles &tiles, const run_place &p,
-                                                  int64_t first, int n)
+static __device__ __forceinline__ void run_chunk(const run_tiles &tiles, float (&s)[DIM / 8][4], int n, T *out,
+                                                 int64_t stride)
 {
-    const int64_t at = p.at + first * a.heads;
-    const T *scores = (const T *)a.scores + at * CHUNK;
-    copy_tile<DIM>(tiles.k, (const T *)a.k + (p.key_at + first * a.key_heads) * 2 * DIM, (int64_t)a.key_heads * 2 * DIM,
-                   CHUNK, n);
-    copy_tile<COLUMNS>(tiles.u, (const T *)a.v + at * DIM + p.column, (int64_t)a.heads * DIM, CHUNK, n);
-    for (int i = threadIdx.x; i < CHUNK * CHUNK / 8; i += RUN_THREADS) {
-        const int row = i / (CHUNK / 8), piece = i % (CHUNK / 8);
-        if (piece / 2 <= row / 16) {
-            copy16_async(tile_at<CHUNK>(tiles.scores, row, piece),
-                         scores + (row < n ? row : 0) * (int64_t)a.heads * CHUNK + piece * 8, row < n);
-        }
-    }
-    const int row = (int)threadIdx.x; /* V' is 0 in those that are not there */
-    copy_float(tiles.decay + row, a.rates + (at + (row < n ? row : 0) * (int64_t)a.heads) * 2, row < n);
-}
-
-/* A chunk of n tokens, whose early tiles are there; those of the next one are asked for. The state's columns are rows
- * of every product here, so that results are the left operands of those that follow. */
-template <typename T>
-static __device__ __forceinline__ void run_chunk(const trm_delta_chunks &a, const run_tiles &tiles, const run_place &p,
-                                                 float (&s)[DIM / 8][4], int64_t first, int n, int64_t next, int next_n)
-{
-    const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const int warp = threadIdx.x >> 5, t = threadIdx.x & 3;
     float v[8][4] = {}, y[8][4] = {};
+    uint32_t w[2][2][4], q[2][2][4];
 #pragma unroll
-    for (int k = 0; k < DIM / 16; k++) {
-        uint32_t left[4];
-        pack_left<T>(left, s[2 * k], s[2 * k + 1]);
+    for (int step = 0; step <= DIM / 8; step++) { /* half of the tokens each; tiles are read ahead of their use */
+        if (step < DIM / 8) {
 #pragma unroll
-        for (int j = 0; j < PARTS; j++) {
-            uint32_t w[4], q[4];
-            load_right<DIM>(w, tiles.w, 16 * j, 16 * k);
-            load_right<DIM>(q, tiles.q, 16 * j, 16 * k);
-            mma_16816(v[2 * j], left[0], left[1], left[2], left[3], w[0], w[1], T());
-            mma_16816(v[2 * j + 1], left[0], left[1], left[2], left[3], w[2], w[3], T());
-            mma_16816(y[2 * j], left[0], left[1], left[2], left[3], q[0], q[1], T());
-            mma_16816(y[2 * j + 1], left[0], left[1], left[2], left[3], q[2], q[3], T());
+            for (int i = 0; i < 2; i++) {
+                load_right<DIM>(w[step & 1][i], tiles.w, 32 * (step & 1) + 16 * i, 16 * (step / 2));
+                load_right<DIM>(q[step & 1][i], tiles.q, 32 * (step & 1) + 16 * i, 16 * (step / 2));
+            }
+        }
+        if (step > 0) {
+            const int k = (step - 1) / 2, half = (step - 1) & 1;
+            uint32_t left[4];
+            pack_left<T>(left, s[2 * k], s[2 * k + 1]);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const uint32_t(&b)[4] = w[half][i], (&c)[4] = q[half][i];
+                const int j = 4 * half + 2 * i;
+                mma_16816(v[j], left[0], left[1], left[2], left[3], b[0], b[1], T());
+                mma_16816(v[j + 1], left[0], left[1], left[2], left[3], b[2], b[3], T());
+                mma_16816(y[j], left[0], left[1], left[2], left[3], c[0], c[1], T());
+                mma_16816(y[j + 1], left[0], left[1], left[2], left[3], c[2], c[3], T());
+            }
         }
     }
-    copies_wait<0>();
-    __syncthreads();
-    if (next_n > 0) {
-        fetch_early<T>(a, tiles, p, next, next_n);
-    }
-    copies_commit();
-    const float last = tiles.decay[n - 1];
     uint32_t plain[PARTS][4], faded[PARTS][4]; /* V', and times what is left of it behind the chunk */
 #pragma unroll
     for (int j = 0; j < PARTS; j++) {
@@ -336,57 +345,37 @@ static __device__ __forceinline__ void run_chunk(const trm_delta_chunks &a, cons
         pack_left<T>(plain[j], v[2 * j], v[2 * j + 1]);
 #pragma unroll
         for (int i = 2 * j; i < 2 * j + 2; i++) {
-            const float2 c = *(const float2 *)(tiles.decay + 8 * i + 2 * t);
-            const float begin[2] = {expf(c.x), expf(c.y)}, rest[2] = {expf(last - c.x), expf(last - c.y)};
+            const float4 rate = *(const float4 *)(tiles.rates + 2 * (8 * i + 2 * t));
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                y[i][e] *= begin[e % 2];
-                v[i][e] *= rest[e % 2];
+                y[i][e] *= e % 2 == 0 ? rate.x : rate.z;
+                v[i][e] *= e % 2 == 0 ? rate.y : rate.w;
             }
         }
         pack_left<T>(faded[j], v[2 * j], v[2 * j + 1]);
     }
+    const float rest = tiles.rates[2 * (n - 1)];
 #pragma unroll
-    for (int j = 0; j < PARTS; j++) {
-#pragma unroll
-        for (int k = 0; k <= j; k++) {
-            uint32_t b[4];
-            load_right<CHUNK>(b, tiles.scores, 16 * j, 16 * k);
-            mma_16816(y[2 * j], plain[k][0], plain[k][1], plain[k][2], plain[k][3], b[0], b[1], T());
-            mma_16816(y[2 * j + 1], plain[k][0], plain[k][1], plain[k][2], plain[k][3], b[2], b[3], T());
-        }
+    for (int i = 0; i < DIM / 2; i++) {
+        s[i / 4][i % 4] *= rest;
     }
-#pragma unroll
-    for (int j = 0; j < 8; j++) {
-        const int row = 8 * j + g;
-        T *to = (T *)a.y + (p.at + (first + row) * a.heads) * DIM + p.column + 16 * warp;
-        store_row(to, transpose_matrix(pack2(y[j][0], y[j][1], T())), transpose_matrix(pack2(y[j][2], y[j][3], T())),
-                  row < n);
-    }
-    const float rest = expf(last);
-#pragma unroll
-    for (int i = 0; i < DIM / 8; i += 2) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            s[i][e] *= rest;
-            s[i + 1][e] *= rest;
-        }
-#pragma unroll
-        for (int k = 0; k < PARTS; k++) {
-            uint32_t b[4];
-            load_right_transposed<DIM>(b, tiles.k, 16 * k, 8 * i);
-            mma_16816(s[i], faded[k][0], faded[k][1], faded[k][2], faded[k][3], b[0], b[1], T());
-            mma_16816(s[i + 1], faded[k][0], faded[k][1], faded[k][2], faded[k][3], b[2], b[3], T());
-        }
-    }
+    add_scores<T>(y, plain, tiles.scores);
+    add_product<T, DIM>(s, faded, tiles.k);
+    store_tokens(y, out, stride, n);
 }
 
-/* All chunks of a sequence, `all` tokens. */
-template <typename T>
-static __device__ void run_sequence(const trm_delta_chunks &a, const run_tiles &tiles, int32_t sequence, int64_t all,
-                                    run_place p)
+/* The matrix of a warp's columns between registers and memory. */
+static __device__ __forceinline__ int64_t state_at(int i)
+{
+    return (i / 4 * 8 + i % 2) * DIM + i % 4 / 2 * 8;
+}
+
+/* All chunks of a sequence, `all` tokens: while the first warps multiply, the others fetch what comes next. */
+template <typename T, int STAGES>
+static __device__ void run_sequence(const trm_delta_chunks &a, char *stages, int32_t sequence, int64_t all, run_place p)
 {
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+    const bool multiplies = warp < RUN_WARPS;
     const int64_t start = a.sequences.starts[sequence];
     const int64_t old = a.sequences.lengths[sequence] - (a.sequences.starts[sequence + 1] - start);
     const int64_t of_place = (int64_t)a.heads * DIM * DIM;
@@ -398,50 +387,58 @@ static __device__ void run_sequence(const trm_delta_chunks &a, const run_tiles &
     float s[DIM / 8][4]; /* transposed: rows are columns of the state */
     p.at = start * a.heads + p.head;
     p.key_at = start * a.key_heads + p.head / (a.heads / a.key_heads);
-    fetch_early<T>(a, tiles, p, 0, all < CHUNK ? (int)all : CHUNK);
-    copies_commit();
+    if (multiplies) {
 #pragma unroll
-    for (int i = 0; i < DIM / 2; i++) {
-        s[i / 4][i % 4] = old > 0 ? from[(i / 4 * 8 + i % 2) * DIM + i % 4 / 2 * 8] : 0.0f;
+        for (int i = 0; i < DIM / 2; i++) {
+            s[i / 4][i % 4] = old > 0 ? from[state_at(i)] : 0.0f;
+        }
+    } else {
+        fetch_chunk<T>(a, tiles_of(stages), p, 0, all < CHUNK ? (int)all : CHUNK);
+        copies_commit();
     }
+    int stage = 0;
     for (int64_t first = 0; first < all; first += CHUNK) {
         const int64_t next = first + CHUNK, left = all - next;
-        const int n = left < 0 ? (int)(all - first) : CHUNK;
+        const int next_stage = STAGES == 1 ? 0 : stage ^ 1;
         copies_wait<0>();
         __syncthreads();
-        fetch_late<T>(a, tiles, p, first, n);
-        copies_commit();
-        run_chunk<T>(a, tiles, p, s, first, n, next, left < 0 ? 0 : left < CHUNK ? (int)left : CHUNK);
+        if (multiplies) {
+            run_chunk<T>(tiles_of(stages + stage * STAGE), s, left < 0 ? (int)(all - first) : CHUNK,
+                         (T *)a.y + (p.at + first * a.heads) * DIM + p.column + 16 * warp, (int64_t)a.heads * DIM);
+        }
+        if (STAGES == 1) {
+            __syncthreads();
+        }
+        if (!multiplies && left > 0) {
+            fetch_chunk<T>(a, tiles_of(stages + next_stage * STAGE), p, next, left < CHUNK ? (int)left : CHUNK);
+            copies_commit();
+        }
+        stage = next_stage;
     }
+    if (multiplies) {
 #pragma unroll
-    for (int i = 0; i < DIM / 2; i++) {
-        to[(i / 4 * 8 + i % 2) * DIM + i % 4 / 2 * 8] = s[i / 4][i % 4];
+        for (int i = 0; i < DIM / 2; i++) {
+            to[state_at(i)] = s[i / 4][i % 4];
+        }
     }
     __syncthreads();
 }
 
 /*
- * A block has two warps and 32 columns of a head, 16 of a warp, which needs nothing of the other one; blocks along y
- * share the sequences that have chunks. Shared memory: 60 KB, where tiles come in while others are used. A chunk takes
- * 212 instructions of a warp's tensor core, and reads 60 KB.
+ * A block has two warps that multiply, with 16 columns of a head each, and two that copy; blocks along y share the
+ * sequences that have chunks. Shared memory: 61 KB a stage. A chunk takes 212 instructions of a warp's tensor core, and
+ * reads 58 KB.
  */
-template <typename T> static __global__ void __launch_bounds__(RUN_THREADS) run_chunks(const trm_delta_chunks a)
+template <typename T, int STAGES>
+static __global__ void __launch_bounds__(RUN_THREADS) run_chunks(const trm_delta_chunks a)
 {
     extern __shared__ __align__(16) char shared[];
-    const int tile = CHUNK * DIM * 2;
-    run_tiles tiles;
     run_place p = {};
-    tiles.w = shared_address(shared);
-    tiles.q = tiles.w + tile;
-    tiles.k = tiles.q + tile;
-    tiles.scores = tiles.k + tile;
-    tiles.u = tiles.scores + CHUNK * CHUNK * 2;
-    tiles.decay = (float *)(shared + RUN_SHARED) - CHUNK;
     p.head = (int)blockIdx.x / (DIM / COLUMNS);
     p.column = (int)blockIdx.x % (DIM / COLUMNS) * COLUMNS;
     begin_overlapped();
     each_chunked(a.sequences, a.places,
-                 [&](int32_t sequence, int64_t all) { run_sequence<T>(a, tiles, sequence, all, p); });
+                 [&](int32_t sequence, int64_t all) { run_sequence<T, STAGES>(a, shared, sequence, all, p); });
 }
 
 /* ---- launches ---------------------------------------------------------------------------------------- */
@@ -454,13 +451,19 @@ template <typename T> static trm_status launch_solve(const trm_delta_chunks *a, 
     return trm_cuda_launched("cuda.delta_net.solve");
 }
 
-template <typename T> static trm_status launch_run(const trm_delta_chunks *a, cudaStream_t stream)
+template <typename T, int STAGES> static trm_status launch_run(const trm_delta_chunks *a, cudaStream_t stream)
 {
     const unsigned blocks = (unsigned)a->heads * (DIM / COLUMNS);
     const dim3 grid(blocks, chunked_at_once(a->sequences.n, a->tokens, blocks));
-    TRM_CUDA_TRY(cudaFuncSetAttribute(run_chunks<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, RUN_SHARED));
-    launch_overlapped(run_chunks<T>, grid, RUN_THREADS, RUN_SHARED, stream, *a);
+    TRM_CUDA_TRY(
+        cudaFuncSetAttribute(run_chunks<T, STAGES>, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * STAGE));
+    launch_overlapped(run_chunks<T, STAGES>, grid, RUN_THREADS, STAGES * STAGE, stream, *a);
     return trm_cuda_launched("cuda.delta_net.chunks");
+}
+
+template <typename T> static trm_status launch_run_of(const trm_delta_chunks *a, cudaStream_t stream)
+{
+    return trm_cuda_block_memory() >= 2 * STAGE ? launch_run<T, 2>(a, stream) : launch_run<T, 1>(a, stream);
 }
 
 trm_status trm_cuda_delta_solve_chunks(void *chunks, trm_stream *stream)
@@ -473,6 +476,6 @@ trm_status trm_cuda_delta_solve_chunks(void *chunks, trm_stream *stream)
 trm_status trm_cuda_delta_run_chunks(void *chunks, trm_stream *stream)
 {
     const trm_delta_chunks *a = (const trm_delta_chunks *)chunks;
-    return a->dtype == TRM_F16 ? launch_run<__half>(a, trm_cuda_stream(stream))
-                               : launch_run<__nv_bfloat16>(a, trm_cuda_stream(stream));
+    return a->dtype == TRM_F16 ? launch_run_of<__half>(a, trm_cuda_stream(stream))
+                               : launch_run_of<__nv_bfloat16>(a, trm_cuda_stream(stream));
 }

@@ -18,7 +18,8 @@ typedef struct trm_delta_chunks {
     /* Rows of tokens that go by chunks; the others are not touched. */
     const void *q, *k; /* [tokens, key_heads, 2 * DIM], of which the first DIM are there: of length 1, q divided by its
                           root of DIM besides */
-    float *rates;      /* [tokens, heads, 2]: logarithm of the decay, whose sum in the chunk it becomes; strength */
+    float *rates;      /* [tokens, heads, 2]: logarithm of the decay, strength; then the decays from the chunk's begin
+                          to the token and from there to its end */
     void *v;           /* [tokens, heads, DIM], overwritten */
     void *w;           /* [tokens, heads, DIM], written and read */
     void *scores;      /* [tokens, heads, CHUNK], likewise */

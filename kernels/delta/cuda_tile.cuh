@@ -18,24 +18,42 @@ template <int ROW> static __device__ __forceinline__ uint32_t tile_at(uint32_t t
 }
 
 /* Rows of ROW elements, `stride` elements from row to row, on their way into a tile of `rows`; zeros behind the first
- * `n`, which are at least one. All threads of the block take part. */
-template <int ROW, typename T>
-static __device__ __forceinline__ void copy_tile(uint32_t tile, const T *from, int64_t stride, int rows, int n)
+ * `n`, which are at least one. By threads 0 .. THREADS - 1. */
+template <int ROW, int THREADS, typename T>
+static __device__ __forceinline__ void copy_tile(uint32_t tile, const T *from, int64_t stride, int rows, int n,
+                                                 int thread)
 {
-    const int pieces = ROW / 8;
-    for (int i = threadIdx.x; i < rows * pieces; i += blockDim.x) {
-        const int row = i / pieces, piece = i % pieces;
-        copy16_async(tile_at<ROW>(tile, row, piece), from + (row < n ? row : 0) * stride + piece * 8, row < n);
+    const int pieces = ROW / 8, step = THREADS / pieces, piece = thread % pieces;
+    const T *first = from + piece * 8;
+    from = first + thread / pieces * stride;
+#pragma unroll 8
+    for (int row = thread / pieces; row < rows; row += step, from += step * stride) {
+        copy16_async(tile_at<ROW>(tile, row, piece), row < n ? from : first, row < n);
     }
 }
 
-/* The same for one element of f32. */
-static __device__ __forceinline__ void copy_float(float *to, const float *from, bool valid)
+/* The same of a chunk's scores; pieces above the diagonal, which nobody wrote, are left out. */
+template <int THREADS, typename T>
+static __device__ __forceinline__ void copy_scores(uint32_t tile, const T *from, int64_t stride, int n, int thread)
 {
-    const int size = valid ? 4 : 0;
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+    const int pieces = CHUNK / 8, step = THREADS / pieces, piece = thread % pieces;
+    const T *first = from + piece * 8;
+    from = first + thread / pieces * stride;
+#pragma unroll
+    for (int row = thread / pieces; row < CHUNK; row += step, from += step * stride) {
+        if (piece / 2 <= row / 16 && row < n) {
+            copy16_async(tile_at<CHUNK>(tile, row, piece), from, true);
+        }
+    }
+}
+
+/* Pairs of f32, `stride` pairs from one to the next, a thread each; zeros behind the first `n`. */
+static __device__ __forceinline__ void copy_rates(float *to, const float *from, int64_t stride, int n, int thread)
+{
+    const int size = thread < n ? 8 : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;"
                  :
-                 : "r"(shared_address(to)), "l"(from), "r"(size)
+                 : "r"(shared_address(to + 2 * thread)), "l"(from + (thread < n ? thread : 0) * stride * 2), "r"(size)
                  : "memory");
 }
 
@@ -123,6 +141,67 @@ static __device__ __forceinline__ void multiply_rows(float (&sum)[8][4], uint32_
                 mma_16816(sum[2 * j + 1], a[0], a[1], a[2], a[3], b[2], b[3], T());
             }
         }
+    }
+}
+
+/* sum, of COLUMNS, += left * tile, whose rows are the chunk's. Tiles are read ahead of their use. */
+template <typename T, int COLUMNS>
+static __device__ __forceinline__ void add_product(float (&sum)[COLUMNS / 8][4], const uint32_t (&left)[PARTS][4],
+                                                   uint32_t tile)
+{
+    const int groups = COLUMNS / 64; /* of 64 columns */
+    uint32_t b[2][4][4];
+#pragma unroll
+    for (int step = 0; step <= PARTS * groups; step++) {
+        if (step < PARTS * groups) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                load_right_transposed<COLUMNS>(b[step & 1][i], tile, 16 * (step / groups),
+                                               64 * (step % groups) + 16 * i);
+            }
+        }
+        if (step > 0) {
+            const int k = (step - 1) / groups, column = 8 * ((step - 1) % groups);
+            const uint32_t(&a)[4] = left[k];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const uint32_t(&x)[4] = b[(step - 1) & 1][i];
+                mma_16816(sum[column + 2 * i], a[0], a[1], a[2], a[3], x[0], x[1], T());
+                mma_16816(sum[column + 2 * i + 1], a[0], a[1], a[2], a[3], x[2], x[3], T());
+            }
+        }
+    }
+}
+
+/* sum, of the chunk's tokens, += left * scores^T, which is nothing above the diagonal. */
+template <typename T>
+static __device__ __forceinline__ void add_scores(float (&sum)[8][4], const uint32_t (&left)[PARTS][4], uint32_t scores)
+{
+#pragma unroll
+    for (int k = 0; k < PARTS; k++) {
+        uint32_t b[PARTS][4];
+#pragma unroll
+        for (int j = k; j < PARTS; j++) {
+            load_right<CHUNK>(b[j], scores, 16 * j, 16 * k);
+        }
+#pragma unroll
+        for (int j = k; j < PARTS; j++) {
+            mma_16816(sum[2 * j], left[k][0], left[k][1], left[k][2], left[k][3], b[j][0], b[j][1], T());
+            mma_16816(sum[2 * j + 1], left[k][0], left[k][1], left[k][2], left[k][3], b[j][2], b[j][3], T());
+        }
+    }
+}
+
+/* Results of 16 columns' products with the chunk's tokens, which are rows `stride` elements apart in `to`; `n` are. */
+template <typename T>
+static __device__ __forceinline__ void store_tokens(const float (&y)[8][4], T *to, int64_t stride, int n)
+{
+    const int g = (threadIdx.x & 31) >> 2;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        const int row = 8 * j + g;
+        store_row(to + row * stride, transpose_matrix(pack2(y[j][0], y[j][1], T())),
+                  transpose_matrix(pack2(y[j][2], y[j][3], T())), row < n);
     }
 }
 

@@ -10,7 +10,8 @@
 typedef struct trm_scan_chunks {
     trm_selective_scan_args scan; /* of 16 bits; dim is a multiple of 16; columns are 64, 128 or 256 */
     /* In the workspace, of tokens that go by chunks: */
-    float *rates; /* [tokens, heads, 2]: sum of the logarithms of decays from the chunk's first token on; step */
+    float *rates; /* [tokens, heads, 2]: decay from the chunk's begin to the token; from there to its end, times the
+                     step */
     void *scores; /* [tokens, heads, CHUNK]: what a token of the chunk is for this one */
 } trm_scan_chunks;
 
