@@ -62,6 +62,7 @@ typedef struct trm_generator_options {
                               (trm_model_build_network_with_cache) */
     bool pad_steps;        /* host: pad steps to the sizes of graph buckets and start decode steps before the last one's
                               tokens are read, as CUDA always does, so that both backends run the same steps */
+    int32_t reserved;      /* 0; padding in older programs */
     int32_t max_adapters;  /* LoRA adapters that may be loaded at a time (trm_generator_load_adapter); 0: none */
     int32_t max_adapter_rank; /* largest rank of one; 0: 16. Memory is planned for it, of every linear layer */
 } trm_generator_options;

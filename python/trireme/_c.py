@@ -1820,6 +1820,7 @@ class trm_generator_options(Structure):
     batch_invariant: bool
     cache_dtype: int
     pad_steps: bool
+    reserved: int
     max_adapters: int
     max_adapter_rank: int
     enums = {"dtype": trm_dtype, "cache_dtype": trm_dtype}
@@ -1841,6 +1842,7 @@ class trm_generator_options(Structure):
         ("batch_invariant", c_bool),
         ("cache_dtype", c_int),
         ("pad_steps", c_bool),
+        ("reserved", c_int32),
         ("max_adapters", c_int32),
         ("max_adapter_rank", c_int32),
     ]
