@@ -160,10 +160,11 @@ static void add_unknown(const repository *r, repository_entry *entries, size_t *
     DIR *folder = r->options.folder != NULL ? opendir(r->options.folder) : NULL;
     for (const struct dirent *e = folder != NULL ? readdir(folder) : NULL; e != NULL && *n < most;
          e = readdir(folder)) {
-        if (e->d_name[0] != '.' && strlen(e->d_name) <= REPOSITORY_LONGEST_NAME &&
+        const size_t length = strlen(e->d_name);
+        if (e->d_name[0] != '.' && length <= REPOSITORY_LONGEST_NAME &&
             (e->d_type == DT_DIR || e->d_type == DT_LNK || e->d_type == DT_UNKNOWN) &&
             find_model(r, e->d_name) == NULL) {
-            snprintf(entries[*n].name, sizeof(entries[*n].name), "%s", e->d_name);
+            memcpy(entries[*n].name, e->d_name, length + 1);
             entries[(*n)++].state = "UNAVAILABLE";
         }
     }
