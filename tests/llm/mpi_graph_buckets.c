@@ -228,7 +228,8 @@ static void steps_ahead_give_the_same(void **state)
             run_ahead(g, i == 1, i == 1, &with);
             assert_memory_equal(&with, &without, sizeof(with));
             assert_true(g->ahead.n_taken >= taken + 8);
-            assert_true(i == 0 ? g->ahead.n_vain < vain + 4 : g->ahead.n_vain > vain);
+            /* who ends unforeseen leaves the others of a step; in a brief run none waits to come instead */
+            assert_true(i == 0 ? g->ahead.n_vain < vain + 4 : test_is_brief() || g->ahead.n_vain > vain);
         }
         trm_generator_destroy(g);
     }

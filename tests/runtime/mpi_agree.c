@@ -122,7 +122,7 @@ static void ranks_that_ask_for_different_things(void **state)
         assert_fails(create(rank == size - 1 ? 60 : 61, &generator), TRM_ERROR_INVALID_ARGUMENT, "in model");
         assert_null(generator);
         assert_fails(create_tuned(60, rank == size - 1, &generator), TRM_ERROR_INVALID_ARGUMENT,
-                     "tuning or padding of steps");
+                     "tuning, padding of steps or adapters");
         assert_null(generator);
         trm_status status = create(rank == size - 1 ? 100000 : 61, &generator); /* refused on one rank alone */
         assert_int_equal(status, TRM_ERROR_INVALID_ARGUMENT);

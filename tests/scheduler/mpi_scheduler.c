@@ -59,7 +59,8 @@ static void note_heard(void *user, bool has_step)
     facts->busy = has_step;
 }
 
-/* Where there are other ranks, some steps are looked at: on the host the fifth, on a GPU that of those captured. */
+/* Where there are other ranks, some steps are looked at: on the host the fifth, on a GPU that of those captured. No
+ * async step is. */
 static void check_steps(void)
 {
     const step_facts *facts = &facts_of_steps;
@@ -76,7 +77,8 @@ static void check_steps(void)
     if (trm_world_size(test_world) == 1) {
         assert_int_equal(facts->looked_at, 0);
     } else if (test_backend() == TRM_BACKEND_HOST) {
-        assert_int_equal(facts->looked_at, (facts->steps + 1019) / 1024);
+        const int64_t most = (facts->steps + 1019) / 1024;
+        assert_true(facts->looked_at == most || (made_padded && facts->looked_at < most));
     }
     assert_int_equal(facts->exchanged, facts->looked_at > 0);
 }

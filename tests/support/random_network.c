@@ -597,8 +597,8 @@ static bool make_lora(gen *g, trm_tensor *x)
         return false;
     }
     trm_tensor *inputs[TRM_LORA_INPUT_COUNT] = {x};
-    assert_ok(
-        trm_network_add_constant(g->network, "slots", TRM_I32, trm_dims1(tokens), slots, &inputs[TRM_LORA_SLOTS]));
+    assert_ok(trm_network_add_constant(g->network, "adapter_slots", TRM_I32, trm_dims1(tokens), slots,
+                                       &inputs[TRM_LORA_SLOTS]));
     inputs[TRM_LORA_Y] = product(g, x, columns);
     inputs[TRM_LORA_A] = constant(g, trm_dims3(adapters, rank, x->dims.d[1]), 1.0f);
     inputs[TRM_LORA_B] = constant(g, trm_dims3(adapters, columns, rank), 1.0f);

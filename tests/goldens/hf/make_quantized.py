@@ -275,7 +275,7 @@ GOLDENS = {
                    scale_dtype="torch.uint8"),
     ),
     "quant-moe-nvfp4": (
-        (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "moe_intermediate_size": 32}), F32, nvfp4, F32,
+        (t.Qwen3MoeForCausalLM, t.Qwen3MoeConfig, {**MIXTURE, "head_dim": 16, "moe_intermediate_size": 48}), F32, nvfp4, F32,
         compressed("nvfp4-pack-quantized", num_bits=4, type="float", strategy="tensor_group", group_size=16,
                    scale_dtype="torch.float8_e4m3fn"),
     ),
