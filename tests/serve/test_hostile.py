@@ -142,7 +142,8 @@ class Slow(unittest.TestCase):
                 server.wait_metric("trireme_requests_live", 1)
                 idle = [socket.create_connection(("127.0.0.1", server.port), 100) for _ in range(60)]
                 closed = lambda: [i for i, s in enumerate(idle) if select.select([s], [], [], 0)[0]]
-                eventually(lambda: self.assertEqual(closed(), list(range(40))))
+                # the connection that asked for metrics may still be one of those that wait
+                eventually(lambda: self.assertIn(closed(), (list(range(40)), list(range(41)))))
             self.assertEqual(asked.result(), BEGINNING)
             idle[59].sendall(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
             self.assertEqual(idle[59].recv(12), b"HTTP/1.1 200")
