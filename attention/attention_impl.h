@@ -48,8 +48,8 @@ typedef struct trm_latent_shape {
 bool trm_latent_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
                                    trm_latent_shape *shape);
 
-/* A QKV_ATTENTION call as one of ATTENTION, in *attention with its layer in *desc: the same, but for q, k and v, which
- * have no addresses. False if the inputs do not fit. */
+/* A QKV_ATTENTION call as one of ATTENTION, in *attention with its layer in *desc: the same except for q, k and v,
+ * which have no addresses. False if the inputs do not fit. */
 bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
                                 trm_attention_shape *shape);
 

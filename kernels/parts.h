@@ -26,7 +26,7 @@ typedef struct trm_kernel_parts {
  * call is not of that kind. */
 typedef bool (*trm_kernel_parts_fn)(const trm_kernel_call *call, trm_kernel_parts *parts);
 
-/* The next part: a call that is `call` but for its layer, inputs and outputs. */
+/* The next part: `call` with another layer, inputs and outputs. */
 trm_kernel_call *trm_kernel_parts_add(trm_kernel_parts *parts, const trm_kernel_call *call, trm_layer_kind kind);
 /* An input of a part that is input `input` of the call. */
 void trm_kernel_parts_pass(trm_kernel_call *part, const trm_kernel_call *call, int32_t input);

@@ -105,7 +105,7 @@ TRM_ELEMENT double trm_small_float_decode(trm_dtype dtype, uint8_t bits)
     return sign * ldexp((double)((1 << f.mantissa) + fraction), exponent - f.bias - f.mantissa);
 }
 
-/* The exponent of `value`, of an f32 whose sign is not looked at; NaN for what is not finite. */
+/* The exponent of `value`, of an f32 without regard to its sign; NaN for what is not finite. */
 TRM_ELEMENT uint8_t trm_small_exponent(float value, bool unsaturated, trm_cast_round round)
 {
     uint32_t bits;

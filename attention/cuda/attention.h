@@ -32,14 +32,14 @@ typedef struct trm_cuda_attention {
     int32_t table_blocks, block_size;
     int64_t cache_rows; /* blocks * block_size, cached */
     trm_causal causal;
-    int32_t window; /* negative: chunks of so many keys */
+    int32_t window; /* negative: chunks of -window keys */
     float scale, softcap;
     float key_inverse, value_inverse, value_scale; /* as in trm_attention_shape */
     bool packed, cached;
     bool cache_f8;       /* the cache is e4m3 */
     bool rows_first;     /* padded form with a row's heads together */
     bool shared_values;  /* a value is the beginning of its key, in the key cache; plain.cu alone: q and out are f32 */
-    int32_t skipped;     /* sequences of up to so many queries are another kernel's */
+    int32_t skipped;     /* another kernel takes sequences of up to this many queries */
     int32_t splits;      /* of the keys of a sequence, in the decode kernel */
     float *logs;         /* [tokens, query_heads]: log2 of a row's sum of weights; latent attention alone */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */

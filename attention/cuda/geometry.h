@@ -19,7 +19,7 @@ typedef struct trm_key_range {
 } trm_key_range;
 
 /* What query `query` of a sequence of `queries` sees of its `keys` keys; low == high: nothing. Neither end ever
- * decreases from one query to the next. A negative window is a chunk of so many keys. */
+ * decreases from one query to the next. A negative window means chunks of -window keys. */
 TRM_ATTENTION_INLINE trm_key_range trm_attention_range(trm_causal causal, int32_t window, int32_t query,
                                                        int32_t queries, int32_t keys)
 {

@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Sequences of up to so many queries are spread over splits of their keys. */
+/* Sequences of up to this many queries are spread over splits of their keys. */
 #define TRM_ATTENTION_FEW_QUERIES 16
 
 /* Partial results of that many queries at most are kept for each split. */

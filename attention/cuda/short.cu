@@ -9,7 +9,7 @@
 #define SHORT_CHUNKS 4
 #define SHORT_DIM    64
 
-/* Copies are under way in groups, one per chunk; waits until `left` of them at most are. */
+/* Copies are in flight in groups, one per chunk; waits until `left` of them at most are. */
 static __device__ __forceinline__ void wait_for_chunks(int left)
 {
     switch (left) {

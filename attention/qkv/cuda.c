@@ -10,7 +10,7 @@
 #define ALIGNMENT ((size_t)256)
 /* Of one-kernel steps: trm_cuda_qkv_clusters() never makes more rows of partial results. */
 #define PARTIAL_ROWS ((size_t)264 * 16)
-/* Tables up to so many keys: clusters of blocks, by cuda_direct.cu; beyond: equal shares, by cuda_shares.cu. Of many
+/* Tables up to this many keys: clusters of blocks, by cuda_direct.cu; beyond: equal shares, by cuda_shares.cu. Of many
  * sequences and heads, where a warp has a sequence's keys to itself, fewer. */
 #define SHARE_KEYS      2048
 #define SHARE_KEYS_MANY 1024
@@ -46,8 +46,8 @@ bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call)
            s.cached && s.block_size > 0 && rope->rotary_dim <= s.dim && rope->rotary_dim % 2 == 0;
 }
 
-/* Key-value heads of a block of the kernels that keep fragments in registers: several where there are so many pairs of
- * sequence and head that blocks of one would not all run at once. */
+/* Key-value heads of a block of the kernels that keep fragments in registers: several where sequences times heads are
+ * more blocks than run at once. */
 static int32_t heads_of_block(const trm_attention_shape *s)
 {
     int32_t heads = 1;

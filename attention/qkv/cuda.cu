@@ -8,7 +8,7 @@
 #include "attention/cuda/stages.cuh"
 
 #define QKV_BLOCKS       264  /* wanted in all: two per multiprocessor of an H200 */
-#define QKV_CLUSTER_KEYS 4096 /* tables up to so many keys: a cluster; beyond, blocks alone, which all fit at once */
+#define QKV_CLUSTER_KEYS 4096 /* tables up to this many keys: a cluster; longer ones: blocks alone, all at once */
 #define PREPARE_WARPS    4
 
 /* ---- one head ----------------------------------------------------------------------------------- */

@@ -290,7 +290,7 @@ static __device__ __forceinline__ float exp2_near(float x)
 }
 
 /* Turns scores, times `scale` of head g, into weights and moves the running maximum and sum on: the online softmax.
- * Which keys are seen is looked at in tiles at the ends of the range alone, and sums shrink only where a maximum moves.
+ * Only tiles at the ends of the range check which keys are seen, and sums shrink only where a maximum moves.
  */
 template <int DIM, int GROUPS>
 static __device__ __forceinline__ void weigh_tile(const trm_cuda_qkv &p, float scale, float (&scores)[GROUPS][4],

@@ -2,7 +2,7 @@
  * Reading and writing caches of either type for the kernels that keep fragments in registers: of the queries' own type
  * by cuda_direct.cuh, and of e4m3.
  *
- * A tile of e4m3 is 32 keys, so that as many bytes are under way. Of it lane (g, t) has
+ * A tile of e4m3 is 32 keys, so that as many bytes are in flight. Of it lane (g, t) has
  *   keys:    elements 64 i + 16 t .. + 15 of keys g, g + 8, g + 16, g + 24, and the same of head g of the queries;
  *   values:  elements DIM / 8 * g .. of keys 2t, 2t + 1, 2t + 8, 2t + 9 of each 16: element 2 j of them is row g,
  * element 2 j + 1 row g + 8 of product j. They become halves, exactly, on their way into a product.

@@ -1,13 +1,13 @@
 /*
  * As cuda_direct.cu, for steps that may have many keys: the tiles of all sequences are dealt out in equal shares to as
- * many blocks as run at once, whatever the lengths and however wide the block table. A warp's next tile is under way
+ * many blocks as run at once, whatever the lengths and however wide the block table. A warp's next tile is in flight
  * while one is computed, across the ends of units (a unit: a sequence's group of key-value heads), so that memory is
  * busy while queries are prepared and sums joined. A unit that several blocks share is joined by whichever ends last,
  * always in the blocks' order.
  */
 #include "attention/qkv/cuda_f8.cuh"
 
-#define LEAST_SHARE 4 /* tiles of a block at least, if there are so many */
+#define LEAST_SHARE 4 /* tiles of a block at least, if the keys are enough */
 #define JOIN_WARPS  4
 /* Two blocks of the shares leave room for one of the join: 2 * 128 * 216 + 128 * 72 registers of 65536. */
 #define SHARE_REGISTERS 216
@@ -65,7 +65,7 @@ static __device__ __forceinline__ int32_t share_of(const trm_cuda_qkv &p, int32_
     return trm_key_share(*total, sum_of_lanes(units) * groups, longest, TRM_QKV_BLOCKS, least, DIRECT_WARPS / p.heads);
 }
 
-/* The block's share, found by each warp for itself; false if there is none for it. */
+/* The block's share, found by each warp for itself; false if the block has no share. */
 template <int KEYS>
 static __device__ __forceinline__ bool find_share(const trm_cuda_qkv &p, int32_t groups, trm_key_run *run,
                                                   trm_key_range *range, int32_t *share, int lane)

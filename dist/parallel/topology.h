@@ -41,7 +41,7 @@ typedef struct trm_topology_node {
 
 /* The whole machine. */
 void trm_topology_get_info(const trm_topology *topology, trm_topology_info *info);
-/* The NUMA node at a position, from 0. false if there is none. */
+/* The NUMA node at a position, from 0. false past the last. */
 bool trm_topology_get_node(const trm_topology *topology, int32_t position, trm_topology_node *node);
 
 #endif

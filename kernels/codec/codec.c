@@ -8,7 +8,7 @@
 #include "kernels/device/device_impl.h"
 #include "kernels/host/host.h"
 
-/* A dictionary is made of the exponents in one of so many blocks. */
+/* A dictionary is made of the exponents in one block out of this many. */
 #define SAMPLE 32
 
 #define CODE_OTHER 3 /* first code of what the second says */

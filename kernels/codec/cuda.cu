@@ -94,7 +94,8 @@ struct raw {
     const uint8_t *exponents;
 };
 
-/* The 32 elements of a lane, 8 in each of four words of 16 bytes; raw ones, which are told, with an exponent of 0. */
+/* The 32 elements of a lane, 8 in each of four words of 16 bytes; raw ones, which the caller knows, with an exponent of
+ * 0. */
 static __device__ __forceinline__ raw decode_lane(const encoded &p, const lane_block &block, uint32_t lane, uint4 *to)
 {
     uint32_t other = block.codes.x & block.codes.y, n = __popc(other);

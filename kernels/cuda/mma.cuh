@@ -76,7 +76,7 @@ static __device__ __forceinline__ void copies_commit(void)
     asm volatile("cp.async.commit_group;" : : : "memory");
 }
 
-/* Waits until at most `left` of this thread's groups are under way. */
+/* Waits until at most `left` of this thread's groups are in flight. */
 template <int left> static __device__ __forceinline__ void copies_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" : : "n"(left) : "memory");

@@ -53,7 +53,7 @@ static __device__ __forceinline__ void prefetch_l2(const void *address)
 
 /*
  * Kernels of a decode step ask for no division of a multiprocessor's memory into shared memory and L1, and use little
- * of the former: what a product has under way, and the rows that its blocks share, take up L1. In a chain like a layer
+ * of the former: what a product has in flight, and the rows that its blocks share, take up L1. In a chain like a layer
  * of Llama-3-8B on an H200, of products with norms in them, a layer takes 105.9 us so, 108.6 with 32 KiB of shared
  * memory asked for, and 116.2 with all of it.
  */

@@ -41,7 +41,7 @@ static __device__ __forceinline__ void wgmma_commit(void)
     asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
 }
 
-/* Until at most `left` committed groups are under way. */
+/* Until at most `left` committed groups are in flight. */
 template <int left> static __device__ __forceinline__ void wgmma_wait(void)
 {
     asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(left) : "memory");

@@ -91,7 +91,7 @@ static __device__ __forceinline__ void load_left_transposed(uint32_t (&r)[4], ui
     load_matrices_transposed(r, tile_at<ROW>(tile, row + (lane >> 4) * 8 + (lane & 7), column / 8 + (lane >> 3 & 1)));
 }
 
-/* Results of two tiles of 8 columns, one behind the other, as the left operand of a product over these columns. */
+/* Results of two tiles of 8 columns, side by side, as the left operand of a product over these columns. */
 template <typename T>
 static __device__ __forceinline__ void pack_left(uint32_t (&r)[4], const float (&first)[4], const float (&second)[4])
 {

@@ -6,7 +6,7 @@
 #include "kernels/cuda/mma.cuh"
 
 /* How a block works: WARPS that share k, TILES of 16 rows of the weight, LOADS in flight per lane and tile, COLUMNS of
- * 8 rows of x; so many BLOCKS fit into a multiprocessor at least. */
+ * 8 rows of x; at least BLOCKS of them fit into a multiprocessor. */
 template <int WARPS, int TILES, int LOADS, int COLUMNS, int BLOCKS> struct rows_form {
     static const int warps = WARPS, tiles = TILES, loads = LOADS, columns = COLUMNS, blocks = BLOCKS;
 };
@@ -139,7 +139,7 @@ static __device__ __forceinline__ void multiply_load(float (&sums)[F::tiles][F::
 /*
  * 16 * tiles outputs of n for 8 * columns rows of x per block; its warps share k in turns and add up through shared
  * memory, in warp order. Tensor cores take numbers and x as matmul/cuda_gemv.cu's gemv_rows gives them: lane (g, t) has
- * neighbours of k of rows g and g + 8 of a tile, and of row g of x. Loads are under way for the whole of a turn.
+ * neighbours of k of rows g and g + 8 of a tile, and of row g of x. Loads are in flight for the whole of a turn.
  */
 template <typename T, typename W, scale_mode MODE, bool ZERO, typename F>
 static __global__ void __launch_bounds__(F::warps * 32, F::blocks)

@@ -5,7 +5,7 @@
  *
  * Two warp groups compute, each with two tiles of 64 rows of the weight in turn: while one is multiplied, numbers of
  * the other become floats. Each of their threads has a ring of its own in shared memory for its pieces of the weight,
- * so that bytes for several stages are under way without registers or barriers. A third brings x.
+ * so that bytes for several stages are in flight without registers or barriers. A third brings x.
  */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/hopper.h"
@@ -27,7 +27,7 @@
 #define BRINGING    128
 #define MOST_SPLITS 4            /* clusters of more of these blocks hardly find room together */
 #define SUM_STRIDE  (TILE_N + 4) /* floats, from a row of x to the next where sums lie in shared memory */
-#define DEPTH       6            /* stages of the weight: one is read, the others are under way */
+#define DEPTH       6            /* stages of the weight: one is read, the others are in flight */
 /* Bytes: of two rows of the weight, 16 for each thread, tile and stage; of their scales, or of their zeros. */
 #define WEIGHT_RING (DEPTH * TILES * COMPUTING * 32)
 #define WORD_RING   (DEPTH * TILES * COMPUTING * 8)
@@ -204,7 +204,7 @@ static __device__ __forceinline__ void take_load(lane_load &load, const trm_dequ
 
 /* A tile of 64 rows of the weight as a warp group works on it. */
 template <typename W, scale_mode MODE, int ROWS> struct wide_tile {
-    /* Of a stage's 4 words of each row so many are multiplied together, as registers and scales allow. */
+    /* This many of a stage's 4 words of each row are multiplied together, as registers and scales allow. */
     static const int words = MODE == SCALE_LANE ? 1 : ROWS == 64 && (W::bits == 4 || MODE == SCALE_LOAD) ? 2 : 4;
     static const int turns = 4 / words;
     lane_load load;
@@ -267,7 +267,7 @@ static __device__ __forceinline__ void start_products(wide_tile<W, MODE, ROWS> &
     wgmma_pin(sums_of(tile));
 }
 
-/* Waits until at most `left` turns are under way; `ends`: what was made since scales changed is scaled and added up. */
+/* Waits until at most `left` turns are in flight; `ends`: what was made since scales changed is scaled and added up. */
 template <typename T, scale_mode MODE, int ROWS, int left, typename W>
 static __device__ __forceinline__ void end_products(wide_tile<W, MODE, ROWS> &tile, const trm_dequant_gemm &gemm,
                                                     int turn, int lane, bool ends)

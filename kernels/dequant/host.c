@@ -16,7 +16,7 @@
 #define ROWS   32 /* of x that a piece of the weight meets */
 #define COLUMN 32 /* results between two stores */
 
-#define CHAINS 4 /* of sums: a multiplication takes so many times longer than it is until the next may start */
+#define CHAINS 4 /* of sums: the latency of a multiplication in units of its issue interval */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 typedef int32_t words __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4), may_alias));

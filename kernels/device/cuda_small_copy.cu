@@ -6,7 +6,7 @@
 #include "kernels/device/cuda.h"
 
 #define THREADS     256
-#define MOST_BLOCKS 32 /* a few rows: what the link has under way counts, not the multiprocessors */
+#define MOST_BLOCKS 32 /* a few rows: what the link has in flight counts, not the multiprocessors */
 
 typedef struct small_copies {
     trm_small_copy all[TRM_MAX_SMALL_COPIES];

@@ -65,7 +65,7 @@ trm_status trm_stream_synchronize(trm_stream *stream);
 
 /* Copies in stream order. Host pointers must stay valid until the stream has passed them. */
 trm_status trm_stream_upload(trm_stream *stream, void *device_to, const void *host_from, size_t size);
-/* `rows` of `width` bytes, one behind the other on the host, to places `pitch` bytes apart. */
+/* `rows` of `width` bytes, packed on the host, to places `pitch` bytes apart. */
 trm_status trm_stream_upload_rows(trm_stream *stream, void *device_to, size_t pitch, const void *host_from,
                                   size_t width, size_t rows);
 trm_status trm_stream_download(trm_stream *stream, void *host_to, const void *device_from, size_t size);

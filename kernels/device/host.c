@@ -1,4 +1,4 @@
-/* The host as a device: ordinary memory, calls that run at once but for streams beside others, a thread pool per
+/* The host as a device: ordinary memory, calls that run at once, except on streams beside others, a thread pool per
  * device. */
 #include <assert.h>
 #include <errno.h>

@@ -39,7 +39,7 @@ void trm_host_queue_destroy(trm_host_queue *queue);
 void trm_host_queue_wait(trm_host_queue *queue);
 /* Copies, or fills with zeros where `from` is NULL. These allocate only while the queue is longer than ever before. */
 trm_status trm_host_queue_move(trm_host_queue *queue, void *to, const void *from, size_t size);
-/* `rows` of `width` bytes, one behind the other, to places `pitch` bytes apart. */
+/* `rows` of `width` bytes, packed, to places `pitch` bytes apart. */
 void trm_host_move_rows(void *to, size_t pitch, const void *from, size_t width, size_t rows);
 trm_status trm_host_queue_move_rows(trm_host_queue *queue, void *to, size_t pitch, const void *from, size_t width,
                                     size_t rows);

@@ -77,7 +77,7 @@ trm_status trm_cuda_glu_product_run(const trm_gemm *gemm, cudaStream_t stream);
  */
 bool trm_cuda_invariant_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_invariant_run(const trm_gemm *gemm, cudaStream_t stream);
-/* The forms it has, which change nothing but the time: tiles of so many rows, and whether a block takes all of k. */
+/* The forms it has, which change nothing but the time: rows of a tile, and whether a block takes all of k. */
 typedef struct trm_invariant_form {
     int32_t rows;
     bool walk;

@@ -72,7 +72,7 @@ static __device__ __forceinline__ void copy_rows(uint32_t to, const T *from, int
 }
 
 #if HAS_WARP_GROUPS
-/* sums [64, ROWS] of a warp group = (or +=) its rows of the weight times the rows of x, over one stage; under way until
+/* sums [64, ROWS] of a warp group = (or +=) its rows of the weight times the rows of x, over one stage; in flight until
  * stages_wait. */
 template <typename T, int ROWS>
 static __device__ __forceinline__ void multiply_stage(float (&sums)[ROWS / 2], uint32_t weight, uint32_t x, bool first)
@@ -191,7 +191,7 @@ static __device__ __forceinline__ void join_and_store(const invariant_args &a, c
  * F::rows rows of x by F::tile_n of the weight per block. Few rows: a cluster per tile, a split for each of its blocks,
  * whose sums are added through each other's shared memory; bound by reading the weight once, whose first stages are on
  * their way before the wait. Many: a block walks over the splits, with two sums for each output; bound by what the
- * tensor cores can be fed. A stage is filled again two products after its own, so that one is always under way.
+ * tensor cores can be fed. A stage is filled again two products after its own, so that one is always in flight.
  */
 template <typename T, typename Out, typename F>
 static __global__ void __launch_bounds__(F::threads) multiply_invariant(const __grid_constant__ invariant_args a)

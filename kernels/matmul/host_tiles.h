@@ -30,7 +30,7 @@ void trm_host_tiles_dot(const uint16_t *weights, int64_t rows, const uint16_t *x
 typedef struct trm_host_quantized {
     const trm_view *weight, *scale, *zero_point; /* zero_point may be NULL */
     int64_t k;
-    int64_t block_n, block_k; /* a scale is of so many rows and columns; block_k is k for whole rows */
+    int64_t block_n, block_k; /* the rows and columns of one scale; block_k is k for whole rows */
     int64_t scales;           /* in a row */
 } trm_host_quantized;
 

@@ -293,7 +293,7 @@ static __device__ __forceinline__ void barrier_arrive_behind_copies(uint32_t bar
 }
 
 /* x of tokens, from wherever they are, and the weight: by a warp group, of which 8 threads have a row at a time. Those
- * who use a stage make its copies visible to the tensor cores: a fence here would wait for copies under way. */
+ * who use a stage make its copies visible to the tensor cores: a fence here would wait for copies in flight. */
 template <typename T, typename F, int PART>
 static __device__ void bring_scattered(const grouped_args &a, const grouped_maps &maps, const tile_ring<F> &r)
 {
@@ -880,7 +880,7 @@ template <typename T, typename F, int PART, bool SCATTERED>
 static trm_status launch_part(grouped_args *a, const grouped_maps *maps, cudaStream_t stream)
 {
     if constexpr (F::halves && F::rows == 256 && F::cluster == 2) {
-        /* Four blocks read each token from L2 once for 512 rows of the weight, if there are so many. */
+        /* Four blocks read each token from L2 once for 512 rows of the weight, if the weight has them. */
         const int32_t tiles = (a->outputs * (PART == PART_GATED ? 2 : 1) + TILE_M - 1) / TILE_M;
         if ((tiles + 3) / 4 * 40 <= tiles * 11) {
             return launch_part<T, tile_form<256, F::stages, TRM_MOE_HALVES, 4>, PART, SCATTERED>(a, maps, stream);

@@ -17,7 +17,7 @@
 #include "kernels/moe/cuda_experts.cuh"
 #include "kernels/moe/cuda_moe.h"
 
-/* WARPS of a block share the inner dimension; ROWS of the weight per block; LOADS of 16 bytes under way per row. */
+/* WARPS of a block share the inner dimension; ROWS of the weight per block; LOADS of 16 bytes in flight per row. */
 template <int WARPS, int ROWS, int LOADS> struct pair_form {
     static const int warps = WARPS, rows = ROWS, loads = LOADS;
 };

@@ -28,7 +28,7 @@
 #define UP_WARPS    2  /* share the inner dimension of a tile */
 #define UP_THREADS  (UP_TILES * UP_WARPS * 32)
 #define DOWN_WARPS  16 /* share the inner dimension */
-#define LOADS       2  /* of two rows' blocks under way in a warp */
+#define LOADS       2  /* of two rows' blocks in flight in a warp */
 
 typedef __nv_bfloat16 half_type;
 

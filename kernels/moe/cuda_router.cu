@@ -8,7 +8,7 @@
 
 #define CLUSTER 8 /* blocks, where there are clusters */
 #define WARPS   16
-#define LOADS   8 /* of 16 bytes of a weight under way in a lane */
+#define LOADS   8 /* of 16 bytes of a weight in flight in a lane */
 #define CHOOSE  8 /* warps of a block that chooses alone */
 
 /* ---- choosing ---- */

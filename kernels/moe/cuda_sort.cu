@@ -5,7 +5,7 @@
 
 #define WARPS   32
 #define THREADS (WARPS * 32)
-#define AHEAD   8 /* ids of a lane under way */
+#define AHEAD   8 /* ids of a lane in flight */
 #define CLUSTER 8 /* blocks, for many pairs */
 
 typedef struct sort_args {

@@ -222,7 +222,7 @@ static __device__ void select_bin(sample_shared *s, const uint32_t *counts, cons
     __syncthreads();
 }
 
-/* Which tokens are looked at: those of one bin whose order lies in low .. high. */
+/* Which tokens count: those of one bin whose order lies in low .. high. */
 typedef struct membership {
     uint32_t bin, low, high;
 } membership;

@@ -35,7 +35,7 @@ typedef struct trm_logits_bias {
 #define TRM_LOGITS_IN_PROMPT 0x8000u
 #define TRM_LOGITS_MOST      0x7fffu
 
-/* The number of times and the bit, with so many more. */
+/* The number of times and the bit, with `more` added to the number. */
 static inline uint32_t trm_logits_count_more(uint32_t count, uint32_t more)
 {
     uint32_t times = (count & TRM_LOGITS_MOST) + more;

@@ -29,7 +29,7 @@ typedef struct network_server {
     repository *repository;
     shared_regions *regions;
     server *server;
-    grpc_server *grpc; /* NULL: there is none */
+    grpc_server *grpc; /* NULL without gRPC */
 } network_server;
 
 static void close_network(void *user)

@@ -140,7 +140,7 @@ static int32_t odd_number(uint64_t *random)
     return numbers[test_random_below(random, sizeof(numbers) / sizeof(numbers[0]))];
 }
 
-/* A desc of a kind with arbitrary words in it, but for its bools, which can only be 0 or 1. */
+/* A desc of a kind with arbitrary words in it, except its bools, which can only be 0 or 1. */
 static trm_layer_desc odd_desc(uint64_t *random)
 {
     trm_layer_desc desc;

@@ -267,7 +267,7 @@ static bool fail_within(void *user, const trm_debug_tensor *tensor)
     return false;
 }
 
-/* A call within another is part of it, and what ranks tell each other is told once. */
+/* A call within another is part of it, and what ranks tell each other is recorded once. */
 static void a_call_is_one_entry(void **state)
 {
     (void)state;

@@ -286,7 +286,7 @@ void attention_cases_qkv(kernel_case_bench *bench)
         if (test_is_brief() && dtype != TRM_BF16) {
             continue;
         }
-        /* So many sequences that a block takes several key-value heads. */
+        /* Enough sequences that a block takes several key-value heads. */
         static int64_t many[72], many_keys[72];
         for (int32_t i = 0; i < COUNT(many); i++) {
             many[i] = 1;

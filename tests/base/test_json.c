@@ -281,7 +281,7 @@ static void long_values_are_cut_in_errors(void **state)
     trm_json_close(document);
 }
 
-/* An object of so many keys: room is left for one more. */
+/* An object of `n` keys: room is left for one more. */
 static char *vocabulary(int keys, size_t *size)
 {
     char *text = malloc((size_t)keys * 32);
@@ -294,7 +294,7 @@ static char *vocabulary(int keys, size_t *size)
     return text;
 }
 
-/* Seconds of the processor that parsing it takes, which other processes do not add to: the least of so many times. */
+/* Seconds of the processor that parsing it takes, which other processes do not add to: the least of several tries. */
 static double seconds_of(int keys, int times)
 {
     size_t size;

@@ -30,7 +30,7 @@ typedef struct problem {
     char name[64];
     trm_layer_desc layer;
     trm_kernel_call call;
-    uint32_t copied; /* bit i: input i has `copies` copies, one behind the other */
+    uint32_t copied; /* bit i: input i has `copies` copies in a row */
     int32_t copies;
     size_t bytes; /* read and written by a call */
     const trm_kernel *kernel;

@@ -31,7 +31,7 @@ typedef struct product {
     const trm_kernel *kernel;
 } product;
 
-/* Blocks of 512 threads, 8 loads of 16 bytes of each thread under way; the sum goes nowhere unless it is one that no
+/* Blocks of 512 threads, 8 loads of 16 bytes of each thread in flight; the sum goes nowhere unless it is one that no
  * data gives. */
 __global__ void __launch_bounds__(512) read_all(const uint4 *from, size_t n, uint32_t *to)
 {

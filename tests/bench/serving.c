@@ -19,7 +19,7 @@
 #include "bench/program.h"
 
 #define CHECK(call) bench_check(call, #call)
-/* Steps are listed by their tokens, so many of them together. */
+/* Steps are listed by their tokens, STEP_GRAIN tokens to a line. */
 #define STEP_GRAIN     64
 #define STEP_KINDS     512
 #define MOST_KERNELS   64
@@ -45,7 +45,7 @@ typedef struct kernel_time {
     double milliseconds;
 } kernel_time;
 
-/* Steps that were looked at, as one of many is where there are several ranks or weights stream. */
+/* Steps that were profiled: one of many where there are several ranks or weights stream. */
 typedef struct looked_at {
     int64_t steps;
     double device, layers, collectives; /* seconds */
@@ -283,7 +283,7 @@ static void report(bench *b, const trm_scheduler_stats *before, const trm_schedu
     const looked_at *at = &b->looked_at;
     if (at->steps > 0) {
         double each = 1e3 / (double)at->steps;
-        printf("  %lld steps were looked at: %.3f ms on the device, %.3f ms in layers, %.3f ms of it in collectives\n",
+        printf("  %lld steps were profiled: %.3f ms on the device, %.3f ms in layers, %.3f ms of it in collectives\n",
                (long long)at->steps, each * at->device, each * at->layers, each * at->collectives);
     }
     if (b->list_steps) {

@@ -5,7 +5,7 @@
  *   bench_shapes NET.onnx BATCH,BATCH,... [--warm-up] [--tf32] [--host] [--cache FILE]
  *   bench_shapes NET.plan BATCH,BATCH,... [--warm-up] [--host]
  *
- * --warm-up: trm_context_warm_up first, whose time is told; the network's profile names 1, the first and the largest.
+ * --warm-up: trm_context_warm_up first, whose time it prints; the network's profile names 1, the first and the largest.
  * --cache: the file of the timing cache; without it all is timed. The first batch is the one it is tuned at, the usual
  * of the profile; the largest is its max. A plan brings its tactics, and nothing is timed. Every input's first
  * dimension is the batch, the others are those of the file. Times are of inputs that are set, run and waited for.

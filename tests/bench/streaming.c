@@ -8,7 +8,7 @@
  *                   [--profile 1] [--json FILE]
  *
  * The budgets are percentages, the last must be 100. The bound of a budget is the longer of a step with everything
- * resident and of its bytes at the link's rate, both measured in the same run, and of what processors read at theirs,
+ * resident and of its bytes at the link's rate, both measured in the same run, and of what the CPU reads at its rate,
  * measured beside the link when the model is loaded. With a prompt, its time is measured too:
  * the best of --runs, and the median of their later half, by when the device is as hot as it gets; with --profile where
  * it goes: layers by their kernels, and what they waited for. A budget may come up again: products are faster on a cool

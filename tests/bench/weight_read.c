@@ -5,7 +5,7 @@
  *   bench_weight_read FOLDER [--rows 2048] [--columns 8192] [--matrices 16] [--to bf16|f32] [--runs 3]
  *                            [--backend host|cuda] [--threads 6] [--load 1] [--only "transposed"]
  *
- * Writes FOLDER/model.safetensors, so many bf16 matrices [rows, columns], and reads them as they lie, transposed, and
+ * Writes FOLDER/model.safetensors, COUNT bf16 matrices [rows, columns], and reads them as they lie, transposed, and
  * parts of both, with the file dropped from the system's cache before and with the file in it. The best of the runs.
  * With --load as weights are read when they are loaded, through the mapping.
  */

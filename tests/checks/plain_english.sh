@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 PAGES=(README.md CONTRIBUTING.md SECURITY.md docs)
-CODE=(include base dist weight_stream collectives graph/passes graph/kinds graph/import/onnx graph/*.c graph/*.h)
+CODE=(include base dist weight_stream collectives attention kernels graph launcher tests)
 
 idioms='\b(is|are|was|were) told\b|\bbut for\b|\bso many of\b|\bwhat is of\b|\bwhere there is none\b|\bthat are not supported\b'
 idioms+='|\bpassed over\b|\bas it comes\b'

@@ -433,7 +433,7 @@ static void test_port_in_use(void **state)
     assert_int_equal(rank.status, TRM_OK);
 }
 
-/* The system gives out the port that is connected to: here it is told to, elsewhere it comes to that by chance. */
+/* The system gives out the port that is connected to: here the test asks for it, elsewhere chance does. */
 static void test_connection_to_itself(void **state)
 {
     (void)state;

@@ -311,7 +311,7 @@ def add_quantized(cases):
     cases.add("qlinear_where", "QLinearWhere", values)
     cases.add("matmul_integer_to_float", "MatMulIntegerToFloat", [u8(2, 6), u8(6, 4), scale, scales, zero, u8(4), bias])
     cases.add("dynamic_quantize_matmul", "DynamicQuantizeMatMul", [data(3, 6), u8(6, 4), scale, zero, bias])
-    for channels in (200, 220):  # sums of as many products as can be told apart in f32, and of more
+    for channels in (200, 220):  # sums of as many products as f32 can distinguish, and of more
         sizes = [(1, channels, 6, 7), (3, channels, 4, 5)]
         values = [rng.integers(200, 256, size).astype(np.uint8) for size in sizes]
         values += [np.array(0, np.uint8), np.array(0, np.uint8)]

@@ -906,7 +906,7 @@ def main():
                 strip(path)
                 write_sets(folder, sets, near, not options.qdq)
                 print(f"{name}: {os.path.getsize(path) >> 10} KiB", flush=True)
-            except Exception as cause:  # an exporter's refusal is told; the other exporter's case remains
+            except Exception as cause:  # prints an exporter's refusal; the other exporter's case remains
                 refused.append(name)
                 text = str(cause).strip().splitlines() or [type(cause).__name__]
                 print(f"{name}: refused: {text[0][:300]}", file=sys.stderr, flush=True)

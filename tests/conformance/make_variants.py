@@ -11,7 +11,7 @@ them, and tests/goldens/onnx. Of each, FOLDER gets
     dynamic            products with weights in 8 bits, activations quantized as they come
     qdq, qoperator     products and convolutions in 8 bits after calibration, with Q and DQ nodes or as operators of theirs
 
-What onnxruntime refuses, cannot run or leaves as it was is told and counted."""
+What onnxruntime refuses, cannot run or leaves as it was is printed and counted."""
 
 import argparse
 import collections
@@ -146,7 +146,7 @@ def make_variant(case, kind, folder):
         if kind != "f16" and nodes_of(path) == nodes_of(case.path):
             raise ValueError("left as it was")
         write_case(case, folder, near)
-    except Exception as cause:  # what one tool refuses of one network is told; the others remain
+    except Exception as cause:  # prints what one tool refuses of one network; the others remain
         shutil.rmtree(folder)
         return (str(cause).strip().splitlines() or [type(cause).__name__])[0][:200]
     return None

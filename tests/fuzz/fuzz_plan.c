@@ -1,4 +1,4 @@
-/* Any bytes as a plan file, checksums not looked at: it is refused with a cause, or its plan holds together. */
+/* Any bytes as a plan file, without checksums: it is refused with a cause, or its plan holds together. */
 #include <string.h>
 
 #include <trireme/trireme.h>

@@ -1,4 +1,4 @@
-/* How often layers of loops are thought to run: as constants and elements of inputs say, else by a guess. */
+/* How often layers of loops are estimated to run: as constants and elements of inputs say, else by a guess. */
 #include "support/support.h"
 
 #include "graph/layer_runs.h"

@@ -1,4 +1,4 @@
-/* Import of ONNX models: what is refused and how it is told, options, issues, external data, files over 2 GiB. */
+/* Import of ONNX models: what is refused and with which error, options, issues, external data, files over 2 GiB. */
 #include "support/support.h"
 
 #include <fcntl.h>
@@ -489,7 +489,7 @@ static void test_convolutions_of_integers_say_so(void **state)
 
 /* ---- attention over ranks ------------------------------------------------------------------------------ */
 
-/* Of so many ranks, with keys of past steps or without. */
+/* Of the given number of ranks, with keys of past steps or without. */
 static message attention_model(int64_t ranks, bool past)
 {
     static const int64_t dims[] = {1, 2, 6, 8}, mask[] = {6, 12};

@@ -1,4 +1,4 @@
-/* Loops whose ends are known in a run only, as regions and as so many passes: what passes leave, what is refused, and
+/* Loops whose ends are known in a run only, as regions and as unrolled passes: what passes leave, what is refused, and
  * runs that want more passes than there are. */
 #include <stdio.h>
 
@@ -411,7 +411,7 @@ static void many_known_passes_are_a_region(void **state)
     assert_ok(import_passes(1000, false, false, 1000, &network)); /* the caller wants no loop, */
     assert_true(network->n_layers >= 1000 * ADDITIONS);
     check_passes(network, 1000, false);
-    assert_ok(import_passes(20000, false, false, 20000, &network)); /* but of so many passes */
+    assert_ok(import_passes(20000, false, false, 20000, &network)); /* the same number of passes */
     assert_in_range(network->n_layers, ADDITIONS, 100);
     check_passes(network, 20000, false);
 }

@@ -32,7 +32,7 @@ static void put_int(message *to, const char *name, int64_t number)
     put_message(to, 5, &made);
 }
 
-/* A node that draws numbers of so many rows and columns, by its attribute, or like x. */
+/* A node that draws `rows` times `columns` numbers, by its attribute, or like x. */
 static message drawn(const char *text, const char *low, float a, const char *high, float b, float seed, bool is_like)
 {
     message made = node(text), shape = {0};
@@ -89,7 +89,8 @@ static const float *drawn_values(trm_context *context, const char *name)
     return data;
 }
 
-/* Mean, deviation and the share below the mean minus one deviation, with the room that so many draws need. */
+/* Mean, deviation and the share below the mean minus one deviation, with the tolerance that the number of draws needs.
+ */
 static void check_moments(trm_context *context, const char *name, double mean, double deviation, double below)
 {
     const float *found = drawn_values(context, name);

@@ -66,7 +66,7 @@ static void set_x(run *r)
     assert_ok(trm_context_set_input(r->context, "x", (trm_dims){2, {ROWS, COLUMNS}}, x));
 }
 
-/* An output must be rows and columns of x: so many of each, from the first on, with a step. */
+/* An output must be rows and columns of x: the given number of each, from the first on, with a step. */
 static void check_part(run *r, const char *name, const int64_t first[2], const int64_t count[2], const int64_t step[2])
 {
     trm_dims dims;

@@ -145,7 +145,7 @@ static void check_product(trm_dtype in, trm_dtype out, int64_t n, int64_t k, boo
 static void products(void **state)
 {
     (void)state;
-    if (test_is_brief()) { /* with several splits, with one, and with so many tiles that blocks walk */
+    if (test_is_brief()) { /* with several splits, with one, and with enough tiles that blocks walk */
         check_product(TRM_BF16, TRM_BF16, 384, 1096, true, false, TRM_ACTIVATION_NONE);
         check_product(TRM_BF16, TRM_F32, 330, 256, true, false, TRM_ACTIVATION_NONE);
         check_product(TRM_F16, TRM_F16, 8601, 72, true, true, TRM_ACTIVATION_GELU);

@@ -125,7 +125,7 @@ static void naive_typical(candidate *sorted, int64_t vocab, const trm_sample_row
         kept += all[n++].weight;
     }
     while (n > 0 && n < vocab && all[n].distance <= all[n - 1].distance * (1.0 + 1e-6) + 1e-6) {
-        n++; /* as near, but for rounding */
+        n++; /* as near, up to rounding */
     }
     for (int64_t i = 0; i < vocab; i++) {
         sorted[i] = all[i].token;

@@ -94,7 +94,7 @@ case_compare() { # one network in two ways, tensor by tensor
     fails 2 "has neither a completed run nor output_0.pb" 0 compare "$net" --against "$work" "${shapes[@]}"
     fails 3 "model /nonexistent/model: there is no such folder" 0 compare /nonexistent/model --save "$work/none"
     # a model as it is run where bits do not follow from the batch: norms are layers by themselves
-    TRIREME_MARK=none prints "" 0 compare "$model" --prompt-tokens 4 --save "$work/usual" # a mark is for other files, and passed over
+    TRIREME_MARK=none prints "" 0 compare "$model" --prompt-tokens 4 --save "$work/usual" # a mark is for other files, and ignored
     prints "" 0 compare "$model" --prompt-tokens 4 --save "$work/invariant" --batch-invariant
     shows "of which 0 differ; 25 only in $work/invariant, 8 only in the reference" 0 compare "$work/invariant" --against "$work/usual"
     fails 2 "option --draft is for run, bench, serve, not for compare" 0 compare "$model" --ranks 1,2 --draft "$model"

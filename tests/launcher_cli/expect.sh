@@ -84,14 +84,14 @@ case_expect() { # reference outputs, in the run that is measured
         shows "of which 0 differ" 0 bench "$work/product.onnx" "${inputs[@]}" "${brief[@]}" --streams 3 $threads --expect "c=$work/c.npy"
         misses "$off" 0 bench "$work/product.onnx" "${inputs[@]}" "${brief[@]}" --streams 3 $threads --expect "c=$work/bad.npy"
     done
-    # Other types: floats are compared, others are errors. Numbers that only a run tells are looked at before anything is measured.
+    # Other types: floats are compared, others are errors. Numbers known only after a run are compared before anything is measured.
     printf '\x93NUMPY\x01\x00v\x00%-117s\n' "{'descr': '<f2', 'fortran_order': False, 'shape': (3, 3), }" >"$work/half.npy"
     for ((i = 0; i < 9; i++)); do printf '\x00\x48'; done >>"$work/half.npy"
     sed "s/<f2/<i2/" "$work/half.npy" >"$work/whole.npy"
     shows "of which 0 differ" 0 run "$work/product.onnx" "${inputs[@]}" --expect "c=$work/half.npy"
     refused 2 "whole.npy holds i16, expected f32 for output c" run "$work/product.onnx" "${inputs[@]}" --expect "c=$work/whole.npy"
     refused 2 "a.npy holds 3x4, expected 3x3 for output c" bench "$work/product.onnx" "${inputs[@]}" --expect "c=$work/a.npy"
-    # An input that a plan does not take is told, not the reference that would fit it.
+    # An input that a plan does not take is the error, not the reference that would fit it.
     npy "6, 4" '\x00\x00\x80\x3f' 24 >"$work/a6.npy"
     npy "6, 3" '\x00\x00\x00\x41' 18 >"$work/c6.npy"
     start 0 build "$work/product.onnx" -o "$work/one.plan" --quiet

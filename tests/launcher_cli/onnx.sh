@@ -17,7 +17,7 @@ case_plans() { # networks built once, into plan files
     for ranks in 1 2; do
         rm -f "$work/c.npy" "$work/moved.onnx"
         shows "host, $ranks rank" 0 build "$work/product.onnx" --mesh tp=$ranks -o "$work/net.plan"
-        mv "$work/product.onnx" "$work/moved.onnx" # not looked at again
+        mv "$work/product.onnx" "$work/moved.onnx" # not read again
         shows "c f32 3x3: min 8, mean 8, max 8, written to" $ranks run "$work/net.plan" "${inputs[@]}" --output "c=$work/c.npy"
         cmp -s "$work/c.npy" "$work/expected.npy" || complain "a plan on $ranks ranks: c.npy is not what was expected"
         start $ranks bench "$work/net.plan" --duration 0.05 --warm-up 0 --profile --json

@@ -1,4 +1,4 @@
-/* References of outputs: what every context of a run made is compared, and the worst is what is told. */
+/* References of outputs: what every context of a run made is compared, and the worst is reported. */
 #include "support/support.h"
 
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void run_with(int context, float first)
     assert_ok(trm_context_run(contexts[context]));
 }
 
-/* What is told of a run in which context i had firsts[i]. */
+/* What is reported of a run in which context i had firsts[i]. */
 static void expect_told(const float firsts[CONTEXTS], bool holds, int64_t stream, const char *difference)
 {
     onnx_expect e;

@@ -58,7 +58,7 @@ $law" 0 run "$model" -f "$work/genesis.txt" -p "And God" -n 7 --echo
  spake all these words
  God created the heaven" ] || complain "interactive on $ranks ranks: $(cat "$work/out" "$work/err")"
     done
-    # a conversation: the template sees the messages and answers so far, and what it refuses is told
+    # a conversation: the template sees the messages and answers so far, and its refusal is the error
     printf '%s' '<|begin_of_text|>{{ messages[-1].content }}{% if messages|length > 2 %}{{ raise_exception("after" ~ messages[1].content) }}{% endif %}' >"$work/chat.jinja"
     printf 'In the beginning\nAnd God\n' >"$work/lines"
     for ranks in 0 2; do

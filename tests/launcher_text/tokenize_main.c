@@ -1,9 +1,9 @@
 /*
  * Encodes and decodes texts for tests/goldens/tokenizers/compare.py.
  *
- * tokenize_main TOKENIZER < TEXTS: TEXTS is a row of 4-byte little-endian sizes, each followed by so many bytes. For
- * each text come five lines: ids without and with special tokens, and in hexadecimal the text of the latter with and
- * without special tokens, and whether the streaming decoder agrees. A line "error ..." stands for a failed call.
+ * tokenize_main TOKENIZER < TEXTS: TEXTS is a row of 4-byte little-endian sizes, each followed by that number of bytes.
+ * For each text come five lines: ids without and with special tokens, and in hexadecimal the text of the latter with
+ * and without special tokens, and whether the streaming decoder agrees. A line "error ..." stands for a failed call.
  * tokenize_main --time TOKENIZER < TEXT prints how fast the text is encoded and decoded.
  */
 #include <stdio.h>

@@ -118,7 +118,7 @@ enum { AHEAD_REQUESTS = 5, AHEAD_TOKENS = 30 };
 
 typedef struct ahead_result {
     int32_t tokens[AHEAD_REQUESTS][AHEAD_TOKENS], n[AHEAD_REQUESTS];
-    int32_t declines[AHEAD_REQUESTS]; /* at so many tokens; 0: never */
+    int32_t declines[AHEAD_REQUESTS]; /* at this number of tokens; 0: never */
 } ahead_result;
 
 static bool take_ahead(void *user, int32_t request, int32_t token)

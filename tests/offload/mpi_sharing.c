@@ -84,7 +84,7 @@ static void check(int32_t dp, const trm_weight_budget *budget, const tokens *exp
     assert_int_equal(info->sharers, shares ? dp : 1);
     assert_int_equal(info->gathered > 0, shares && info->copies > 0);
     if (shares && budget->compression == TRM_WEIGHT_COMPRESSION_OFF &&
-        info->copies > 0) { /* but for what dp does not divide */
+        info->copies > 0) { /* except what dp does not divide */
         assert_true(info->streamed < info->unpacked / (size_t)dp + info->unpacked / 4);
         assert_true(info->streamed + info->gathered == info->unpacked);
         assert_true(info->files > 0 || host < (streamable - info->resident) / (size_t)dp + streamable / 2);

@@ -1,4 +1,4 @@
-/* Layers that the processors run while the weights of others stream: the same results as on the device, whatever
+/* Layers that the CPU runs while the weights of others stream: the same results as on the device, whatever
  * stays, whatever they run, and however large the steps are. */
 #include "support/support.h"
 
@@ -181,7 +181,7 @@ static void log_here(bool keeps)
     trm_log_set(keeps ? keep_log : NULL, NULL, keeps ? TRM_LOG_INFO : TRM_LOG_WARNING);
 }
 
-/* Where some weights are read from files in every step no CPU offload, and that is told. */
+/* Where some weights are read from files in every step no CPU offload, and a warning says so. */
 static void files_are_left_to_the_link(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static void rates_are_measured(void **state)
             assert_false(trm_cpu_offload_alike(rates.kinds[i].layer, rates.kinds[k].layer));
         }
     }
-    for (int32_t i = 0; i < 2; i++) { /* with no link to speak of processors run all they can; slow ones nothing */
+    for (int32_t i = 0; i < 2; i++) { /* with a very slow link the CPU runs all it can; a slow CPU nothing */
         rates.link = i == 0 ? 1e6 : 1e15;
         rates.handover = i == 0 ? 0 : rates.handover;
         for (int32_t k = 0; k < rates.n_kinds; k++) {
@@ -457,7 +457,7 @@ static void note_kernel(void *user, const char *layer, trm_layer_kind kind, cons
     *offloaded += strncmp(kernel, "host.", 5) == 0;
 }
 
-/* Two contexts of an engine, whose runs of any shape are under way at the same time; captured, too. */
+/* Two contexts of an engine, whose runs of any shape are in flight at the same time; captured, too. */
 static void networks_and_contexts(void **state)
 {
     (void)state;

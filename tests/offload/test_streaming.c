@@ -454,7 +454,7 @@ static void compressions_are_read(void **state)
     assert_fails(trm_weight_compression_parse(NULL, &compression), TRM_ERROR_INVALID_ARGUMENT, "NULL");
 }
 
-/* Of any room, as much as fits is used; of too little, what is needed is told. */
+/* Of any room, as much as fits is used; with too little, the error says what is needed. */
 static void automatic_budgets_fit(void **state)
 {
     (void)state;
@@ -547,7 +547,7 @@ static void count_stall(void *user, const char *layer, double seconds)
     s->next_step = strcmp(layer, TRM_NEXT_STEP) == 0;
 }
 
-/* A step of 64 is looked at while requests are served, which changes no token; and the plan knows what would be waited
+/* One step of 64 is profiled while requests are served, which changes no token; and the plan knows what would be waited
  * for in a step that reads its weights and no more. */
 static void steps_are_looked_at(void **state)
 {

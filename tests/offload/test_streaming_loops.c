@@ -248,8 +248,8 @@ static trm_status upload_and_count(trm_stream *stream, void *to, const void *fro
     return own_ops->stream_upload(stream, to, from, size);
 }
 
-/* What a plan says of a run counts a loop as so many passes, in bytes, copies and times alike; what a run copied is
- * what it did. */
+/* What a plan says of a run counts a loop as its number of passes, in bytes, copies and times alike; what a run copied
+ * is what it did. */
 static void bytes_and_times_are_of_the_same_passes(void **state)
 {
     (void)state;
@@ -287,7 +287,7 @@ static void bytes_and_times_are_of_the_same_passes(void **state)
     }
 }
 
-/* Where bounds say what usually decides the passes, so many are counted. */
+/* Where bounds say what usually decides the passes, that number is counted. */
 static void passes_that_are_known_are_counted(void **state)
 {
     (void)state;

@@ -113,7 +113,7 @@ static trm_status get_little_info(trm_device *device, trm_device_info *info)
     return TRM_OK;
 }
 
-/* What small models need is told in a unit that leaves it digits. */
+/* The need of a small model is printed in a unit that leaves it digits. */
 static void little_memory_is_told_in_its_unit(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static void files_are_probed_in_little_memory(void **state)
     }
 }
 
-static enum { GUESSES, GUESSES_HALF, GUESSES_ALL } guess; /* what weights are thought to be packed into */
+static enum { GUESSES, GUESSES_HALF, GUESSES_ALL } guess; /* the size that packed weights are expected to have */
 size_t __real_trm_streaming_packed_guess(size_t bytes);
 size_t __wrap_trm_streaming_packed_guess(size_t bytes);
 size_t __wrap_trm_streaming_packed_guess(size_t bytes)
@@ -340,7 +340,7 @@ static trm_generator *open_packed(void)
     return generator;
 }
 
-/* What weights are thought to take is not what they do: all seem to fit and do not, or some seem to have no room and
+/* Weights take another size than expected: all seem to fit and do not, or some seem to have no room and
  * have. In both cases there is room for the buffers that some are read through, and for no more weights than that
  * leaves as long as some are. */
 static void packed_weights_that_are_not_as_thought(void **state)

@@ -126,7 +126,7 @@ static bool has_input(const attention_case *c, int32_t i)
     return i == 0 || (i < 3 ? !is_joined(c) : c->mask != NO_MASK);
 }
 
-/* Dims of input `i` where a rank has so many queries and keys, `all` of the latter in a mask. */
+/* Dims of input `i` where a rank has `queries` and `keys`, and a mask has `all` keys. */
 static trm_dims input_dims(const attention_case *c, int32_t i, int64_t queries, int64_t keys, int64_t all)
 {
     return i == 0   ? rows_of(c, c->hq, queries, is_joined(c) ? 2 * c->d + c->dv : c->d)
@@ -416,7 +416,7 @@ static void run_rows(const attention_case *c, int32_t index, const sharing *s, c
     trm_network_destroy(whole_network);
 }
 
-/* Whether a case is one for the kernels of GPUs: hundreds of rows, which take long where every access is looked at. */
+/* Whether a case is one for the kernels of GPUs: hundreds of rows, which take long where every access is checked. */
 static bool is_left_out(const attention_case *c)
 {
     return TEST_SANITIZED && c->queries > 100;

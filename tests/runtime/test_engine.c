@@ -154,7 +154,7 @@ static void plans_past_the_address_space(void **state)
     assert_fails(trm_build(network, &options, &plan), TRM_ERROR_OUT_OF_MEMORY, "address");
     bound.max.d[0] = INT64_MAX / 4 / 3; /* input and outputs fit apart */
     assert_fails(trm_build(network, &options, &plan), TRM_ERROR_OUT_OF_MEMORY, "address");
-    bound.max.d[0] = (int64_t)1 << 40; /* far more than there is, found when memory is looked at */
+    bound.max.d[0] = (int64_t)1 << 40; /* far more than there is, found when memory is planned */
     assert_ok(trm_build(network, &options, &plan));
     trm_engine *engine = NULL;
     assert_fails(trm_engine_create(plan, test_world, NULL, NULL, &engine), TRM_ERROR_OUT_OF_MEMORY, "are free");

@@ -182,7 +182,7 @@ static void a_file_that_is_cut_off_is_named(void **state)
     trm_engine_destroy(engine);
 }
 
-/* Whatever is under way is over when its engine is gone. */
+/* Whatever is in flight is over when its engine is gone. */
 static void engines_that_go_early(void **state)
 {
     (void)state;

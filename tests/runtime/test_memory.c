@@ -243,7 +243,7 @@ static void each_allocation_may_fail_while_weights_stream(void **state)
     budget = (trm_weight_budget){0};
 }
 
-/* The same where processors run layers. */
+/* The same with layers on the CPU. */
 static void each_allocation_may_fail_where_processors_compute(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ static struct {
     pthread_cond_t came;
     bool planned[LAYERS][MOST_ROWS + 1];
     int32_t n_planned, inside, most_inside;
-    int32_t meet;   /* nobody goes on before so many are inside */
+    int32_t meet;   /* nobody goes on before this many are inside */
     uint32_t fails; /* bit i: layer i */
 } library = {.mutex = PTHREAD_MUTEX_INITIALIZER, .came = PTHREAD_COND_INITIALIZER};
 
@@ -122,7 +122,7 @@ static trm_engine *open_engine(trm_context **context)
     return engine;
 }
 
-/* One run of so many rows, whose elements are all different. */
+/* One run of `rows` rows, whose elements are all different. */
 static trm_status run_rows(trm_context *context, int64_t rows, const float **y)
 {
     float values[MOST_ROWS * FIRST_WIDTH];

@@ -114,7 +114,7 @@ static void other_zero_points_are_refused(void **state)
     make_folder(same);
     make_folder(zeros);
     make_folder(order);
-    write_words(zeros, ".qzeros", 0x77777776, 1, true); /* one layer, but for its first word */
+    write_words(zeros, ".qzeros", 0x77777776, 1, true); /* one layer except its first word */
     assert_true(write_words(order, ".g_idx", 7, 3, true) > 0);
     snprintf(path, sizeof(path), "%s/model.plan", one);
     snprintf(again, sizeof(again), "%s/again.plan", one);

@@ -311,8 +311,8 @@ static trm_network *found_and_two(bool wrong_without_them)
     return network;
 }
 
-/* A layer that fits no number of entries is told when the plan is built, and refused in the run; one behind them that
- * does not need them is refused at once. */
+/* A layer that fits no number of entries is logged when the plan is built, and an error in the run; a later layer
+ * that does not need them is refused at once. */
 static void counts_that_never_fit(void **state)
 {
     (void)state;

@@ -59,7 +59,7 @@ static void note_heard(void *user, bool has_step)
     facts->busy = has_step;
 }
 
-/* Where there are other ranks, some steps are looked at: on the host the fifth, on a GPU that of those captured. No
+/* Where there are other ranks, some steps are profiled: on the host the fifth, on a GPU that of those captured. No
  * async step is. */
 static void check_steps(void)
 {

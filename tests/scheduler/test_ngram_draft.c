@@ -99,7 +99,7 @@ static void drafts_are_verified_as_far_as_it_pays(void **state)
     }
     assert_int_equal(choose_with(&dear, 1, 0.8f, 16), 0);
     fallen = dear;
-    for (int32_t i = 0; i < 128; i++) { /* but that is looked at again */
+    for (int32_t i = 0; i < 128; i++) { /* the draft checks it again */
         choose_with(&fallen, 1, 0.8f, 16);
     }
     assert_true(choose_with(&fallen, 1, 0.8f, 16) > 0);

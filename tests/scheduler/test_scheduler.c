@@ -552,7 +552,7 @@ static void work_alone_is_not_held_against_anybody(void **state)
     }
 }
 
-/* Requests that a pass of admission has left waiting are not looked at again for each of those behind them. */
+/* Requests that a pass of admission has left waiting are not tried again for each of those behind them. */
 static void a_pass_looks_at_each_once(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Ranks that fall silent: what is stopped or sleeps is lost after the beat timeout, what only waits for a processor or
- * has not beaten yet later; what beats but makes no steps after the step timeout. Which cause is told where a rank is
- * lost and rank 0 says something as well. */
+ * has not beaten yet later; what beats but makes no steps after the step timeout. Which cause is reported
+ * when a rank is lost and rank 0 reports one too. */
 #include "launcher/serve/replicas/supervisor.h"
 #include "support/support.h"
 

@@ -31,7 +31,7 @@ trm_status test_interpreter_set_input(test_interpreter *interpreter, const char 
 trm_status test_interpreter_run(test_interpreter *interpreter);
 /* Host copy of any tensor of the last run, valid until the next run; the test fails if there is none of that name. */
 const void *test_interpreter_output(test_interpreter *interpreter, const char *name, trm_dims *dims);
-/* The outputs of a context's last run, all f32, have the dims and, but for rounding, the elements of the interpreter's.
+/* The outputs of a context's last run, all f32, have the dims and, up to rounding, the elements of the interpreter's.
  */
 void test_assert_outputs(trm_context *context, test_interpreter *whole);
 

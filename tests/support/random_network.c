@@ -138,7 +138,7 @@ static trm_tensor *random_weight(gen *g, trm_dtype dtype, trm_dims dims, float m
     return tensor;
 }
 
-/* One to three products of x with quantized weights that are alike but for their rows. */
+/* One to three products of x with quantized weights that differ only in their rows. */
 static bool make_dequant_matmul(gen *g, trm_tensor *x)
 {
     static const trm_dtype types[] = {TRM_F8E4M3, TRM_I8, TRM_U8};

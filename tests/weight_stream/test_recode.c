@@ -68,7 +68,7 @@ static unsigned char expected(trm_weight_code code, const unsigned char *from, i
         return from[4 * r * columns + c];
     case TRM_WEIGHT_CODE_SIGNED:
         return (unsigned char)(int8_t)((int)from[r * columns + c] - 128);
-    case TRM_WEIGHT_CODE_NEXT: /* the bytes of its words are looked at */
+    case TRM_WEIGHT_CODE_NEXT: /* reads the bytes of its words */
         return (unsigned char)((word_at(from, r * columns + c / 4) + 0x11111111u) >> (c % 4 * 8));
     case TRM_WEIGHT_CODE_HALVES:
         return from[r * columns + c / 2] >> (c % 2 * 4) & 15;

@@ -240,9 +240,8 @@ static double replay(const trm_residency_problem *q, const trm_residency *r, con
     return now;
 }
 
-/* Chains of layers with a large head: where the largest step is told, it waits no longer than where it is not, and in
- * some cases less. */
-static void the_largest_step_is_looked_at(void **unused)
+/* Chains of layers with a large head: to know the largest step never makes a plan wait longer, and often less. */
+static void the_largest_step_counts(void **unused)
 {
     (void)unused;
     enum { MOST = 24, CASES = 300 };
@@ -398,7 +397,7 @@ static void processors_take_what_helps(void **unused)
     assert_true(exact >= COUNT * 92 / 100 && near >= COUNT * 96 / 100 && offloading > COUNT / 8);
 }
 
-/* Weights that stay and layers that processors run, chosen together: against all choices of both. */
+/* Weights that stay and layers on the CPU, chosen together: against all choices of both. */
 static void both_are_chosen_together(void **unused)
 {
     (void)unused;
@@ -544,10 +543,10 @@ static void weights_of_a_loop_stay(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_hold_and_are_the_best),   cmocka_unit_test(equal_layers_reach_the_bound),
-        cmocka_unit_test(the_largest_step_is_looked_at), cmocka_unit_test(a_weight_used_often_stays),
-        cmocka_unit_test(processors_take_what_helps),    cmocka_unit_test(processors_and_link_share),
-        cmocka_unit_test(both_are_chosen_together),      cmocka_unit_test(weights_of_a_loop_stay),
+        cmocka_unit_test(plans_hold_and_are_the_best), cmocka_unit_test(equal_layers_reach_the_bound),
+        cmocka_unit_test(the_largest_step_counts),     cmocka_unit_test(a_weight_used_often_stays),
+        cmocka_unit_test(processors_take_what_helps),  cmocka_unit_test(processors_and_link_share),
+        cmocka_unit_test(both_are_chosen_together),    cmocka_unit_test(weights_of_a_loop_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

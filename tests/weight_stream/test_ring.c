@@ -199,7 +199,7 @@ static void layers_find_their_weights(void **unused)
         }
         carried += r.n_carried;
         for (int32_t step = 0; step < 5; step++) {
-            /* a step that fails half way leaves copies under way */
+            /* a step that fails half way leaves copies in flight */
             int32_t layers = test_random_below(&state, 4) == 0 ? (int32_t)test_random_below(&state, w.problem.n_layers)
                                                                : w.problem.n_layers;
             run_step(&state, &w, &r, ring, 0, stream, layers);

@@ -58,7 +58,7 @@ typedef struct trm_hf_names {
     const char *q_a, *q_a_norm, *q_b; /* of latent attention: queries by way of fewer dimensions, in place of q */
     const char *kv_a, *kv_a_norm, *kv_b;
     const char *qkv; /* STACKED, PER_HEAD */
-    /* Of the gated delta rule: projections to q, k and v one behind the other, or to q, k, v and z by key head, and to
+    /* Of the gated delta rule: projections to q, k and v in turn, or to q, k, v and z by key head, and to
      * b and a likewise; then what else it has. A_LOG and A_BIAS are whole names. */
     const char *delta_qkv, *delta_z, *delta_b, *delta_a;
     const char *delta_qkvz, *delta_ba;
@@ -184,8 +184,8 @@ typedef struct trm_hf_config {
     bool sliding_rope;                /* rope[1] differs from rope[0] */
     bool *unrotated;                  /* [layers]: without positions, though others are rotary */
     int64_t layer_width, layer_vocab; /* of embeddings by layer; 0: none */
-    int64_t borrowing; /* so many layers, the last ones, have the keys and values of the last one before them that is
-                          sliding or not, as they are */
+    int64_t borrowing;      /* the last `borrowing` layers have the keys and values of the last one before them that is
+                               sliding or not, as they are */
     bool borrowing_doubled; /* their MLP is twice as wide */
 
     double attention_scale;                  /* 0: 1 / sqrt(head_dim) */
@@ -256,7 +256,7 @@ trm_status trm_hf_config_read_generation(const trm_json_document *document, trm_
 
 /* ---- for the families ---------------------------------------------------------------------------- */
 
-/* Each leaves *value as it is where the key is absent. A JSON null is absent, but for real numbers and
+/* Each leaves *value as it is where the key is absent. A JSON null counts as absent, except for real numbers and
  * windows, where it is "off": 0. */
 
 /* A positive integer; the key is required where *value is 0. */

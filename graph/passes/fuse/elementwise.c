@@ -24,7 +24,7 @@ typedef struct fuser {
     trm_analysis analysis;
     bool *of_values; /* [n_tensors] dims are computed from it */
     bool *remove;    /* [n_layers] */
-    int32_t *group;  /* [n_layers] number of the group that the layer was last looked at for */
+    int32_t *group;  /* [n_layers] number of the group that last considered the layer */
     int32_t groups;
     int32_t *readers;      /* layers that read a tensor, once for each input that it is, in their order; those of
                               tensor i are first_reader[i] .. first_reader[i + 1] - 1 */

@@ -31,7 +31,7 @@ typedef struct comparison {
 
 /* ---- matching ------------------------------------------------------------------------------------------ */
 
-/* Finds the reference of a tensor. *there is false if there is none. */
+/* Finds the reference of a tensor. *there is false if the folder lacks it. */
 static trm_status find_expected(const compare_reference *reference, const char *key, const saved_tensor **tensor,
                                 tensor_value *value, bool *there)
 {

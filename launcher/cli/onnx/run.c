@@ -82,7 +82,7 @@ static void report_output(report *r, const output *o, const char *file)
     report_close(r);
 }
 
-/* The file of an output, in `path` if it is one of --outputs; NULL if there is none. */
+/* The file of an output, in `path` if it is one of --outputs; else NULL. */
 static const char *file_of(const settings *all, int32_t index, const char *name, char *path, size_t size)
 {
     const char *file = NULL, *folder = settings_text(all, SETTING_OUTPUTS);

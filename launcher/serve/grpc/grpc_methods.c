@@ -21,7 +21,7 @@ static proto_view message_of(const grpc_call *call)
     return proto_view_of(call->message.data + GRPC_PREFIX, call->message.size - GRPC_PREFIX);
 }
 
-/* Reads text fields 1 .. n; others are passed over. */
+/* Reads text fields 1 .. n; ignores other fields. */
 static bool read_texts(grpc_call *call, char (*texts)[REPOSITORY_LONGEST_NAME + 1], uint32_t n)
 {
     proto_view view = message_of(call);

@@ -26,8 +26,8 @@
 #define SEND_BUFFER          (128 << 10) /* bytes that the kernel buffers for a client that does not read */
 #define SLOWEST_READER       1024.0      /* bytes per second at which a client must read a reply */
 #define LAST_REPLIES_SECONDS 2
-#define CLIENT_SHARE         4     /* one in so many connections may wait for requests of one client */
-#define CLIENT_CONNECTIONS   16    /* which may have so many in any case */
+#define CLIENT_SHARE         4     /* one connection in this many may wait for requests of one client */
+#define CLIENT_CONNECTIONS   16    /* which may always have this many */
 #define PREFLIGHT_SECONDS    "600" /* how long browsers may cache a preflight reply */
 #define SPARE_CONNECTIONS    64    /* connections beyond the limit that still get a 429; more are not accepted */
 

@@ -16,7 +16,7 @@ typedef struct reader {
 
 typedef trm_status read_fn(reader *r, const pbtxt_field *field);
 
-/* A field of a message; read NULL: it is passed over. */
+/* A field of a message; ignored if `read` is NULL. */
 typedef struct field_row {
     const char *name;
     read_fn *read;

@@ -1,7 +1,7 @@
 /*
  * The configuration of a network in a model repository: Triton's ModelConfig, from config.pbtxt (protobuf's text
  * format) or from JSON. Fields that would change results or scheduling and are not supported are refused by name;
- * fields that only concern other servers' files or speed are passed over.
+ * it ignores fields that only concern other servers' files or speed.
  */
 #ifndef TRM_LAUNCHER_SERVE_NETWORK_MODEL_CONFIG_H
 #define TRM_LAUNCHER_SERVE_NETWORK_MODEL_CONFIG_H

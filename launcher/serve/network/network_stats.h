@@ -7,7 +7,7 @@
 
 #include "launcher/serve/json/json_text.h"
 
-#define NETWORK_STATS_BATCHES 128 /* sizes of batches that are told apart; the last entry has the others too */
+#define NETWORK_STATS_BATCHES 128 /* sizes of batches counted one by one; the last entry also counts larger ones */
 
 typedef struct stats_duration {
     uint64_t count, ns;

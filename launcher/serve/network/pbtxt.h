@@ -19,7 +19,7 @@ typedef struct pbtxt_field {
     int32_t line;                     /* 0: unknown */
 } pbtxt_field;
 
-/* *first: the fields of the outer message, NULL if there are none. Error: INVALID_MODEL with source and line. */
+/* *first: the fields of the outer message, NULL for an empty message. Error: INVALID_MODEL with source and line. */
 trm_status pbtxt_parse(const char *source, const char *text, size_t size, pbtxt_field **first);
 trm_status pbtxt_from_json(const char *source, const trm_json *object, pbtxt_field **first);
 /* Accepts NULL. */

@@ -19,7 +19,7 @@ typedef struct served_adapter {
     int64_t created;
     bool required; /* the server ends if it cannot be loaded */
     adapter_state state;
-    uint64_t sent, loaded; /* bit r: replica r was told to load it, and has */
+    uint64_t sent, loaded; /* bit r: replica r was sent it, and has loaded it */
     trm_held_error failure;
 } served_adapter;
 

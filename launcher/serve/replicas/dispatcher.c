@@ -226,7 +226,7 @@ static replica *choose_replica(dispatcher *d, const choice *ch, int64_t *unseen)
     return best >= 0 ? &d->replicas[best] : NULL;
 }
 
-/* The next choice of a request that has no replica; NULL if there is none. */
+/* The next choice of a request that has no replica; NULL if all are answered. */
 static choice *waiting_choice(const completion *c)
 {
     for (int32_t i = 0; i < c->n_choices; i++) {

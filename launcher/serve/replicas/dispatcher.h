@@ -50,7 +50,7 @@ void dispatcher_destroy(dispatcher *d); /* after dispatcher_stop, when no connec
 dispatcher_state dispatcher_get_state(dispatcher *d);
 /* The common limits of the replicas, and the load time of the slowest; false before all were ready once. */
 bool dispatcher_get_ready(dispatcher *d, ipc_ready *ready);
-/* Why the dispatcher ended by itself; OK if it was told to. */
+/* Why the dispatcher ended by itself; OK if the caller asked for it. */
 trm_status dispatcher_failure(dispatcher *d);
 
 /* Takes ownership of a request. A refusal comes as its reply. Any thread. */
@@ -71,13 +71,13 @@ trm_status dispatcher_sleep(dispatcher *d, double seconds);
 /* Restarts the jobs if they are asleep; requests are accepted from now on and wait for them. Any thread. */
 void dispatcher_wake(dispatcher *d);
 
-/* The number of an adapter in requests; 0: there is none of this name. Any thread. */
+/* The number of an adapter in requests; 0 if no adapter has this name. Any thread. */
 int32_t dispatcher_find_adapter(dispatcher *d, const char *name);
 /* Loads an adapter on all replicas, in place of one of the same name with `replace`, and waits for it, at most
  * `seconds`. Errors: BUSY (the server is not ready, or no room), INVALID_ARGUMENT (the name is taken), what the ranks
  * say, INTERNAL (timeout). Any thread except the dispatcher's. */
 trm_status dispatcher_load_adapter(dispatcher *d, const char *name, const char *folder, bool replace, double seconds);
-/* Takes an adapter away for new requests; false if there is none of this name. Any thread. */
+/* Takes an adapter away for new requests; false if no adapter has this name. Any thread. */
 bool dispatcher_unload_adapter(dispatcher *d, const char *name);
 typedef struct dispatcher_adapter {
     const char *name, *folder;

@@ -97,7 +97,7 @@ void replicas_keep_stalls(dispatcher *d, const char *layers)
 {
     pthread_mutex_lock(&d->lock);
     d->stalls.size = 0;
-    (void)trm_bytes_append(&d->stalls, layers, strlen(layers)); /* when out of memory there are none */
+    (void)trm_bytes_append(&d->stalls, layers, strlen(layers)); /* left out when memory is short */
     pthread_mutex_unlock(&d->lock);
 }
 

@@ -11,7 +11,7 @@ typedef struct trm_grammar_bounds {
     bool min_exclusive, max_exclusive;
 } trm_grammar_bounds;
 
-/* Decimals within the bounds with up to 15 digits before the point; matches nothing if there are none. */
+/* Decimals within the bounds with up to 15 digits before the point; matches nothing if no such number exists. */
 trm_grammar_node *trm_grammar_number_range(trm_grammar_json *json, const trm_grammar_bounds *bounds);
 
 #endif

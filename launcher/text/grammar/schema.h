@@ -160,7 +160,7 @@ uint32_t trm_schema_read_types(schema_reader *reader, const trm_json *type, bool
 uint32_t trm_schema_type_of(const trm_json *value);
 /* The types that a schema may have, by a quick look. */
 uint32_t trm_schema_types(schema_reader *reader, const trm_json *schema);
-/* Whether no value can follow both schemas, by a quick look; `level`: levels above them that were looked at. */
+/* Whether no value can follow both schemas, by a quick look; `level`: how many levels the look has gone down. */
 bool trm_schema_are_disjoint(schema_reader *reader, const trm_json *a, const trm_json *b, int level);
 
 /* ---- schema_cases.c ---- */

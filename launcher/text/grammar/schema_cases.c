@@ -465,7 +465,7 @@ static void absorb(schema_reader *reader, schema_case *c, const trm_json *schema
 
 /* ---- alternatives ---- */
 
-/* These change a copy of a case by alternative `index` of a choice; false if there are not so many. */
+/* These change a copy of a case by alternative `index` of a choice; false past the last. */
 
 static bool take_one(schema_reader *reader, schema_case *c, const trm_json *list, size_t index, const place *at)
 {

@@ -84,7 +84,7 @@ def check(program, form, work):
 
 
 def main():
-    # compressed-tensors makes bf16 of floats of 4 bits unless it is told another type.
+    # compressed-tensors makes bf16 of floats of 4 bits unless asked for another type.
     nvfp4.unpack_fp4_from_uint8 = functools.partial(nvfp4.unpack_fp4_from_uint8, dtype=torch.float32)
     with tempfile.TemporaryDirectory() as work:
         sys.exit(0 if all([check(sys.argv[1], form, work) for form in EXACT + ROUNDED]) else 1)

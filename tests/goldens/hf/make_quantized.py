@@ -494,7 +494,7 @@ def check(name):
     elif method["quant_method"] == "mxfp4":
         options["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
     elif method["quant_method"] == "compressed-tensors":
-        if method["format"].endswith("fp4-pack-quantized"):  # which becomes bf16 unless it is told another type
+        if method["format"].endswith("fp4-pack-quantized"):  # which becomes bf16 unless asked for another type
             import compressed_tensors.compressors.nvfp4.base as base
 
             base.unpack_fp4_from_uint8 = functools.partial(base.unpack_fp4_from_uint8, dtype=torch.float32)

@@ -434,7 +434,7 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
     }
 }
 
-/* Weights of so many rows, and rows so long, that kernels for few rows of x take another form. */
+/* Weights with enough rows, and rows long enough, that kernels for few rows of x take another form. */
 static void large_weights(kernel_case_bench *bench, trm_dtype x)
 {
     static const int32_t blocks_k[] = {0, 32, 128};

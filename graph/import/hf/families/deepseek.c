@@ -67,7 +67,7 @@ static trm_status read_latent(const trm_hf_reader *reader, trm_hf_config *config
     return read_scale(reader, config);
 }
 
-/* Layers with an ordinary MLP: the first ones, and behind them all but every so many. */
+/* Layers with an ordinary MLP: the first ones, and later those whose number is no multiple of `step`. */
 typedef struct dense_layers {
     int64_t first, step;
 } dense_layers;
