@@ -45,10 +45,11 @@ void trm_async_step_fini(trm_generator *g)
     *ahead = (trm_async_step){0};
 }
 
-static int32_t *table_row(trm_generator *g, int32_t sequence)
+/* Of the step in bucket `step`. */
+static int32_t *table_row(trm_generator *g, const trm_graph_bucket *step, int32_t sequence)
 {
     int32_t *table = trm_context_staging(g->context, g->block_table);
-    return table + (size_t)sequence * (size_t)g->blocks_per_sequence;
+    return table + (size_t)sequence * (size_t)trm_generator_table_blocks(g, &step->form);
 }
 
 /* Whether row `row` of the async step is this sequence's next step. */
@@ -61,7 +62,7 @@ static bool is_row(trm_generator *g, int32_t row, const trm_step_sequence *s)
            s->n_cached == g->ahead.n_cached[row] && s->tokens[0] == g->ahead.tokens[row] &&
            (adapters == NULL || s->adapter - 1 == adapters[row]) &&
            (slots == NULL || (s->read_slot == slots[2 * row] && s->write_slot == slots[2 * row + 1])) &&
-           memcmp(s->blocks, table_row(g, row), blocks * sizeof(*s->blocks)) == 0;
+           memcmp(s->blocks, table_row(g, g->ahead.step, row), blocks * sizeof(*s->blocks)) == 0;
 }
 
 bool trm_async_step_applies(trm_generator *g, const trm_step_sequence *sequences, int32_t n)
@@ -132,18 +133,19 @@ static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_m
 
 /* Uploads the new block table entries of the step's tokens. A copy of the staged tables may still be running: only
  * entries after the keys of the running step change, which it does not read, and this copy comes after it. */
-static trm_status upload_blocks(trm_generator *g, const trm_step_sequence *sequences, int32_t n)
+static trm_status upload_blocks(trm_generator *g, const trm_graph_bucket *step, const trm_step_sequence *sequences,
+                                int32_t n)
 {
     bool changed = false;
     for (int32_t i = 0; i < n; i++) {
         const int64_t last = (sequences[i].n_cached + 1) / TRM_KV_BLOCK_SIZE;
-        int32_t *entry = table_row(g, i) + last;
+        int32_t *entry = table_row(g, step, i) + last;
         changed = changed || *entry != sequences[i].blocks[last];
         *entry = sequences[i].blocks[last];
     }
-    const size_t bytes = (size_t)n * (size_t)g->blocks_per_sequence * sizeof(int32_t);
+    const size_t bytes = (size_t)n * (size_t)trm_generator_table_blocks(g, &step->form) * sizeof(int32_t);
     return changed ? trm_stream_upload(g->context->stream, trm_context_view(g->context, g->block_table).data,
-                                       table_row(g, 0), bytes)
+                                       table_row(g, step, 0), bytes)
                    : TRM_OK;
 }
 
@@ -154,7 +156,7 @@ trm_status trm_async_step_enqueue(trm_generator *g, trm_graph_bucket *step, trm_
     trm_stream *stream = g->context->stream;
     const int32_t turn = next_turn(ahead);
     const bool captures = trm_device_backend(g->world->device) == TRM_BACKEND_CUDA;
-    TRM_TRY(upload_blocks(g, sequences, n));
+    TRM_TRY(upload_blocks(g, step, sequences, n));
     if (captures && step->aheads[mode] == NULL) {
         TRM_TRY(capture(g, step, mode));
     }

@@ -318,9 +318,10 @@ static trm_status find_tensors(trm_generator *g)
     return TRM_OK;
 }
 
-/* Dims of a decode step of `b` tokens of `n` sequences, for the plan's workspace. */
-static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int32_t n)
+/* Dims of a decode step in this form, for the plan's workspace. */
+static trm_status cover_decode(trm_generator *g, trm_plan *plan, const trm_step_form *form)
 {
+    const int64_t b = form->tokens, n = form->sequences;
     trm_dims *dims = calloc((size_t)plan->network->n_tensors + 1, sizeof(*dims));
     if (dims == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate dims");
@@ -331,7 +332,7 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, int32_t b, int3
             continue;
         }
         dims[i] = strcmp(tensor->name, "sequence_starts") == 0    ? trm_dims1(n + 1)
-                  : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, g->blocks_per_sequence)
+                  : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, trm_generator_table_blocks(g, form))
                   : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
                   : strcmp(tensor->name, "sequence_slots") == 0   ? trm_dims2(n, 2)
                                                                   : trm_dims1(b);
@@ -599,9 +600,13 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     status = size_cache(g, plan, blocks);
     trm_graph_buckets *captured = &g->captured;
     trm_graph_buckets_init(captured, g->max_sequences,
-                           g->speculation.kind == TRM_SPECULATION_OFF ? 0 : g->speculation.tokens, g->max_rows);
+                           g->speculation.kind == TRM_SPECULATION_OFF ? 0 : g->speculation.tokens, g->max_rows,
+                           g->blocks_per_sequence > TRM_NARROW_BLOCKS ? TRM_NARROW_BLOCKS : 0);
     for (int32_t i = 0; status == TRM_OK && i < captured->n_decode + captured->n_draft; i++) {
-        status = cover_decode(g, plan, captured->fixed[i].form.tokens, captured->fixed[i].form.sequences);
+        status = cover_decode(g, plan, &captured->fixed[i].form);
+    }
+    for (int32_t i = 0; status == TRM_OK && captured->narrow_blocks > 0 && i < captured->n_decode; i++) {
+        status = cover_decode(g, plan, &captured->narrow[i].form);
     }
     return trm_world_all_ok(g->world, status);
 }

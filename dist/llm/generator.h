@@ -88,6 +88,12 @@ trm_recorder *trm_generator_recorder(const trm_generator *generator);
 /* Makes steps of at least `tokens` tokens run in microbatches. A generator does so itself if it pays off. */
 trm_status trm_generator_use_microbatches(trm_generator *generator, int32_t tokens);
 
+/* Width of the block table of a step in this form, which may be NULL. */
+static inline int32_t trm_generator_table_blocks(const trm_generator *generator, const trm_step_form *form)
+{
+    return form != NULL && form->table_blocks > 0 ? form->table_blocks : generator->blocks_per_sequence;
+}
+
 /* Number of logits rows that a step needs for a sequence: of its targets, its choices, then its hidden states. */
 static inline int32_t trm_step_rows(const trm_step_sequence *sequence)
 {

@@ -33,6 +33,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     int32_t *rows = trm_context_staging(context, g->logit_rows);
     int32_t *rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_staging(context, g->rope_lengths);
     int32_t *adapters = g->adapter_slots == NULL ? NULL : trm_context_staging(context, g->adapter_slots);
+    const int32_t table_blocks = trm_generator_table_blocks(g, form);
     int32_t at = 0;
     *n_rows = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -45,7 +46,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
             slots[2 * i + 1] = sequence->write_slot;
         }
         /* Block table entries past a sequence's length keep old values: attention does not read them. */
-        memcpy(table + (size_t)i * (size_t)g->blocks_per_sequence, sequence->blocks,
+        memcpy(table + (size_t)i * (size_t)table_blocks, sequence->blocks,
                (size_t)((length + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE) * sizeof(*table));
         for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
             ids[at] = sequence->tokens[k];
@@ -95,7 +96,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         trm_sampler_add_padding(&g->sampler);
     }
     const trm_dims tokens = {1, {at}}, per_sequence = {1, {s}}, starts_dims = {1, {s + 1}},
-                   table_dims = {2, {s, g->blocks_per_sequence}}, rows_dims = {1, {*n_rows}};
+                   table_dims = {2, {s, table_blocks}}, rows_dims = {1, {*n_rows}};
     TRM_TRY(trm_context_set_dims(context, g->token_ids, &tokens));
     TRM_TRY(trm_context_set_dims(context, g->positions, &tokens));
     if (rope_lengths != NULL) {
@@ -337,13 +338,24 @@ static bool is_regular(const trm_step_sequence *sequences, int32_t n)
     return true;
 }
 
+/* Blocks of the longest sequence after the next decode step, too. */
+static int32_t blocks_ahead(const trm_step_sequence *sequences, int32_t n)
+{
+    int64_t most = 0;
+    for (int32_t i = 0; i < n; i++) {
+        const int64_t length = sequences[i].n_cached + sequences[i].n_tokens + 1;
+        most = length > most ? length : most;
+    }
+    return (int32_t)((most + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
+}
+
 /* The bucket that a step is padded to; NULL: none. */
 static trm_graph_bucket *find_bucket(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
 {
-    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
-    trm_step_form form = {0, n, 0};
+    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows, 0};
+    trm_step_form form = {0, n, 0, 0};
     if (regular) {
-        return trm_graph_bucket_decode(&g->captured, n);
+        return trm_graph_bucket_decode(&g->captured, n, blocks_ahead(sequences, n));
     }
     for (int32_t i = 0; i < n; i++) {
         if (sequences[i].n_targets + sequences[i].n_hidden > 0) {
@@ -433,7 +445,8 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     const trm_sample_mode mode = under_way ? ahead->mode : g->sampler.mode;
     trm_event *end = ahead->ends[ahead->turn];
     const int32_t *tokens = under_way ? ahead->chosen[ahead->turn] : g->sampler.chosen_staging;
-    if (whole && may_go_ahead(g, form, mode)) {
+    if (whole && may_go_ahead(g, form, mode) &&
+        blocks_ahead(sequences, n) <= trm_generator_table_blocks(g, &form->form)) {
         TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
     }
     TRM_TRY(trm_world_await(g->world, end, "a step"));
@@ -477,8 +490,8 @@ trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
     const int32_t block = 0;
     const trm_step_sequence sequence = {
         .tokens = &token, .n_tokens = 1, .blocks = &block, .choices = &choice, .n_choices = 1};
-    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows};
-    const trm_step_form form = {tokens, g->max_sequences, g->max_sequences};
+    const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows, 0};
+    const trm_step_form form = {tokens, g->max_sequences, g->max_sequences, 0};
     int32_t n_rows;
     if (!g->tune || !can_capture(g) || (g->microbatches != NULL && tokens >= g->lane_tokens)) {
         return TRM_OK;
