@@ -102,7 +102,7 @@ const char *trm_launcher_rank(trm_environment_fn *get)
  * local_size -1. */
 static trm_status read_source(trm_environment_fn *get, const source *s, trm_launcher *launch)
 {
-    *launch = (trm_launcher){NULL, 0, 0, -1, -1};
+    *launch = (trm_launcher){.local_rank = -1, .local_size = -1};
     bool slurm = strcmp(s->launcher, "slurm") == 0;
     if (!has_started(get, s)) {
         return TRM_OK;
@@ -130,9 +130,24 @@ static trm_status read_source(trm_environment_fn *get, const source *s, trm_laun
     return TRM_OK;
 }
 
+/* Open MPI binds each of up to two ranks to a core, others to a socket or a NUMA node. It passes the options of its
+ * command line on to the ranks. */
+static bool binds_by_default(trm_environment_fn *get)
+{
+    static const char *const wishes[] = {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_hwloc_base_bind_to_core",
+                                         "OMPI_MCA_hwloc_base_bind_to_socket", "OMPI_MCA_hwloc_base_cpu_set",
+                                         "OMPI_MCA_hwloc_base_cpu_list",       "OMPI_MCA_orte_rankfile",
+                                         "OMPI_MCA_rmaps_base_mapping_policy", "OMPI_MCA_rmaps_base_cpus_per_rank"};
+    bool asked = false;
+    for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
+        asked = asked || get(wishes[i]) != NULL;
+    }
+    return !asked && get("OMPI_MCA_orte_bound_at_launch") != NULL;
+}
+
 trm_status trm_launcher_detect(trm_environment_fn *get, trm_launcher *launch)
 {
-    trm_launcher found = {NULL, 0, 0, -1, -1};
+    trm_launcher found = {.local_rank = -1, .local_size = -1};
     const source *first = NULL, *sized = NULL;
     for (size_t i = 0; i < N_SOURCES; i++) {
         trm_launcher read;
@@ -158,7 +173,8 @@ trm_status trm_launcher_detect(trm_environment_fn *get, trm_launcher *launch)
         found.local_rank = found.local_rank < 0 ? read.local_rank : found.local_rank;
         found.local_size = found.local_size < 0 ? read.local_size : found.local_size;
     }
-    *launch = first != NULL ? found : (trm_launcher){"none", 0, 1, 0, 1};
+    *launch = first != NULL ? found : (trm_launcher){.launcher = "none", .size = 1, .local_size = 1};
+    launch->binds_by_default = binds_by_default(get);
     return TRM_OK;
 }
 

@@ -18,6 +18,7 @@ const char *trm_environment(const char *name);
 typedef struct trm_launcher {
     const char *launcher; /* "none", "openmpi", "pmix", "slurm", "pmi" or "torchrun" */
     int32_t rank, size, local_rank, local_size;
+    bool binds_by_default; /* the launcher has bound this rank to processors although nobody asked it to */
 } trm_launcher;
 /* Reads Open MPI, PMIx, Slurm, PMI and torchrun variables. Size 0, local_rank and local_size -1: unknown. Variables
  * that contradict each other are TRM_ERROR_INVALID_ARGUMENT naming both. */

@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/log.h"
+
+#define MOST_SHELLS 16 /* between a launcher and this process */
 
 struct trm_topology {
     hwloc_topology_t machine;
@@ -98,6 +101,52 @@ static void bind_to(trm_topology *t, hwloc_const_bitmap_t set)
     }
     hwloc_bitmap_copy(t->allowed, set);
     TRM_DEBUG("bound to processors %s", text);
+}
+
+/* The nearest process of Open MPI above this one, which may have started it through shells; 0: none. */
+static pid_t find_launcher(void)
+{
+    static const char *const names[] = {"(mpirun)", "(mpiexec)", "(orterun)", "(orted)"};
+    pid_t pid = getppid();
+    for (int32_t depth = 0; pid > 1 && depth < MOST_SHELLS; depth++) {
+        char path[64], text[512];
+        snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid); /* "7 (mpirun) S 6 ..." */
+        FILE *file = fopen(path, "r");
+        const size_t size = file != NULL ? fread(text, 1, sizeof(text) - 1, file) : 0;
+        if (file != NULL) {
+            fclose(file);
+        }
+        text[size] = '\0';
+        const char *name = strchr(text, '('), *end = strrchr(text, ')');
+        if (name == NULL || end == NULL) {
+            return 0;
+        }
+        for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+            if (strlen(names[i]) == (size_t)(end + 1 - name) && strncmp(name, names[i], strlen(names[i])) == 0) {
+                return pid;
+            }
+        }
+        int parent = 0;
+        pid = sscanf(end + 1, " %*c %d", &parent) == 1 ? (pid_t)parent : 0;
+    }
+    return 0;
+}
+
+trm_status trm_topology_unbind(trm_topology *topology)
+{
+    const pid_t launcher = find_launcher();
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (set == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a set of processors");
+    }
+    if (launcher > 0 && hwloc_get_proc_cpubind(topology->machine, launcher, set, HWLOC_CPUBIND_PROCESS) == 0) {
+        hwloc_bitmap_and(set, set, hwloc_topology_get_allowed_cpuset(topology->machine));
+        if (hwloc_bitmap_isincluded(topology->allowed, set) && !hwloc_bitmap_isequal(topology->allowed, set)) {
+            bind_to(topology, set);
+        }
+    }
+    hwloc_bitmap_free(set);
+    return TRM_OK;
 }
 
 static void limit_by_openmp(int32_t *threads)

@@ -16,6 +16,10 @@ typedef struct trm_topology trm_topology;
 trm_status trm_topology_open(trm_topology **topology);
 void trm_topology_close(trm_topology *topology); /* NULL is ignored */
 
+/* Frees the process from a binding that Open MPI made by default: it may run where the launcher may. Does nothing if no
+ * launcher is found. */
+trm_status trm_topology_unbind(trm_topology *topology);
+
 /* The processors that this process may run on, as "0-3,8": two ranks of a host with equal texts share them. */
 void trm_topology_allowed(const trm_topology *topology, char *text, size_t size);
 

@@ -320,6 +320,9 @@ TRM_CALL(NULL, trm_world_open, (const trm_world_options *options, trm_world **wo
     w->local_rank = launch.local_rank;
     w->local_size = launch.local_size;
     TRM_TRY_GOTO(status, trm_topology_open(&topology), close_world);
+    if (launch.binds_by_default && !options->no_bind) {
+        TRM_TRY_GOTO(status, trm_topology_unbind(topology), close_world);
+    }
     status = open_parts(w, topology, options);
     w->join_seconds = trm_clock_seconds() - began - w->device_seconds - w->communicator_seconds;
 close_world:

@@ -36,6 +36,7 @@ static void check(const char *const *lines, trm_launcher expected)
     assert_int_equal(found.size, expected.size);
     assert_int_equal(found.local_rank, expected.local_rank);
     assert_int_equal(found.local_size, expected.local_size);
+    assert_int_equal(found.binds_by_default, expected.binds_by_default);
     const char *rank = trm_launcher_rank(get); /* the program and the library agree */
     assert_int_equal(rank != NULL, strcmp(expected.launcher, "none") != 0);
     assert_int_equal(rank != NULL ? strtol(rank, NULL, 10) : 0, expected.rank);
@@ -44,26 +45,31 @@ static void check(const char *const *lines, trm_launcher expected)
 static void test_detected(void **state)
 {
     (void)state;
-    check(ENVIRONMENT("HOME=/"), (trm_launcher){"none", 0, 1, 0, 1});
-    check(ENVIRONMENT(OPENMPI), (trm_launcher){"openmpi", 3, 8, 1, 2});
-    check(ENVIRONMENT("PMIX_RANK=3"), (trm_launcher){"pmix", 3, 0, -1, -1});
-    check(ENVIRONMENT("PMI_RANK=1", "PMI_SIZE=2"), (trm_launcher){"pmi", 1, 2, -1, -1});
+    check(ENVIRONMENT("HOME=/"), (trm_launcher){"none", 0, 1, 0, 1, false});
+    check(ENVIRONMENT(OPENMPI), (trm_launcher){"openmpi", 3, 8, 1, 2, false});
+    check(ENVIRONMENT(OPENMPI, "OMPI_MCA_orte_bound_at_launch=1"), (trm_launcher){"openmpi", 3, 8, 1, 2, true});
+    check(ENVIRONMENT(OPENMPI, "OMPI_MCA_orte_bound_at_launch=1", "OMPI_MCA_hwloc_base_binding_policy=core"),
+          (trm_launcher){"openmpi", 3, 8, 1, 2, false});
+    check(ENVIRONMENT(OPENMPI, "OMPI_MCA_orte_bound_at_launch=1", "OMPI_MCA_orte_rankfile=ranks"),
+          (trm_launcher){"openmpi", 3, 8, 1, 2, false});
+    check(ENVIRONMENT("PMIX_RANK=3"), (trm_launcher){"pmix", 3, 0, -1, -1, false});
+    check(ENVIRONMENT("PMI_RANK=1", "PMI_SIZE=2"), (trm_launcher){"pmi", 1, 2, -1, -1, false});
     check(ENVIRONMENT("PMI_RANK=1", "PMI_SIZE=2", "MPI_LOCALRANKID=0", "MPI_LOCALNRANKS=1"),
-          (trm_launcher){"pmi", 1, 2, 0, 1});
-    check(ENVIRONMENT(SLURM), (trm_launcher){"slurm", 5, 7, 1, 3});
-    check(ENVIRONMENT("PMIX_RANK=5", SLURM), (trm_launcher){"pmix", 5, 7, 1, 3});
-    check(ENVIRONMENT(TORCHRUN), (trm_launcher){"torchrun", 2, 4, 0, 2});
-    check(ENVIRONMENT("RANK=2"), (trm_launcher){"none", 0, 1, 0, 1});
+          (trm_launcher){"pmi", 1, 2, 0, 1, false});
+    check(ENVIRONMENT(SLURM), (trm_launcher){"slurm", 5, 7, 1, 3, false});
+    check(ENVIRONMENT("PMIX_RANK=5", SLURM), (trm_launcher){"pmix", 5, 7, 1, 3, false});
+    check(ENVIRONMENT(TORCHRUN), (trm_launcher){"torchrun", 2, 4, 0, 2, false});
+    check(ENVIRONMENT("RANK=2"), (trm_launcher){"none", 0, 1, 0, 1, false});
     /* Inside a batch script, but not started by srun. */
-    check(ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=8"), (trm_launcher){"none", 0, 1, 0, 1});
+    check(ENVIRONMENT("SLURM_PROCID=0", "SLURM_NTASKS=8"), (trm_launcher){"none", 0, 1, 0, 1, false});
     /* Slurm's variables of the daemon that started the rank. */
-    check(ENVIRONMENT(OPENMPI, SLURM), (trm_launcher){"openmpi", 3, 8, 1, 2});
-    check(ENVIRONMENT(TORCHRUN, SLURM), (trm_launcher){"torchrun", 2, 4, 0, 2});
-    check(ENVIRONMENT(SLURM, "RANK=5", "WORLD_SIZE=7"), (trm_launcher){"slurm", 5, 7, 1, 3});
+    check(ENVIRONMENT(OPENMPI, SLURM), (trm_launcher){"openmpi", 3, 8, 1, 2, false});
+    check(ENVIRONMENT(TORCHRUN, SLURM), (trm_launcher){"torchrun", 2, 4, 0, 2, false});
+    check(ENVIRONMENT(SLURM, "RANK=5", "WORLD_SIZE=7"), (trm_launcher){"slurm", 5, 7, 1, 3, false});
     check(ENVIRONMENT("SLURM_STEP_ID=1", "SLURM_PROCID=1", "SLURM_NTASKS=8", "SLURM_STEP_NUM_TASKS=2"),
-          (trm_launcher){"slurm", 1, 2, -1, -1});
+          (trm_launcher){"slurm", 1, 2, -1, -1, false});
     /* srun --mpi=pmi2 */
-    check(ENVIRONMENT("PMI_RANK=5", "PMI_SIZE=7", SLURM), (trm_launcher){"slurm", 5, 7, 1, 3});
+    check(ENVIRONMENT("PMI_RANK=5", "PMI_SIZE=7", SLURM), (trm_launcher){"slurm", 5, 7, 1, 3, false});
 }
 
 static void check_refused(const char *const *lines, const char *part)
