@@ -142,6 +142,12 @@ static trm_status introduce(trm_world *world, const trm_topology *topology, cons
     return TRM_OK;
 }
 
+static int32_t count_processors(void)
+{
+    cpu_set_t cpus;
+    return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+}
+
 /* Ranks of one host with the same mask share it, also with ranks of replicas; a rank with its own mask was bound by its
  * launcher. */
 static trm_status place_on_cores(trm_world *world, trm_topology *topology, const trm_world_options *options,
@@ -158,6 +164,7 @@ static trm_status place_on_cores(trm_world *world, trm_topology *topology, const
     bool bind = !options->no_bind && options->backend == TRM_BACKEND_HOST;
     index += options->replica * count;
     count *= replicas_of(options);
+    world->processors = count_processors() / count;
     TRM_TRY(trm_topology_take_share(topology, index, count, bind, threads));
     if (options->threads > 0) {
         *threads = options->threads;
@@ -517,8 +524,6 @@ int32_t trm_world_threads(const trm_world *world)
     if (trm_device_backend(world->device) == TRM_BACKEND_HOST && trm_device_get_info(world->device, &info) == TRM_OK) {
         return info.threads; /* already the rank's share */
     }
-    cpu_set_t cpus;
-    int32_t n = sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    n /= world->local_size > 1 ? world->local_size : 1;
+    const int32_t allowed = count_processors(), n = world->processors < allowed ? world->processors : allowed;
     return n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
 }

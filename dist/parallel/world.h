@@ -12,6 +12,7 @@ struct trm_world {
     int32_t rank, size;
     int32_t local_rank, local_size; /* among the ranks of this machine, including replicas */
     int32_t memory_sharers;         /* ranks that share the free memory of this machine, this one included */
+    int32_t processors;             /* this rank's share of those on which it started */
     const char *launcher;           /* "none", "openmpi", "pmix", "slurm", "torchrun" */
     trm_device *device;
     trm_communicator *communicator;
