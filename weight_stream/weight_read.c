@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/half.h"
+#include "kernels/host/host.h"
 #include "kernels/sampling/random.h"
 #include "weight_stream/convert.h"
 #include "weight_stream/transpose.h"
@@ -250,12 +251,7 @@ static void read_random(const reader *read, size_t start, size_t stride, size_t 
     size_t most = sizeof(values) / sizeof(values[0]);
     for (size_t done = 0; done < count;) {
         size_t n = count - done < most ? count - done : most;
-        for (size_t i = 0; i < n; i++) {
-            values[i] = trm_random_unit(base->seed, start + (done + i) * stride);
-        }
-        for (size_t i = 0; i < n; i++) { /* rounded once, as the kernels that make them in place do */
-            values[i] = base->mean == 0 ? base->spread * values[i] : fmaf(base->spread, values[i], base->mean);
-        }
+        trm_random_numbers(base->seed, base->mean, base->spread, start + done * stride, stride, n, values);
         if (trm_dtype_size(base->dtype) == 1) {
             for (size_t i = 0; i < n; i++) {
                 to[done + i] = round_to_byte(base->dtype, values[i]);
@@ -263,7 +259,7 @@ static void read_random(const reader *read, size_t start, size_t stride, size_t 
         } else if (base->dtype == TRM_F32) {
             trm_convert(TRM_F32, values, read->dtype, to + done * read->to_size, n);
         } else {
-            trm_convert(TRM_F32, values, base->dtype, rounded, n);
+            trm_host_store(base->dtype, rounded, 0, (int64_t)n, values);
             trm_convert(base->dtype, rounded, read->dtype, to + done * read->to_size, n);
         }
         done += n;

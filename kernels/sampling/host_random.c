@@ -1,22 +1,21 @@
 /* Random fill on the host. */
 #include <math.h>
 
-#include "base/half.h"
 #include "base/pool.h"
+#include "kernels/host/host.h"
 #include "kernels/sampling/backends.h"
 
-static void store(const trm_view *to, int64_t i, float value)
+TRM_VECTOR_CLONES void trm_random_numbers(uint64_t seed, float mean, float spread, uint64_t start, uint64_t stride,
+                                          size_t count, float *to)
 {
-    switch (to->dtype) {
-    case TRM_F16:
-        ((uint16_t *)to->data)[i] = trm_f32_to_f16(value);
-        break;
-    case TRM_BF16:
-        ((uint16_t *)to->data)[i] = trm_f32_to_bf16(value);
-        break;
-    default:
-        ((float *)to->data)[i] = value;
-        break;
+    if (mean == 0) {
+        for (size_t i = 0; i < count; i++) {
+            to[i] = spread * trm_random_unit(seed, start + i * stride);
+        }
+        return;
+    }
+    for (size_t i = 0; i < count; i++) {
+        to[i] = fmaf(spread, trm_random_unit(seed, start + i * stride), mean);
     }
 }
 
@@ -28,6 +27,7 @@ static void fill_rows(void *user, int64_t begin, int64_t end)
     const int32_t last = dims->n - 1;
     const int64_t width = dims->n > 0 ? dims->d[last] : 1;
     const int64_t stride = dims->n > 0 ? args->strides[last] : 0;
+    float numbers[TRM_HOST_BLOCK];
     for (int64_t row = begin; row < end; row++) {
         uint64_t index = (uint64_t)args->offset;
         int64_t rest = row;
@@ -35,9 +35,11 @@ static void fill_rows(void *user, int64_t begin, int64_t end)
             index += (uint64_t)(rest % dims->d[axis]) * (uint64_t)args->strides[axis];
             rest /= dims->d[axis];
         }
-        for (int64_t i = 0; i < width; i++) {
-            float unit = trm_random_unit(args->seed, index + (uint64_t)i * (uint64_t)stride);
-            store(&args->to, row * width + i, fmaf(args->spread, unit, args->mean));
+        for (int64_t i = 0; i < width; i += TRM_HOST_BLOCK) {
+            const int64_t n = width - i < TRM_HOST_BLOCK ? width - i : TRM_HOST_BLOCK;
+            trm_random_numbers(args->seed, args->mean, args->spread, index + (uint64_t)i * (uint64_t)stride,
+                               (uint64_t)stride, (size_t)n, numbers);
+            trm_host_store(args->to.dtype, args->to.data, row * width + i, n, numbers);
         }
     }
 }

@@ -48,6 +48,10 @@ typedef struct trm_random_fill_args {
 } trm_random_fill_args;
 trm_status trm_random_fill(trm_stream *stream, const trm_random_fill_args *args);
 
+/* On the host, by this thread: to[i] = mean + spread * unit(seed, start + i * stride), rounded once. */
+void trm_random_numbers(uint64_t seed, float mean, float spread, uint64_t start, uint64_t stride, size_t count,
+                        float *to);
+
 #ifdef __cplusplus
 }
 #endif
