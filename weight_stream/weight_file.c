@@ -70,6 +70,7 @@ trm_status trm_weight_file_read(const trm_weight_file *file, size_t begin, size_
             TRM_FAIL(TRM_ERROR_IO, "cannot read %s: %s", file->path, strerror(errno));
         }
         if (got == 0) {
+            TRM_TRY(trm_weight_file_check(file));
             TRM_FAIL(TRM_ERROR_IO, "%s ends at byte %zu, expected %zu bytes as when it was opened", file->path,
                      begin + done, file->mapping.size);
         }

@@ -29,8 +29,9 @@
 /* State of one call. */
 typedef struct reading {
     bool direct; /* while weights stream: large runs past the file cache, others through it, none through mappings */
-    trm_status status;     /* the first failure */
-    unsigned char *window; /* of TRM_WEIGHT_WINDOW bytes, made when it is first needed */
+    trm_status status;              /* the first failure */
+    unsigned char *window;          /* of TRM_WEIGHT_WINDOW bytes, made when it is first needed */
+    const trm_weight_file *checked; /* the last file that still had its bytes */
 } reading;
 
 typedef struct reader {
@@ -65,6 +66,18 @@ static void gather(const unsigned char *from, size_t stride, size_t size, size_t
 }
 
 /* ---- from the file, not through the mapping: what the file has lost is an error here ---- */
+
+/* Fails where the file has lost bytes: through its mapping that would be a signal. */
+static bool can_read_mapping(const reader *read)
+{
+    const trm_weight_file *file = read->base->file;
+    reading *call = read->call;
+    if (file != call->checked && call->status == TRM_OK) {
+        call->status = trm_weight_file_check(file);
+        call->checked = file;
+    }
+    return call->status == TRM_OK;
+}
 
 /* Whether to read elements in this way, also short runs. */
 static bool avoids_mapping(const reader *read)
@@ -214,7 +227,9 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
         return;
     }
     if (stride == 1) {
-        trm_convert(read->base->dtype, from, read->dtype, to, count);
+        if (can_read_mapping(read)) {
+            trm_convert(read->base->dtype, from, read->dtype, to, count);
+        }
         return;
     }
     unsigned char buffer[BUFFER_SIZE];
@@ -223,7 +238,7 @@ static void read_stored(const reader *read, size_t start, size_t stride, size_t 
         size_t n = count - done < most ? count - done : most;
         if (avoids_mapping(read)) {
             gather_from_file(read, start + done * stride, stride, n, buffer);
-        } else {
+        } else if (can_read_mapping(read)) {
             gather(from + done * stride * read->from_size, stride, read->from_size, n, buffer);
         }
         if (read->call->status == TRM_OK) {
@@ -510,7 +525,7 @@ static void read_transposed(const reader *read, size_t start, size_t stride, siz
         turn_computed(read, start, stride, rows, columns, to);
     } else if (avoids_mapping(read)) {
         turn_file(read, start, stride, rows, columns, to);
-    } else {
+    } else if (can_read_mapping(read)) {
         trm_transpose(read->base->dtype, read->base->bytes + start * read->from_size, stride * read->from_size, columns,
                       rows, read->dtype, to, columns * read->to_size);
     }
@@ -583,19 +598,6 @@ static void read_view(const trm_weight *weight, trm_dtype dtype, size_t first, s
     }
 }
 
-/* While weights are loaded all but large runs are read through mappings, where what a file has lost since would be a
- * signal. */
-static trm_status check_files(const trm_weight_base *base)
-{
-    if (base->kind == TRM_WEIGHT_STORED) {
-        return trm_weight_file_check(base->file);
-    }
-    for (int32_t i = 0; i < base->n_parts; i++) {
-        TRM_TRY(check_files(base->parts[i]->base));
-    }
-    return TRM_OK;
-}
-
 static trm_status read_elements(const trm_weight *weight, trm_dtype dtype, size_t first, size_t count, void *to,
                                 bool direct)
 {
@@ -610,8 +612,8 @@ static trm_status read_elements(const trm_weight *weight, trm_dtype dtype, size_
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %zu elements, cannot read %zu from offset %zu", source,
                  weight->count, count, first);
     }
-    reading call = {.direct = direct, .status = count > 0 ? check_files(weight->base) : TRM_OK};
-    if (count > 0 && call.status == TRM_OK) {
+    reading call = {.direct = direct, .status = TRM_OK};
+    if (count > 0) {
         read_view(weight, dtype, first, count, to, &call);
     }
     free(call.window);

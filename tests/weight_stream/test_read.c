@@ -376,7 +376,7 @@ static void windows_of_a_file_that_was_cut_off(void **state)
     assert_ok(trm_weight_file_read_direct(file, 5001, LEFT - 5001, window, &at));
     assert_memory_equal(at, data + 5001, LEFT - 5001);
     assert_fails(trm_weight_file_read_direct(file, 5001, LEFT - 5000, window, &at), TRM_ERROR_IO,
-                 "ends at byte 200001, expected 300000 bytes as when it was opened");
+                 "has 200001 bytes, it had 300000 when it was opened");
     assert_fails(trm_weight_file_read_direct(file, LEFT + 5000, 7, window, &at), TRM_ERROR_IO, "when it was opened");
     trm_weight_file_release(file);
     free(data);
@@ -424,6 +424,29 @@ static void a_file_that_was_cut_off(void **state)
     trm_weight_destroy(joined);
     trm_safetensors_close(set);
     free(to);
+}
+
+/* Of a join only files are checked from which elements are read. */
+static void one_of_two_files_was_cut_off(void **state)
+{
+    (void)state;
+    enum { HEIGHT = 16, WIDTH = 8 };
+    char paths[2][4400];
+    float to[2 * HEIGHT * WIDTH];
+    trm_safetensors *sets[2];
+    trm_weight *parts[2], *joined;
+    for (int i = 0; i < 2; i++) {
+        sets[i] = open_zeros(HEIGHT, WIDTH, paths[i], sizeof(paths[i]), &parts[i]);
+    }
+    assert_ok(trm_weight_concat((const trm_weight *const *)parts, 2, 0, &joined));
+    assert_int_equal(truncate(paths[1], 100), 0);
+    assert_ok(trm_weight_read(joined, TRM_F32, 0, HEIGHT * WIDTH, to));
+    assert_fails(trm_weight_read(joined, TRM_F32, 1, HEIGHT * WIDTH, to), TRM_ERROR_IO, "has 100 bytes");
+    trm_weight_destroy(joined);
+    for (int i = 0; i < 2; i++) {
+        trm_weight_destroy(parts[i]);
+        trm_safetensors_close(sets[i]);
+    }
 }
 
 typedef struct cutter {
@@ -654,6 +677,7 @@ int main(void)
         cmocka_unit_test(mapped_addresses),
         cmocka_unit_test(many_threads_read_one_weight),
         cmocka_unit_test(a_file_that_was_cut_off),
+        cmocka_unit_test(one_of_two_files_was_cut_off),
         cmocka_unit_test(a_file_that_is_cut_off_while_it_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
