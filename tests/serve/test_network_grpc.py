@@ -22,6 +22,7 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from networks import CONFIG, Server, failure, put
 
 program, network = sys.argv[1:3]
+REGION = f"/trireme_test_grpc_{os.getpid()}"  # of this machine
 IDS = np.arange(1, 7, dtype=np.int64).reshape(2, 3)
 
 
@@ -141,13 +142,16 @@ def frame(kind, flags, stream, payload):
     return struct.pack(">I", len(payload))[1:] + bytes((kind, flags)) + struct.pack(">I", stream) + payload
 
 
+def headers_of(method):
+    headers = {":method": "POST", ":scheme": "http", ":path": f"/inference.GRPCInferenceService/{method}", ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
+    return b"".join(b"\0" + bytes((len(n),)) + n.encode() + bytes((len(v),)) + v.encode() for n, v in headers.items())
+
+
 def opened(port, settings, method):
     """A connection on which the headers of a request are sent."""
     client = socket.create_connection(("127.0.0.1", port))
     client.settimeout(20)
-    headers = {":method": "POST", ":scheme": "http", ":path": f"/inference.GRPCInferenceService/{method}", ":authority": "x", "content-type": "application/grpc", "te": "trailers"}
-    block = b"".join(b"\0" + bytes((len(n),)) + n.encode() + bytes((len(v),)) + v.encode() for n, v in headers.items())
-    client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, settings) + frame(1, 4, 1, block))
+    client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, settings) + frame(1, 4, 1, headers_of(method)))
     return client
 
 
@@ -167,7 +171,8 @@ def await_frame(client, kind, stream):
 
 
 def check_slow(port):
-    """Clients that send half of a request, read nothing of a reply, or do nothing: the server has 2 s for each."""
+    """Clients that send half of a request, read nothing of a reply, or do nothing: the server has 2 s for each. A request
+    that crosses the news that the connection ends is answered."""
     half = opened(port, b"", "ModelInfer")
     half.sendall(frame(0, 0, 1, struct.pack(">BI", 0, 100) + b"half"))
     unread = opened(port, struct.pack(">HI", 4, 0), "ServerMetadata")  # INITIAL_WINDOW_SIZE 0
@@ -180,7 +185,13 @@ def check_slow(port):
     reply = await_frame(unread, 3, 1)
     assert reply == struct.pack(">I", 8), reply  # RST_STREAM with CANCEL
     assert await_frame(idle, 0, 1) is None
-    for client in (half, unread, idle):
+    late = opened(port, b"", "ServerLive")
+    late.sendall(frame(0, 1, 1, b"\0" * 5))
+    assert await_frame(late, 0, 1) == struct.pack(">BIBB", 0, 2, 8, 1)
+    assert await_frame(late, 7, 0)[:4] == struct.pack(">I", 0x7FFFFFFF)  # GOAWAY
+    late.sendall(frame(1, 4, 3, headers_of("ServerLive")) + frame(0, 1, 3, b"\0" * 5))
+    assert await_frame(late, 0, 3) == struct.pack(">BIBB", 0, 2, 8, 1)
+    for client in (half, unread, idle, late):
         client.close()
 
 
@@ -194,16 +205,16 @@ def check_stream(client, expected):
         if i == 50:
             assert "not loaded" in str(error), error
         else:
-            assert error is None and result.get_response().id == str(i), (i, error, result and result.get_response().id)
+            assert error is None and result.get_response().id == str(i), (i, str(error), result and result.get_response().id)
             assert np.allclose(result.as_numpy("pooler_output"), expected[: 1 + i % 2], atol=1e-5)
     client.stop_stream()
 
 
 def check_shared(client, expected):
-    region = shared.create_shared_memory_region("in", "/trireme_test_grpc", 2 * IDS.nbytes + expected.nbytes)
+    region = shared.create_shared_memory_region("in", REGION, 2 * IDS.nbytes + expected.nbytes)
     try:
         shared.set_shared_memory_region(region, [IDS, np.ones_like(IDS)])
-        client.register_system_shared_memory("all", "/trireme_test_grpc", 2 * IDS.nbytes + expected.nbytes)
+        client.register_system_shared_memory("all", REGION, 2 * IDS.nbytes + expected.nbytes)
         assert client.get_system_shared_memory_status().regions["all"].byte_size == 2 * IDS.nbytes + expected.nbytes
         tensors = []
         for i, name in enumerate(("input_ids", "attention_mask")):
@@ -215,7 +226,7 @@ def check_shared(client, expected):
         result = client.infer("a", tensors, outputs=[output])
         assert result.get_output("pooler_output").parameters["shared_memory_byte_size"].int64_param == expected.nbytes
         assert np.allclose(shared.get_contents_as_numpy(region, np.float32, expected.shape, 2 * IDS.nbytes), expected, atol=1e-5)
-        failure("registered already", client.register_system_shared_memory, "all", "/trireme_test_grpc", 8)
+        failure("registered already", client.register_system_shared_memory, "all", REGION, 8)
         client.unregister_system_shared_memory("all")
         failure("not registered", client.infer, "a", tensors)
     finally:

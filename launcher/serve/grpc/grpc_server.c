@@ -752,11 +752,11 @@ static void check_times(connection *c, double now)
     if (c->blocked > 0 && now - c->blocked > limit) {
         c->broken = true;
     }
-    if (c->streams == NULL && now - c->active > limit) {
+    if (c->streams == NULL && now - c->active > limit) { /* a request may be on its way: it is still served */
         c->broken = c->closing;
         c->closing = true;
         c->active = now;
-        (void)h->session_terminate_session(c->session, NGHTTP2_NO_ERROR);
+        (void)h->submit_shutdown_notice(c->session);
     }
 }
 

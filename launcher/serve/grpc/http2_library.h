@@ -37,6 +37,7 @@
     X(submit_response)                                                                                                 \
     X(submit_trailer)                                                                                                  \
     X(submit_rst_stream)                                                                                               \
+    X(submit_shutdown_notice)                                                                                          \
     X(submit_goaway)
 
 typedef struct http2_library {
