@@ -17,6 +17,7 @@ import tritonclient.utils.shared_memory as shared
 from networks import CONFIG, Server, failure, put
 
 program, network = sys.argv[1:3]
+REGION = f"/trireme_test_{os.getpid()}_"  # of this machine
 IDS = np.arange(1, 7, dtype=np.int64).reshape(2, 3)
 
 
@@ -31,17 +32,17 @@ def inputs(ids=IDS, module=http):
 
 def check_shared(client, expected):
     size = IDS.nbytes
-    region = shared.create_shared_memory_region("in", "/trireme_test_in", 2 * size)
-    reply = shared.create_shared_memory_region("out", "/trireme_test_out", expected.nbytes)
+    region = shared.create_shared_memory_region("in", f"{REGION}in", 2 * size)
+    reply = shared.create_shared_memory_region("out", f"{REGION}out", expected.nbytes)
     try:
         shared.set_shared_memory_region(region, [IDS, np.ones_like(IDS)])
-        client.register_system_shared_memory("in", "/trireme_test_in", 2 * size)
-        client.register_system_shared_memory("out", "/trireme_test_out", expected.nbytes)
+        client.register_system_shared_memory("in", f"{REGION}in", 2 * size)
+        client.register_system_shared_memory("out", f"{REGION}out", expected.nbytes)
         assert {r["name"]: r["byte_size"] for r in client.get_system_shared_memory_status()} == {"in": 2 * size, "out": expected.nbytes}
-        failure("registered already", client.register_system_shared_memory, "in", "/trireme_test_in", 8)
-        failure("too few", client.register_system_shared_memory, "more", "/trireme_test_in", 1 << 30)
+        failure("registered already", client.register_system_shared_memory, "in", f"{REGION}in", 8)
+        failure("too few", client.register_system_shared_memory, "more", f"{REGION}in", 1 << 30)
         failure("no name", client.register_system_shared_memory, "bad", "/../etc/passwd", 8)
-        failure("cannot open", client.register_system_shared_memory, "bad", "/trireme_test_nothing", 8)
+        failure("cannot open", client.register_system_shared_memory, "bad", f"{REGION}nothing", 8)
         tensors = []
         for i, name in enumerate(("input_ids", "attention_mask")):
             tensor = http.InferInput(name, [2, 3], "INT64")
@@ -58,9 +59,9 @@ def check_shared(client, expected):
         failure("too few", client.infer, "a", tensors)
         tensors[0] = http.InferInput("input_ids", [2, 3], "INT64")
         tensors[0].set_shared_memory("in", size)
-        os.truncate("/dev/shm/trireme_test_in", 8)  # a mapping would kill the server now
+        os.truncate(f"/dev/shm{REGION}in", 8)  # a mapping would kill the server now
         failure("shorter", client.infer, "a", tensors)
-        os.truncate("/dev/shm/trireme_test_out", 8)
+        os.truncate(f"/dev/shm{REGION}out", 8)
         output.set_shared_memory("out", expected.nbytes)
         failure("shorter", client.infer, "a", inputs(), outputs=[output])
         client.unregister_system_shared_memory("in")
