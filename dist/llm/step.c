@@ -285,14 +285,17 @@ trm_status trm_generator_time_steps(trm_generator *g)
     return TRM_OK;
 }
 
-/* Whether to profile this step: the same on all ranks, which make the same steps. */
+/* Whether to profile the next step: the same on all ranks, which make the same steps. */
+static bool is_sample_due(const trm_generator *g)
+{
+    const int64_t every = trm_context_streams_weights(g->context) ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
+    return g->samples && g->n_steps % every == SAMPLE_FIRST;
+}
+
 static bool begins_sample(trm_generator *g)
 {
-    if (!g->samples) {
-        return false;
-    }
-    const int64_t every = trm_context_streams_weights(g->context) ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
-    g->is_sample = g->n_steps++ % every == SAMPLE_FIRST && trm_context_begin_sample(g->context);
+    g->is_sample = is_sample_due(g) && trm_context_begin_sample(g->context);
+    g->n_steps++;
     return g->is_sample;
 }
 
@@ -397,11 +400,12 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     return TRM_OK;
 }
 
-/* Whether an async step may follow a step in bucket `form`. If it is discarded, states need their version before it. */
+/* Whether an async step may follow a step in bucket `form`. If it is discarded, states need their version before it. A
+ * step that is profiled runs layer by layer, when the host has the tokens. */
 static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
 {
     return g->goes_on && form != NULL && g->versions != 1 && mode != TRM_SAMPLE_FULL &&
-           !trm_context_streams_weights(g->context) && !trm_context_is_profiling(g->context) &&
+           !trm_context_streams_weights(g->context) && !trm_context_is_profiling(g->context) && !is_sample_due(g) &&
            (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
 }
 
@@ -448,6 +452,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     if (whole && may_go_ahead(g, form, mode) &&
         blocks_ahead(sequences, n) <= trm_generator_table_blocks(g, &form->form)) {
         TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
+        g->n_steps++;
     }
     TRM_TRY(trm_world_await(g->world, end, "a step"));
     TRM_TRY(trm_context_offload_status(g->context));
