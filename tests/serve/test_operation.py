@@ -218,7 +218,8 @@ class Limits(unittest.TestCase):
         for disturb, options in cases:
             order = self.shares(disturb, *options)
             self.assertEqual(len(order), 12)
-            self.assertLess(order.index("one-11"), 6, order)
+            # Of two replicas one may be done with its six before the other begins, where this one is second.
+            self.assertLess(order.index("one-11"), 8 if options else 6, order)
             if not options:
                 many = [int(name[5:]) for name in order if name.startswith("many")]
                 self.assertEqual(many, sorted(many)) # a client's own are in the order in which they came
