@@ -20,6 +20,7 @@
 #include "base/hash.h"
 #include "graph/params.h"
 #include "kernels/fused/fused.h"
+#include "kernels/plugin/plugin.h"
 
 #define SHOWN_ELEMENTS 8 /* elements of a constant; a hash stands for the rest */
 
@@ -150,6 +151,7 @@ static bool value_is_normal(const trm_field *field, const void *at)
     case TRM_FIELD_PERM:
     case TRM_FIELD_GROUPS:
     case TRM_FIELD_PROGRAM:
+    case TRM_FIELD_PLUGIN:
         break;
     }
     return false;
@@ -203,6 +205,48 @@ static void print_program(FILE *out, const trm_fused_elementwise_params *program
     }
 }
 
+static void print_text(FILE *out, const char *text)
+{
+    fputc('"', out);
+    for (; *text != '\0'; text++) {
+        fprintf(out, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
+    }
+    fputc('"', out);
+}
+
+static void print_setting(FILE *out, const trm_plugin_setting *setting)
+{
+    const bool is_list = setting->type >= TRM_PLUGIN_INTS && setting->type <= TRM_PLUGIN_STRINGS;
+    fprintf(out, " %s=%s", setting->name, is_list ? "[" : "");
+    if (setting->type == TRM_PLUGIN_TENSOR) {
+        char dims[TRM_DIMS_TEXT_SIZE];
+        fprintf(out, "%s %s hash=%016" PRIx64, trm_dtype_name(setting->dtype), trm_dims_format(&setting->dims, dims),
+                trm_hash_bytes(TRM_HASH_START, setting->data, trm_dims_bytes(&setting->dims, setting->dtype)));
+        return;
+    }
+    for (int32_t i = 0; i < setting->count; i++) {
+        fputs(i == 0 ? "" : ", ", out);
+        if (setting->type == TRM_PLUGIN_STRING || setting->type == TRM_PLUGIN_STRINGS) {
+            print_text(out, setting->strings[i]);
+        } else if (setting->type == TRM_PLUGIN_FLOAT || setting->type == TRM_PLUGIN_FLOATS) {
+            print_float(out, setting->floats[i]);
+        } else {
+            fprintf(out, "%" PRId64, setting->ints[i]);
+        }
+    }
+    fputs(is_list ? "]" : "", out);
+}
+
+/* ' of="com.example.Scale 1" axis=1 ...' */
+static void print_plugin(FILE *out, const trm_plugin_layer *layer)
+{
+    fputs(" of=", out);
+    print_text(out, layer->plugin->label);
+    for (int32_t i = 0; i < layer->n_settings; i++) {
+        print_setting(out, &layer->settings[i]);
+    }
+}
+
 static void print_value(FILE *out, const trm_field *field, const void *at)
 {
     switch (field->type) {
@@ -232,6 +276,8 @@ static void print_value(FILE *out, const trm_field *field, const void *at)
     case TRM_FIELD_PROGRAM:
         print_program(out, at);
         break;
+    case TRM_FIELD_PLUGIN:
+        break;
     }
 }
 
@@ -240,6 +286,10 @@ static void print_field(FILE *out, const trm_field *field, const trm_layer_desc 
     const unsigned char *at = (const unsigned char *)desc + field->offset;
     int32_t n_grouped = field->type == TRM_FIELD_GROUPS ? desc->collective.n_groups * desc->collective.group_size : 0;
     if ((!field->always && is_normal(field, at)) || (field->type == TRM_FIELD_GROUPS && n_grouped == 0)) {
+        return;
+    }
+    if (field->type == TRM_FIELD_PLUGIN) {
+        print_plugin(out, trm_plugin_layer_of(desc));
         return;
     }
     fprintf(out, " %s", field->name);

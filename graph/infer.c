@@ -314,6 +314,23 @@ static trm_status check_given(const trm_tensor *tensor, const trm_dims *given)
     return status == TRM_OK ? TRM_OK : trm_fail_in(status, "%s", tensor->name);
 }
 
+/* What a rule gives must fit what the network has from it. */
+static trm_status check_declared(const trm_layer *layer, const trm_tensor *output, const trm_dims *dims,
+                                 trm_dtype dtype)
+{
+    bool fits = dims->n == output->dims.n && dtype == output->dtype;
+    for (int32_t k = 0; fits && k < dims->n; k++) {
+        fits = trm_dim_fits(dims->d[k], output->dims.d[k]);
+    }
+    if (!fits) {
+        char found[TRM_DIMS_TEXT_SIZE], expected[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s %s gives output %s as %s %s, and gave %s %s when the network was made",
+                 trm_layer_kind_name(layer->desc.kind), layer->name, output->name, trm_dtype_name(dtype),
+                 trm_dims_format(dims, found), trm_dtype_name(output->dtype), trm_dims_format(&output->dims, expected));
+    }
+    return TRM_OK;
+}
+
 trm_status trm_infer_in_network(const trm_layer *layer, const void *const *values, trm_dims *dims)
 {
     const trm_dims *input_dims[TRM_MAX_LAYER_INPUTS];
@@ -330,6 +347,9 @@ trm_status trm_infer_in_network(const trm_layer *layer, const void *const *value
         return trm_fail_in(status, "%s %s", trm_layer_kind_name(layer->desc.kind), layer->name);
     }
     for (int32_t i = 0; i < layer->n_outputs; i++) {
+        if (trm_kind_is(layer, TRM_KIND_FOREIGN)) {
+            TRM_TRY(check_declared(layer, layer->outputs[i], &output_dims[i], output_types[i]));
+        }
         dims[layer->outputs[i]->index] = output_dims[i];
     }
     return TRM_OK;

@@ -56,6 +56,7 @@ static size_t field_size(const trm_field *field, const trm_layer_desc *desc, int
     case TRM_FIELD_FLOAT:
     case TRM_FIELD_DTYPE:
     case TRM_FIELD_ENUM:
+    case TRM_FIELD_PLUGIN:
         break;
     }
     return field->count == 0 ? 4 : 4 * (size_t)field->count;

@@ -14,9 +14,10 @@ typedef enum trm_field_type {
     TRM_FIELD_DTYPE,
     TRM_FIELD_ENUM,
     TRM_FIELD_DIMS,
-    TRM_FIELD_PERM,   /* int32_t [rank of the first input] */
-    TRM_FIELD_GROUPS, /* int32_t [n_groups * group_size] of collectives */
-    TRM_FIELD_PROGRAM /* trm_fused_elementwise_params */
+    TRM_FIELD_PERM,    /* int32_t [rank of the first input] */
+    TRM_FIELD_GROUPS,  /* int32_t [n_groups * group_size] of collectives */
+    TRM_FIELD_PROGRAM, /* trm_fused_elementwise_params */
+    TRM_FIELD_PLUGIN   /* int32_t: number of a plugin's layer */
 } trm_field_type;
 
 typedef struct trm_field {

@@ -74,6 +74,7 @@ extern "C" {
     CUDA(SELECTIVE_SCAN,          "selective_scan",          PREPARED,  selective_scan)          \
     CUDA(DELTA_NET,               "delta_net",               PREPARED,  delta_net)               \
     EACH(DELTA_NET,               "delta_net.parts",         PREPARED,  delta_net_parts)         \
+    EACH(PLUGIN,                  "plugin",                  PREPARED,  plugin)                  \
     HOST(LORA,                    "lora",                    PLAIN,     lora)                    \
     CUDA(LORA,                    "lora",                    WORKSPACE, lora)                    \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \

@@ -244,6 +244,27 @@ static void count_exchange(trm_emitter *e, const trm_layer *layer)
     e->report->bytes_exchanged += e->runs * trm_partition_conversion_bytes(e->partitioner, tensor, &from, &to);
 }
 
+/* Whether a layer of parts of the inputs has the parts of the outputs that the strategy says. */
+static trm_status check_parts(const trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy,
+                              trm_tensor *const *outputs)
+{
+    for (int32_t i = 0; i < layer->n_outputs; i++) {
+        const trm_dims expected = trm_sharding_local_dims(&layer->outputs[i]->dims,
+                                                          trm_emitter_form(e, layer->outputs[i], strategy->outputs[i]));
+        bool fits = outputs[i]->dims.n == expected.n && outputs[i]->dtype == layer->outputs[i]->dtype;
+        for (int32_t k = 0; fits && k < expected.n; k++) {
+            fits = trm_dim_fits(outputs[i]->dims.d[k], expected.d[k]);
+        }
+        if (!fits) {
+            char found[TRM_DIMS_TEXT_SIZE], wanted[TRM_DIMS_TEXT_SIZE];
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                     "layer %s gives output %d as %s for a part of its inputs, expected the part %s", layer->name,
+                     (int)i, trm_dims_format(&outputs[i]->dims, found), trm_dims_format(&expected, wanted));
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status emit_layer(trm_emitter *e, const trm_layer *layer)
 {
     const trm_partition_layer *choices = &e->partitioner->layers[layer->index];
@@ -270,6 +291,7 @@ static trm_status emit_layer(trm_emitter *e, const trm_layer *layer)
     TRM_TRY(localize_shape(e, layer, strategy, inputs));
     e->partitioner->layers[layer->index].written = e->network->n_layers;
     TRM_TRY(trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));
+    TRM_TRY(trm_kind_is(layer, TRM_KIND_FOREIGN) ? check_parts(e, layer, strategy, outputs) : TRM_OK);
     if (desc.kind == TRM_LAYER_SHAPE) {
         TRM_TRY(restore_shape(e, layer, strategy, &outputs[0]));
     }

@@ -174,6 +174,9 @@ static trm_status walk_bytes(walk *self, const ProtobufCMessageDescriptor *type,
                    ? TRM_OK
                    : malformed(self, type, begin, "text has control characters");
     }
+    if (field->type == PROTOBUF_C_TYPE_BYTES) {
+        return TRM_OK;
+    }
     int wire = wire_of(field);
     if (field->label != PROTOBUF_C_LABEL_REPEATED || wire == WIRE_BYTES) {
         return malformed(self, type, begin, "field has another wire type than in the schema");

@@ -71,6 +71,9 @@ static trm_status put_parameter(trm_arena *arena, const trm_layer *layer, const 
     if (field->type == TRM_FIELD_PROGRAM) {
         return put_program(arena, &layer->desc.fused_elementwise, to);
     }
+    if (field->type == TRM_FIELD_PLUGIN) {
+        return trm_plan_put_plugin(arena, &layer->desc, &to->plugin);
+    }
     to->integers = trm_arena_array(arena, (size_t)n + 1, sizeof(*to->integers));
     to->floats = trm_arena_array(arena, (size_t)n + 1, sizeof(*to->floats));
     to->words = trm_arena_array(arena, (size_t)n + 1, sizeof(*to->words));
@@ -107,6 +110,7 @@ static trm_status put_parameter(trm_arena *arena, const trm_layer *layer, const 
             TRM_TRY(trm_plan_copy_text(arena, field->values[number], &to->words[to->n_words++]));
             break;
         case TRM_FIELD_PROGRAM:
+        case TRM_FIELD_PLUGIN:
             break;
         }
     }
@@ -257,8 +261,9 @@ static trm_status get_program(const char *file, const Trireme__Plan__Parameter *
     return TRM_OK;
 }
 
-static trm_status get_parameter(const char *file, const trm_field *field, const Trireme__Plan__Parameter *from,
-                                const trm_tensor *first_input, trm_layer_desc *desc)
+static trm_status get_parameter(const char *file, const char *layer, const trm_field *field,
+                                const Trireme__Plan__Parameter *from, const trm_tensor *first_input,
+                                trm_layer_desc *desc)
 {
     unsigned char *to = (unsigned char *)desc + field->offset;
     size_t n = field->count == 0 ? 1 : (size_t)field->count;
@@ -297,6 +302,8 @@ static trm_status get_parameter(const char *file, const trm_field *field, const 
         return get_words(file, field, from, to);
     case TRM_FIELD_PROGRAM:
         return get_program(file, from, &desc->fused_elementwise);
+    case TRM_FIELD_PLUGIN:
+        return trm_plan_get_plugin(file, layer, from->plugin, &desc->plugin.layer);
     }
     return TRM_OK;
 }
@@ -323,7 +330,7 @@ trm_status trm_plan_get_desc(const char *file, const Trireme__Plan__Layer *from,
                      from->parameters[i]->name, k == n_fields ? "that its kind lacks" : "twice");
         }
         seen |= (uint64_t)1 << k;
-        TRM_TRY(get_parameter(file, &fields[k], from->parameters[i], first_input, desc));
+        TRM_TRY(get_parameter(file, from->name, &fields[k], from->parameters[i], first_input, desc));
     }
     for (int32_t k = 0; k < n_fields; k++) {
         if ((seen >> k & 1) == 0) {

@@ -21,4 +21,9 @@ trm_status trm_plan_get_dtype(const char *file, const char *name, bool none, int
 trm_status trm_plan_get_desc(const char *file, const Trireme__Plan__Layer *message, const trm_tensor *first_input,
                              trm_layer_desc *desc);
 
+/* plugins.c: a layer of a plugin, and back. UNSUPPORTED if the plugin is not loaded. */
+trm_status trm_plan_put_plugin(trm_arena *arena, const trm_layer_desc *desc, Trireme__Plan__Plugin **message);
+trm_status trm_plan_get_plugin(const char *file, const char *layer, const Trireme__Plan__Plugin *message,
+                               int32_t *number);
+
 #endif

@@ -12,6 +12,7 @@
 #include "graph/memory_plan.h"
 #include "graph/params.h"
 #include "kernels/fused/fused.h"
+#include "kernels/plugin/plugin.h"
 
 #include <trireme/trireme.h>
 
@@ -59,6 +60,44 @@ static void write_program(trm_json_writer *w, const char *key, const trm_fused_e
     trm_json_writer_close(w);
 }
 
+/* "plugin": {"domain": "com.example", "name": "Scale", "version": 1, "library": "...", "settings": {"axis": 1}} */
+static void write_plugin(trm_json_writer *w, const trm_plugin_layer *layer)
+{
+    const trm_plugin *table = &layer->plugin->table;
+    trm_json_writer_open(w, "plugin", '{');
+    trm_json_writer_text(w, "domain", table->domain);
+    trm_json_writer_text(w, "name", table->name);
+    trm_json_writer_integer(w, "version", table->version);
+    trm_json_writer_text(w, "library", layer->plugin->library);
+    trm_json_writer_open(w, "settings", '{');
+    for (int32_t i = 0; i < layer->n_settings; i++) {
+        const trm_plugin_setting *setting = &layer->settings[i];
+        const bool is_list = setting->type >= TRM_PLUGIN_INTS && setting->type <= TRM_PLUGIN_STRINGS;
+        const char *key = is_list ? NULL : setting->name;
+        if (setting->type == TRM_PLUGIN_TENSOR) {
+            write_dims(w, key, &setting->dims);
+            continue;
+        }
+        if (is_list) {
+            trm_json_writer_open(w, setting->name, '[');
+        }
+        for (int32_t k = 0; k < setting->count; k++) {
+            if (setting->type == TRM_PLUGIN_STRING || setting->type == TRM_PLUGIN_STRINGS) {
+                trm_json_writer_text(w, key, setting->strings[k]);
+            } else if (setting->type == TRM_PLUGIN_FLOAT || setting->type == TRM_PLUGIN_FLOATS) {
+                trm_json_writer_number(w, key, (double)setting->floats[k]);
+            } else {
+                trm_json_writer_integer(w, key, setting->ints[k]);
+            }
+        }
+        if (is_list) {
+            trm_json_writer_close(w);
+        }
+    }
+    trm_json_writer_close(w);
+    trm_json_writer_close(w);
+}
+
 /* One value of a field; arrays have several, of 4 bytes each. */
 static void write_value(trm_json_writer *w, const char *key, const trm_field *field, const void *at)
 {
@@ -88,6 +127,9 @@ static void write_value(trm_json_writer *w, const char *key, const trm_field *fi
         break;
     case TRM_FIELD_PROGRAM:
         write_program(w, key, at);
+        break;
+    case TRM_FIELD_PLUGIN:
+        write_plugin(w, trm_plugin_layer_of((const trm_layer_desc *)(const void *)((const char *)at - field->offset)));
         break;
     }
 }

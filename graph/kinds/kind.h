@@ -14,12 +14,13 @@
 #include "graph/sharding.h"
 
 enum {
-    TRM_KIND_PRODUCT = 1,      /* a product before passes fuse anything: worth moving a choice of rows before it */
-    TRM_KIND_TAKES_TIME = 2,   /* worth a stream of its own */
-    TRM_KIND_EVALUATED = 4,    /* shapes are computed with it, on the host */
-    TRM_KIND_LOOKS_UP = 8,     /* reads only rows of its first input */
-    TRM_KIND_LOOSE_SIZES = 16, /* inputs may differ in size from the output along an axis that follows theirs */
-    TRM_KIND_READS_STATES = 32 /* and does not write them */
+    TRM_KIND_PRODUCT = 1,       /* a product before passes fuse anything: worth moving a choice of rows before it */
+    TRM_KIND_TAKES_TIME = 2,    /* worth a stream of its own */
+    TRM_KIND_EVALUATED = 4,     /* shapes are computed with it, on the host */
+    TRM_KIND_LOOKS_UP = 8,      /* reads only rows of its first input */
+    TRM_KIND_LOOSE_SIZES = 16,  /* inputs may differ in size from the output along an axis that follows theirs */
+    TRM_KIND_READS_STATES = 32, /* and does not write them */
+    TRM_KIND_FOREIGN = 64       /* its rule is not ours: what it says of dims is compared with what it said before */
 };
 
 typedef struct trm_kind {

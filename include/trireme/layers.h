@@ -965,6 +965,11 @@ typedef struct trm_if_params {
     bool negated;
 } trm_if_params;
 
+/* A layer of a plugin (plugin.h): (inputs, as the plugin says) -> its outputs. */
+typedef struct trm_plugin_params {
+    int32_t layer; /* what trm_plugin_make_layer gave; only this process knows it */
+} trm_plugin_params;
+
 /* Of RECURRENCE and NEXT. */
 typedef struct trm_recurrence_params {
     int32_t open; /* bit i: axis i may have another size in every pass */
@@ -1038,7 +1043,8 @@ typedef struct trm_recurrence_params {
     X(SHORT_CONVOLUTION, short_convolution)                                                                            \
     X(GATED_DELTA, gated_delta)                                                                                        \
     X(SELECTIVE_SCAN, selective_scan)                                                                                  \
-    X(LORA, lora)
+    X(LORA, lora)                                                                                                      \
+    X(PLUGIN, plugin)
 
 /* Behind these are the kinds that only passes make, which the engine's own sources see. */
 #ifdef TRM_PASS_KINDS
@@ -1110,7 +1116,8 @@ typedef struct trm_layer_desc {
         trm_random_params random;
         trm_if_params branch;             /* IF */
         trm_recurrence_params recurrence; /* and NEXT */
-        uint64_t reserved[88];            /* for what passes make */
+        trm_plugin_params plugin;
+        uint64_t reserved[88]; /* for what passes make */
         TRM_PASS_LAYER_PARAMS
     };
 } trm_layer_desc;

@@ -25,6 +25,7 @@
 #include <trireme/model.h>
 #include <trireme/network.h>
 #include <trireme/onnx.h>
+#include <trireme/plugin.h>
 #include <trireme/recorder.h>
 #include <trireme/serving.h>
 #include <trireme/status.h>

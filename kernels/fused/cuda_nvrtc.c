@@ -113,7 +113,7 @@ static trm_status compile(const char *source, const char *const *options, int n_
     nvrtcProgram program = NULL;
     void *made = NULL;
     trm_status status = TRM_OK;
-    nvrtcResult result = nvrtc.nvrtcCreateProgram(&program, source, "fused.cu", n, texts, names);
+    nvrtcResult result = nvrtc.nvrtcCreateProgram(&program, source, "kernel.cu", n, texts, names);
     if (result != NVRTC_SUCCESS) {
         return fail_with_log(NULL, result, "nvrtcCreateProgram");
     }

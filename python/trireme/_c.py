@@ -43,6 +43,10 @@ TRM_LORA_MAX_PAIRS = 6
 TRM_MAX_SPATIAL = 3
 TRM_KV_BLOCK_SIZE = 16
 TRM_ONNX_NEWEST_OPSET = 28
+TRM_PLUGIN_MAX_ARGUMENTS = 64
+TRM_PLUGIN_WHOLE = 0
+TRM_PLUGIN_SUM = 100
+TRM_PLUGIN_ABI = 1
 TRM_MAX_RECORDED_ERRORS = 65536
 TRM_MAX_TOP_LOGPROBS = 20
 TRM_MAX_LOGIT_BIAS = 512
@@ -1091,6 +1095,12 @@ class trm_if_params(Structure):
         ("negated", c_bool),
     ]
 
+class trm_plugin_params(Structure):
+    layer: int
+    _fields_ = [
+        ("layer", c_int32),
+    ]
+
 class trm_recurrence_params(Structure):
     open: int
     _fields_ = [
@@ -1165,6 +1175,7 @@ class trm_layer_kind(IntEnum):
     GATED_DELTA = 64
     SELECTIVE_SCAN = 65
     LORA = 66
+    PLUGIN = 67
 
 class trm_layer_desc_union(Union):
     cast: trm_cast_params
@@ -1219,6 +1230,7 @@ class trm_layer_desc_union(Union):
     random: trm_random_params
     branch: trm_if_params
     recurrence: trm_recurrence_params
+    plugin: trm_plugin_params
     reserved: Any
     _fields_ = [
         ("cast", trm_cast_params),
@@ -1273,6 +1285,7 @@ class trm_layer_desc_union(Union):
         ("random", trm_random_params),
         ("branch", trm_if_params),
         ("recurrence", trm_recurrence_params),
+        ("plugin", trm_plugin_params),
         ("reserved", c_uint64 * 88),
     ]
 
@@ -2154,6 +2167,201 @@ class trm_onnx_use(Structure):
         ("known", c_bool),
     ]
 
+class trm_plugin_type(IntEnum):
+    INT = 1
+    FLOAT = 2
+    STRING = 3
+    INTS = 4
+    FLOATS = 5
+    STRINGS = 6
+    TENSOR = 7
+
+class trm_plugin_field(Structure):
+    name: bytes | None
+    type: int
+    required: bool
+    enums = {"type": trm_plugin_type}
+    _fields_ = [
+        ("name", c_char_p),
+        ("type", c_int),
+        ("required", c_bool),
+    ]
+
+class trm_plugin_setting(Structure):
+    name: bytes | None
+    type: int
+    count: int
+    ints: Any
+    floats: Any
+    strings: Any
+    dtype: int
+    dims: trm_dims
+    data: Any
+    enums = {"type": trm_plugin_type, "dtype": trm_dtype}
+    _fields_ = [
+        ("name", c_char_p),
+        ("type", c_int),
+        ("count", c_int32),
+        ("ints", POINTER(c_int64)),
+        ("floats", POINTER(c_float)),
+        ("strings", POINTER(c_char_p)),
+        ("dtype", c_int),
+        ("dims", trm_dims),
+        ("data", c_void_p),
+    ]
+
+class trm_plugin_tensor(Structure):
+    dtype: int
+    dims: trm_dims
+    data: Any
+    values: Any
+    enums = {"dtype": trm_dtype}
+    _fields_ = [
+        ("dtype", c_int),
+        ("dims", trm_dims),
+        ("data", c_void_p),
+        ("values", c_void_p),
+    ]
+
+class trm_plugin_call(Structure):
+    size: int
+    self: Any
+    settings: Any
+    n_settings: int
+    n_inputs: int
+    n_outputs: int
+    inputs: Any
+    outputs: Any
+    backend: int
+    workspace: Any
+    workspace_size: int
+    stream: Any
+    saved: Any
+    saved_size: int
+    error: bytes | None
+    error_size: int
+    enums = {"backend": trm_backend}
+    _fields_ = [
+        ("size", c_size_t),
+        ("self", c_void_p),
+        ("settings", POINTER(trm_plugin_setting)),
+        ("n_settings", c_int32),
+        ("n_inputs", c_int32),
+        ("n_outputs", c_int32),
+        ("inputs", POINTER(trm_plugin_tensor)),
+        ("outputs", POINTER(trm_plugin_tensor)),
+        ("backend", c_int),
+        ("workspace", c_void_p),
+        ("workspace_size", c_size_t),
+        ("stream", c_void_p),
+        ("saved", c_void_p),
+        ("saved_size", c_size_t),
+        ("error", c_char_p),
+        ("error_size", c_size_t),
+    ]
+
+trm_plugin_function = CFUNCTYPE(c_bool, POINTER(trm_plugin_call))
+class trm_plugin_launch(Structure):
+    size: int
+    grid: Any
+    block: Any
+    shared_memory: int
+    n_arguments: int
+    arguments: Any
+    _fields_ = [
+        ("size", c_size_t),
+        ("grid", c_uint32 * 3),
+        ("block", c_uint32 * 3),
+        ("shared_memory", c_uint32),
+        ("n_arguments", c_int32),
+        ("arguments", c_uint64 * 64),
+    ]
+
+trm_plugin_launch_function = CFUNCTYPE(c_bool, POINTER(trm_plugin_call), POINTER(trm_plugin_launch))
+class trm_plugin_split(Structure):
+    inputs: Any
+    outputs: Any
+    _fields_ = [
+        ("inputs", c_int8 * 16),
+        ("outputs", c_int8 * 5),
+    ]
+
+class trm_plugin(Structure):
+    size: int
+    domain: bytes | None
+    name: bytes | None
+    version: int
+    least_inputs: int
+    most_inputs: int
+    n_outputs: int
+    value_inputs: int
+    fields: Any
+    n_fields: int
+    splits: Any
+    n_splits: int
+    create: Any
+    save: Any
+    infer: Any
+    workspace: Any
+    run: Any
+    enqueue: Any
+    cuda_source: bytes | None
+    cuda_image: Any
+    cuda_kernel: bytes | None
+    launch: Any
+    _fields_ = [
+        ("size", c_size_t),
+        ("domain", c_char_p),
+        ("name", c_char_p),
+        ("version", c_int32),
+        ("least_inputs", c_int32),
+        ("most_inputs", c_int32),
+        ("n_outputs", c_int32),
+        ("value_inputs", c_uint32),
+        ("fields", POINTER(trm_plugin_field)),
+        ("n_fields", c_int32),
+        ("splits", POINTER(trm_plugin_split)),
+        ("n_splits", c_int32),
+        ("create", trm_plugin_function),
+        ("save", trm_plugin_function),
+        ("infer", trm_plugin_function),
+        ("workspace", trm_plugin_function),
+        ("run", trm_plugin_function),
+        ("enqueue", trm_plugin_function),
+        ("cuda_source", c_char_p),
+        ("cuda_image", c_void_p),
+        ("cuda_kernel", c_char_p),
+        ("launch", trm_plugin_launch_function),
+    ]
+
+class trm_plugin_list(Structure):
+    size: int
+    abi: int
+    n_plugins: int
+    plugins: Any
+    _fields_ = [
+        ("size", c_size_t),
+        ("abi", c_int32),
+        ("n_plugins", c_int32),
+        ("plugins", POINTER(POINTER(trm_plugin))),
+    ]
+
+class trm_plugin_info(Structure):
+    domain: bytes | None
+    name: bytes | None
+    version: int
+    library: bytes | None
+    host: bool
+    cuda: bool
+    _fields_ = [
+        ("domain", c_char_p),
+        ("name", c_char_p),
+        ("version", c_int32),
+        ("library", c_char_p),
+        ("host", c_bool),
+        ("cuda", c_bool),
+    ]
+
 class trm_step_times(Structure):
     seconds: float
     device_seconds: float
@@ -2593,6 +2801,11 @@ class Library:
     trm_onnx_get_issue: Callable[..., Any]
     trm_onnx_get_use: Callable[..., Any]
     trm_onnx_read_value: Callable[..., Any]
+    trm_plugin_load: Callable[..., Any]
+    trm_plugin_register: Callable[..., Any]
+    trm_plugin_count: Callable[..., Any]
+    trm_plugin_get_info: Callable[..., Any]
+    trm_plugin_make_layer: Callable[..., Any]
     trm_scheduler_create: Callable[..., Any]
     trm_scheduler_destroy: Callable[..., Any]
     trm_scheduler_submit: Callable[..., Any]
@@ -2808,6 +3021,11 @@ class Library:
         self.trm_onnx_get_issue = _function(library, 'trm_onnx_get_issue', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_issue)])
         self.trm_onnx_get_use = _function(library, 'trm_onnx_get_use', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_use)])
         self.trm_onnx_read_value = _function(library, 'trm_onnx_read_value', check, [c_char_p, c_char_p, POINTER(POINTER(trm_onnx_fixed_value)), POINTER(c_int32)])
+        self.trm_plugin_load = _function(library, 'trm_plugin_load', check, [c_char_p])
+        self.trm_plugin_register = _function(library, 'trm_plugin_register', check, [POINTER(trm_plugin_list)])
+        self.trm_plugin_count = _function(library, 'trm_plugin_count', c_int32, [])
+        self.trm_plugin_get_info = _function(library, 'trm_plugin_get_info', c_bool, [c_int32, POINTER(trm_plugin_info)])
+        self.trm_plugin_make_layer = _function(library, 'trm_plugin_make_layer', check, [c_char_p, c_char_p, c_int32, POINTER(trm_plugin_setting), c_int32, POINTER(c_int32)])
         self.trm_scheduler_create = _function(library, 'trm_scheduler_create', check, [c_void_p, POINTER(trm_scheduler_options), POINTER(c_void_p)])
         self.trm_scheduler_destroy = _function(library, 'trm_scheduler_destroy', None, [c_void_p])
         self.trm_scheduler_submit = _function(library, 'trm_scheduler_submit', check, [c_void_p, POINTER(trm_serving_request)])

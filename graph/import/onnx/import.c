@@ -330,9 +330,13 @@ static trm_status run_node(trm_onnx_node *node, const char *domain, bool *failed
     }
     if (function == NULL) {
         node->row = trm_onnx_find_operator(domain, type, node->opset, &known);
+        if (node->row == NULL && !known) {
+            node->row = trm_onnx_find_plugin(domain, type, node->opset);
+        }
         if (node->row == NULL) {
-            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "operator %s%s%s is not supported%s", domain, domain[0] == '\0' ? "" : ".",
-                     type, known ? " at this opset" : "");
+            TRM_FAIL(TRM_ERROR_UNSUPPORTED, "operator %s%s%s is not supported%s%s", domain,
+                     domain[0] == '\0' ? "" : ".", type, known ? " at this opset" : "",
+                     known || domain[0] == '\0' ? "" : ", and no plugin of this name and version is loaded");
         }
     }
     TRM_TRY(find_inputs(node, &ready));

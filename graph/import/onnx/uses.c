@@ -86,8 +86,9 @@ static trm_status add_use(trm_onnx *model, const Onnx__NodeProto *node, const ch
     bool existing;
     TRM_TRY(trm_map_add(&model->use_names, key, strlen(key), (uint32_t)model->n_uses, &existing));
     const char *domain = trm_onnx_domain(node->domain), *type = trm_onnx_text(node->op_type);
-    bool known =
-        trm_onnx_find_function(model, node) != NULL || trm_onnx_find_operator(domain, type, opset, NULL) != NULL;
+    bool known = trm_onnx_find_function(model, node) != NULL ||
+                 trm_onnx_find_operator(domain, type, opset, NULL) != NULL ||
+                 trm_onnx_find_plugin(domain, type, opset) != NULL;
     model->uses[model->n_uses++] = (trm_onnx_use){domain, type, opset < 0 ? 0 : opset, 0, known};
     return TRM_OK;
 }

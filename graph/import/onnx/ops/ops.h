@@ -225,5 +225,8 @@ TRM_ONNX_FAMILIES(TRM_ONNX_DECLARE)
 
 /* The row for an operator at an opset, or NULL. *known (may be NULL) says whether the name has a row for any opset. */
 const trm_onnx_operator *trm_onnx_find_operator(const char *domain, const char *name, int64_t opset, bool *known);
+/* The row for nodes that a loaded plugin is for, or NULL: one of the domain and name whose version is at most the
+ * domain's opset. ops/plugin.c. */
+const trm_onnx_operator *trm_onnx_find_plugin(const char *domain, const char *name, int64_t opset);
 
 #endif
