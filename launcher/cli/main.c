@@ -129,6 +129,14 @@ static void print_command_help(const command *row)
     printf("\nExamples:\n%s", row->examples);
 }
 
+static trm_status load_plugins(const settings *all)
+{
+    for (int32_t i = 0; i < all->list_counts[SETTING_PLUGIN]; i++) {
+        TRM_TRY(trm_plugin_load(all->lists[SETTING_PLUGIN][i]));
+    }
+    return TRM_OK;
+}
+
 static int run_command(const command *row, int argc, char **argv)
 {
     bool everything = row->run == command_inspect && argc > 0 && strcmp(argv[0], "config") == 0;
@@ -144,7 +152,8 @@ static int run_command(const command *row, int argc, char **argv)
         code = print_failure_once(status);
     } else {
         send_log_to_stderr(settings_flag(&all, SETTING_VERBOSE));
-        code = row->run(&all);
+        status = load_plugins(&all);
+        code = status == TRM_OK ? row->run(&all) : print_failure_once(status);
     }
     settings_fini(&all);
     return code;
