@@ -31,6 +31,16 @@ from .errors import (
 )
 from .llm import LLM, Output, SamplingParams, Stream
 from .network import Network, OnnxModel, Port, Tensor, read_onnx_tensor
+from .plugins import (
+    CudaKernel,
+    Launch,
+    PluginCall,
+    PluginInfo,
+    PluginTensor,
+    load_plugin,
+    loaded_plugins,
+    plugin,
+)
 from .tensors import DType
 from .text import ChatTemplate, Decoder, Reply, Tokenizer, ToolCall
 from .world import World, default_world, gpu_count, system
@@ -42,6 +52,7 @@ __all__ = [
     "CancelledError",
     "ChatTemplate",
     "Context",
+    "CudaKernel",
     "DType",
     "DebugTensor",
     "Decoder",
@@ -52,6 +63,7 @@ __all__ = [
     "InvalidArgumentError",
     "InvalidModelError",
     "LLM",
+    "Launch",
     "LostRankError",
     "Network",
     "NoDeviceError",
@@ -59,6 +71,9 @@ __all__ = [
     "OutOfMemoryError",
     "Output",
     "Plan",
+    "PluginCall",
+    "PluginInfo",
+    "PluginTensor",
     "Port",
     "Reply",
     "SamplingParams",
@@ -73,6 +88,9 @@ __all__ = [
     "__version__",
     "default_world",
     "gpu_count",
+    "load_plugin",
+    "loaded_plugins",
+    "plugin",
     "read_onnx_tensor",
     "save_plans",
     "set_log_level",

@@ -12,6 +12,7 @@ from . import _c
 from ._library import as_dict, decoded, dims_of, encoded, enum_value, lib, shape_of, sized, taken_text
 from .errors import InvalidArgumentError
 from .handles import Handle
+from .plugins import layer_number
 from .tensors import Array, DType, array_at, contiguous, dtype_of, fits
 
 Shape = Sequence[int | None]
@@ -146,6 +147,19 @@ class Network(Handle):
         outputs = (ctypes.c_void_p * _c.TRM_MAX_LAYER_OUTPUTS)()
         lib.trm_network_add_layer(self.handle, encoded(name or lower), desc, pointers, len(inputs), outputs)
         return [self._tensor(pointer) for pointer in outputs if pointer]
+
+    def add_plugin(
+        self,
+        plugin: str,
+        *inputs: Tensor | None,
+        name: str | None = None,
+        version: int = 2**31 - 1,
+        **settings: Any,
+    ) -> list[Tensor]:
+        """A layer of the newest loaded plugin "domain.Name" that is not newer than `version`; its outputs."""
+        domain, _, kind = plugin.rpartition(".")
+        layer = layer_number(domain, kind, version, settings)
+        return self.add_layer("plugin", *inputs, name=name or kind, layer=layer)
 
     def matmul(
         self, a: Tensor, b: Tensor, bias: Tensor | None = None, *, transpose_b: bool = False, name: str = "matmul"
