@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "kernels/kernel.h"
+#include "support/product_plugin.h"
 #include "support/support.h"
 
 enum { MAX_POOL = 256, IDS = 7 };
@@ -607,6 +608,17 @@ static bool make_lora(gen *g, trm_tensor *x)
     return true;
 }
 
+static bool make_plugin(gen *g, trm_tensor *x)
+{
+    const int64_t k = x->dims.n > 0 ? x->dims.d[x->dims.n - 1] : 0;
+    if (k < 1) {
+        return false;
+    }
+    const trm_layer_desc desc = {.kind = TRM_LAYER_PLUGIN, .plugin = {test_product_plugin()}};
+    add_n(g, &desc, (trm_tensor *[]){x, constant(g, trm_dims2(k, pick_size(g)), 1.5f / (float)k)}, 2);
+    return true;
+}
+
 static bool make_padded_attention(gen *g, trm_tensor *x)
 {
     trm_dims dims = x->dims;
@@ -965,6 +977,8 @@ static const maker makers[] = {
     make_lora,
     make_scan,
     make_lora,
+    make_plugin,
+    make_plugin,
     make_padded_attention,
     make_written_attention,
     make_rotate,
