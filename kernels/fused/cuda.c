@@ -114,7 +114,7 @@ static trm_status make_kernel(const fused_key *key, fused_kernel **kernel)
         free(made);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generated kernel");
     }
-    trm_status status = trm_nvrtc_compile(source, key->arch, &image, &size);
+    trm_status status = trm_nvrtc_compile(source, key->arch, false, &image, &size);
     status = status == TRM_OK ? load_image(image, made) : status;
     free(source);
     free(image);

@@ -21,9 +21,10 @@ char *trm_cuda_fused_source(const trm_fused_elementwise_params *params, const tr
                             int32_t *vector);
 
 /* cuda_nvrtc.c: compiles a source for GPUs of compute capability arch / 10.arch % 10, or reads what was compiled of it
- * before from $XDG_CACHE_HOME/trireme/kernels. *image [*size] is to be freed. */
+ * before from $XDG_CACHE_HOME/trireme/kernels. `toolkit`: it may include headers of the CUDA toolkit, where that is
+ * installed. *image [*size] is to be freed. */
 trm_status trm_nvrtc_open(void);
-trm_status trm_nvrtc_compile(const char *source, int32_t arch, void **image, size_t *size);
+trm_status trm_nvrtc_compile(const char *source, int32_t arch, bool toolkit, void **image, size_t *size);
 
 #ifdef __cplusplus
 }

@@ -239,14 +239,45 @@ static void cache_write(const char *path, const void *image, size_t size)
     }
 }
 
-trm_status trm_nvrtc_compile(const char *source, int32_t arch, void **image, size_t *size)
+/* The option for headers of the CUDA toolkit: of the one that the compiler lies in, or of the one that is installed;
+ * false if there are none. */
+static bool find_toolkit(char *option, size_t size)
 {
-    char target[64], path[4096];
+    char library[3800];
+    trm_library_path(state.library, library, sizeof(library));
+    char *slash = strrchr(library, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    const struct {
+        const char *folder, *below;
+    } places[] = {{slash == NULL ? NULL : library, "/../include"},
+                  {getenv("CUDA_HOME"), "/include"},
+                  {getenv("CUDA_PATH"), "/include"},
+                  {"/usr/local/cuda", "/include"}};
+    static const char prefix[] = "--include-path=";
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char header[4096];
+        if (places[i].folder == NULL) {
+            continue;
+        }
+        int n = snprintf(option, size, "%s%s%s", prefix, places[i].folder, places[i].below);
+        int m = snprintf(header, sizeof(header), "%s%s/cuda_fp16.h", places[i].folder, places[i].below);
+        if (n > 0 && (size_t)n < size && m > 0 && (size_t)m < sizeof(header) && trm_file_exists(header)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+trm_status trm_nvrtc_compile(const char *source, int32_t arch, bool toolkit, void **image, size_t *size)
+{
+    char target[64], path[4096], include[4096];
     TRM_TRY(trm_nvrtc_open());
     snprintf(target, sizeof(target), "--gpu-architecture=sm_%d", (int)arch);
-    const char *const options[] = {target, "--std=c++17",
-                                   "-default-device"}; /* headers declare functions of the host */
-    const int n_options = (int)(sizeof(options) / sizeof(options[0]));
+    const char *const options[] = {target, "--std=c++17", "-default-device", /* headers declare functions of the host */
+                                   include};
+    const int n_options = toolkit && find_toolkit(include, sizeof(include)) ? 4 : 3;
     const bool keeps = cache_path(source, options, n_options, path, sizeof(path));
     if (keeps && cache_read(path, image, size)) {
         return TRM_OK;

@@ -48,7 +48,7 @@ static trm_status make_kernel(const trm_plugin_entry *plugin, int32_t arch, cuda
     if (plugin->table.cuda_image != NULL) {
         return load_image(plugin, plugin->table.cuda_image, kernel);
     }
-    TRM_TRY(trm_nvrtc_compile(plugin->table.cuda_source, arch, &image, &size));
+    TRM_TRY(trm_nvrtc_compile(plugin->table.cuda_source, arch, true, &image, &size));
     const trm_status status = load_image(plugin, image, kernel);
     free(image);
     return status;

@@ -61,7 +61,7 @@ static void compile(const trm_fused_elementwise_params *params, const trm_dtype 
     char *source = trm_cuda_fused_source(params, inputs, n_inputs, &width);
     assert_non_null(source);
     assert_true(width == 2 || width == 4 || width == 8);
-    if (trm_nvrtc_compile(source, 90, &image, &size) != TRM_OK) {
+    if (trm_nvrtc_compile(source, 90, false, &image, &size) != TRM_OK) {
         fail_msg("%s\n%s", trm_last_error(), source);
     }
     assert_true(size > 0);
@@ -160,7 +160,7 @@ static void results_are_kept(void **state)
     }
     snprintf(cache, sizeof(cache), "%s", test_temporary_folder());
     setenv("XDG_CACHE_HOME", cache, 1);
-    assert_ok(trm_nvrtc_compile(source, 90, &first, &first_size));
+    assert_ok(trm_nvrtc_compile(source, 90, false, &first, &first_size));
     find_file(cache, path, sizeof(path));
     for (int32_t damage = 0; damage < 4; damage++) {
         warnings = 0;
@@ -172,7 +172,7 @@ static void results_are_kept(void **state)
         } else if (damage == 3) {
             assert_int_equal(truncate(path, 20), 0);
         }
-        assert_ok(trm_nvrtc_compile(source, 90, &again, &size));
+        assert_ok(trm_nvrtc_compile(source, 90, false, &again, &size));
         trm_log_set(NULL, NULL, TRM_LOG_WARNING);
         assert_int_equal(warnings, damage > 0);
         assert_int_equal(size, first_size);
@@ -181,11 +181,29 @@ static void results_are_kept(void **state)
         find_file(cache, path, sizeof(path));
     }
     free(first);
-    assert_fails(trm_nvrtc_compile("this is no program", 90, &again, &size), TRM_ERROR_INTERNAL,
+    assert_fails(trm_nvrtc_compile("this is no program", 90, false, &again, &size), TRM_ERROR_INTERNAL,
                  "cannot compile a kernel");
     setenv("XDG_CACHE_HOME", "/proc/none", 1); /* cannot be written: nothing is kept, and nothing fails */
-    assert_ok(trm_nvrtc_compile(source, 90, &again, &size));
+    assert_ok(trm_nvrtc_compile(source, 90, false, &again, &size));
     free(again);
+}
+
+static void sources_of_plugins_include_the_toolkit(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n#include <stdint.h>\n"
+        "extern \"C\" __global__ void twice(__half *x, __nv_bfloat16 *y, int64_t n)\n"
+        "{\n    if (threadIdx.x < n) {\n        x[threadIdx.x] = __hadd(x[threadIdx.x], x[0]);\n"
+        "        y[threadIdx.x] = __float2bfloat16(__bfloat162float(y[0]) * 2);\n    }\n}\n";
+    void *image = NULL;
+    size_t size = 0;
+    if (!trm_fused_available(TRM_BACKEND_CUDA, NULL, 0) || access("/usr/local/cuda/include/cuda_fp16.h", R_OK) != 0) {
+        return;
+    }
+    assert_ok(trm_nvrtc_compile(source, 90, true, &image, &size));
+    free(image);
+    assert_fails(trm_nvrtc_compile(source, 90, false, &image, &size), TRM_ERROR_INTERNAL, "cuda_fp16.h");
 }
 #endif
 
@@ -197,6 +215,7 @@ int main(void)
 #if TRM_HAVE_CUDA
         cmocka_unit_test(every_operation_compiles),
         cmocka_unit_test(results_are_kept),
+        cmocka_unit_test(sources_of_plugins_include_the_toolkit),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
