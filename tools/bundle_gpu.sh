@@ -31,6 +31,9 @@ mapfile -t either <"$(dirname "$0")/../tests/gpu/programs.txt"
 for program in "$build"/tests/*gpu_* "${either[@]/#/$build/tests/}" "$build"/tests/parallel/parallel_failing_rank; do
     [ -f "$program" ] && [ -x "$program" ] && strip -o "$to/tests/$(basename "$program")" "$program"
 done
+for library in "$build"/tests/plugin/*.so; do # that plugin_* load
+    [ -f "$library" ] && mkdir -p "$to/tests/plugin" && strip --strip-unneeded -o "$to/tests/plugin/$(basename "$library")" "$library"
+done
 for program in "$build/trireme" "$build/tests/conformance/conformance_onnx"; do
     if [ -x "$program" ]; then
         mkdir -p "$to/bin"

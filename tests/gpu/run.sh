@@ -109,7 +109,7 @@ for program in "$folder"/tests/*gpu_* "${either[@]/#/$folder/tests/}"; do
     name=$(basename "$program")
     [ -f "$program" ] && [ -x "$program" ] || continue
     [[ -z $only || $name == *$only* ]] || continue
-    [[ $ranks -eq 1 || $name =~ ^(collectives|parallel|partition|plan|offload|runtime|llm|scheduler)_(mpi|gpu)_ ]] || continue
+    [[ $ranks -eq 1 || $name =~ ^(collectives|parallel|partition|plan|plugin|offload|runtime|llm|scheduler)_(mpi|gpu)_ ]] || continue
     [[ $ranks -eq 1 || $name != plan_gpu_plan ]] || continue
     programs+=("$program")
 done

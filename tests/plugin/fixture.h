@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <trireme/trireme.h>
 
@@ -17,6 +18,19 @@
 
 enum { IN = 8, MIDDLE = 64, OUT = 4, ROWS = 5 };
 #define SHARPNESS 1.5f
+
+/* The path of a library in the folder plugin beside this program; valid until the next call. */
+static inline const char *library(const char *name)
+{
+    static char path[4300];
+    char program[4096];
+    const ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    assert_true(n > 0);
+    program[n] = '\0';
+    *strrchr(program, '/') = '\0';
+    snprintf(path, sizeof(path), "%s/plugin/%s.so", program, name);
+    return path;
+}
 
 typedef struct weights {
     float a[IN * MIDDLE], gain[MIDDLE], c[MIDDLE * OUT];

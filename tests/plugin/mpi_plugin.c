@@ -11,7 +11,7 @@ static int set_up(void **state)
     snprintf(two, sizeof(two), "%s/two.onnx", folder);
     write_model(one, 1);
     write_model(two, 2);
-    assert_ok(trm_plugin_load(GAIN_SWISH));
+    assert_ok(trm_plugin_load(library("gain_swish")));
     return opened;
 }
 
