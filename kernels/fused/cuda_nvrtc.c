@@ -91,6 +91,9 @@ static trm_status fail_with_log(nvrtcProgram program, nvrtcResult result, const 
     if (log != NULL && nvrtc.nvrtcGetProgramLog(program, log) != NVRTC_SUCCESS) {
         log[0] = '\0';
     }
+    for (char *at = log; at != NULL && *at != '\0'; at++) { /* a cause is one line */
+        *at = (unsigned char)*at < ' ' ? ' ' : *at;
+    }
     trm_status status = trm_fail(TRM_ERROR_INTERNAL, "cannot compile a kernel: %s failed: %s%s%.600s", what,
                                  nvrtc.nvrtcGetErrorString(result), log == NULL ? "" : ": ", log == NULL ? "" : log);
     free(log);
