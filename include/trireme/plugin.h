@@ -161,10 +161,15 @@ typedef struct trm_plugin_list {
 } trm_plugin_list;
 
 /* The object that a library exports: `TRM_PLUGIN_EXPORT const trm_plugin_list trm_plugins = {...};`. */
-#if defined(__cplusplus)
-#define TRM_PLUGIN_EXPORT extern "C" TRM_API
+#ifdef __cplusplus
+#define TRM_PLUGIN_EXPORT                                                                                              \
+    extern "C" {                                                                                                       \
+    extern TRM_API const trm_plugin_list trm_plugins;                                                                  \
+    }
 #else
-#define TRM_PLUGIN_EXPORT TRM_API
+#define TRM_PLUGIN_EXPORT                                                                                              \
+    extern TRM_API const trm_plugin_list trm_plugins;                                                                  \
+    TRM_API
 #endif
 
 /* ---- for programs ------------------------------------------------------------------------------ */

@@ -86,8 +86,31 @@ static bool run(trm_plugin_call *call)
     return true;
 }
 
+/* Settings without an effect, which plan files keep. */
+static const trm_plugin_field fields[] = {
+    {"int", TRM_PLUGIN_INT, false},       {"ints", TRM_PLUGIN_INTS, false},       {"floats", TRM_PLUGIN_FLOATS, false},
+    {"string", TRM_PLUGIN_STRING, false}, {"strings", TRM_PLUGIN_STRINGS, false}, {"tensor", TRM_PLUGIN_TENSOR, false},
+};
+
+static bool save(trm_plugin_call *call)
+{
+    call->saved = "saved";
+    call->saved_size = 5;
+    return true;
+}
+
 int32_t test_product_plugin(void)
 {
+    static const int64_t ints[] = {3, -4};
+    static const float floats[] = {0.5f, 2.0f};
+    static const char *const strings[] = {"one", "two"};
+    static const trm_plugin_setting settings[] = {
+        {.name = "int", .type = TRM_PLUGIN_INT, .count = 1, .ints = ints},
+        {.name = "ints", .type = TRM_PLUGIN_INTS, .count = 2, .ints = ints},
+        {.name = "floats", .type = TRM_PLUGIN_FLOATS, .count = 2, .floats = floats},
+        {.name = "string", .type = TRM_PLUGIN_STRING, .count = 1, .strings = strings},
+        {.name = "strings", .type = TRM_PLUGIN_STRINGS, .count = 2, .strings = strings},
+        {.name = "tensor", .type = TRM_PLUGIN_TENSOR, .dtype = TRM_F32, .dims = {1, {2}}, .data = floats}};
     static const trm_plugin_split splits[] = {
         {{TRM_PLUGIN_WHOLE, TRM_PLUGIN_AXIS(1)}, {TRM_PLUGIN_AXIS(-1)}},
         {{TRM_PLUGIN_AXIS(0), TRM_PLUGIN_WHOLE}, {TRM_PLUGIN_AXIS(0)}},
@@ -102,6 +125,9 @@ int32_t test_product_plugin(void)
                                       .least_inputs = 2,
                                       .most_inputs = 2,
                                       .n_outputs = 1,
+                                      .fields = fields,
+                                      .n_fields = sizeof(fields) / sizeof(fields[0]),
+                                      .save = save,
                                       .splits = splits,
                                       .n_splits = sizeof(splits) / sizeof(splits[0]),
                                       .infer = infer,
@@ -115,7 +141,7 @@ int32_t test_product_plugin(void)
     static int32_t layer;
     if (layer == 0) {
         assert_ok(trm_plugin_register(&list));
-        assert_ok(trm_plugin_make_layer("test", "Product", 1, NULL, 0, &layer));
+        assert_ok(trm_plugin_make_layer("test", "Product", 1, settings, 6, &layer));
     }
     return layer;
 }
