@@ -1,5 +1,7 @@
 """Plugins: the example's library, and layers written in Python."""
 
+import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -7,12 +9,12 @@ import textwrap
 
 import numpy as np
 import pytest
-from conftest import GOLDENS
-
 import trireme
+from conftest import GOLDENS, SOURCE
 
 F32 = np.float32
 PLUGIN = GOLDENS / "plugin"
+EXAMPLE = SOURCE / "docs" / "examples" / "plugin" / "gain_swish.py"
 LIBRARY = os.environ.get("TRIREME_PLUGIN", "")
 
 
@@ -28,7 +30,7 @@ def swish_run(call):
     call.outputs[0].array[:] = gain * x / (1 + np.exp(-F32(call.settings["sharpness"]) * x))
 
 
-SOURCE = """
+CUDA = """
 extern "C" __global__ void swish(const float *x, const float *gain, float *y, long long count, int n, float sharpness)
 {
     const long long stride = (long long)gridDim.x * blockDim.x;
@@ -57,7 +59,7 @@ def add_swish(domain, name, **how):
         splits=[((-1, 0), (-1,)), ((0, None), (0,))],
         infer=swish_infer,
         run=swish_run,
-        cuda=trireme.CudaKernel("swish", swish_launch, source=SOURCE),
+        cuda=trireme.CudaKernel("swish", swish_launch, source=CUDA),
         **how,
     )
 
@@ -109,6 +111,17 @@ def test_from_onnx_with_python_or_the_library():
     """)
     for way in ["python", LIBRARY] if LIBRARY else ["python"]:
         subprocess.run([sys.executable, "-c", script, way], check=True)
+
+
+def test_the_example():
+    ways = [[]]
+    if trireme.gpu_count() > 0 and importlib.util.find_spec("triton") is not None:
+        ways.append(["triton"])
+    for way in ways:
+        command = [sys.executable, EXAMPLE, PLUGIN / "one.onnx", PLUGIN / "x.npy", *way]
+        name, _, values = subprocess.run(command, check=True, capture_output=True, text=True).stdout.partition(" ")
+        assert name == "y"
+        np.testing.assert_allclose(json.loads(values), np.load(PLUGIN / "one.npy"), rtol=1e-4, atol=1e-5)
 
 
 def test_settings_of_all_types_and_values():
