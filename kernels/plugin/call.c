@@ -16,7 +16,7 @@ trm_status trm_plugin_fail(trm_plugin_run *run, const char *what)
     for (char *at = run->error; *at != '\0'; at++) {
         *at = (unsigned char)*at < ' ' || *at == 0x7f ? '?' : *at;
     }
-    return trm_fail(TRM_ERROR_INVALID_ARGUMENT, "plugin %s cannot %s: %s", run->layer->plugin->label, what,
+    return trm_fail(run->failure, "plugin %s cannot %s: %s", run->layer->plugin->label, what,
                     run->error[0] == '\0' ? "it did not say why" : run->error);
 }
 
@@ -28,7 +28,7 @@ trm_status trm_plugin_do(trm_plugin_run *run, trm_plugin_function function, cons
 
 static void begin(trm_plugin_run *run, const trm_plugin_layer *layer, int32_t n_inputs)
 {
-    *run = (trm_plugin_run){.layer = layer};
+    *run = (trm_plugin_run){.layer = layer, .failure = TRM_ERROR_INVALID_ARGUMENT};
     run->call = (trm_plugin_call){.size = sizeof(run->call),
                                   .self = layer->self,
                                   .settings = layer->settings,
@@ -199,9 +199,10 @@ trm_status trm_plugin_prepare(const trm_kernel_call *call, trm_backend backend, 
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     trm_plugin_describe(call, layer, backend, *run);
+    (*run)->failure = TRM_ERROR_INTERNAL;
     TRM_TRY(trm_plugin_workspace(*run, &needed));
     if (needed > call->workspace_size) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+        TRM_FAIL(TRM_ERROR_INTERNAL,
                  "plugin %s wants %zu bytes of workspace for these dims, and wanted %zu for larger ones",
                  layer->plugin->label, needed, call->workspace_size);
     }

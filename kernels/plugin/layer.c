@@ -225,7 +225,7 @@ static int32_t find_equal(const trm_plugin_layer *wanted)
 static trm_status create(trm_plugin_layer *layer)
 {
     const trm_plugin *table = &layer->plugin->table;
-    trm_plugin_run run = {.layer = layer};
+    trm_plugin_run run = {.layer = layer, .failure = TRM_ERROR_INVALID_ARGUMENT};
     run.call = (trm_plugin_call){.size = sizeof(run.call),
                                  .settings = layer->settings,
                                  .n_settings = layer->n_settings,

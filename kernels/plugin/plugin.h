@@ -62,6 +62,7 @@ typedef struct trm_plugin_run {
     const trm_plugin_layer *layer;
     trm_plugin_call call;
     trm_plugin_tensor inputs[TRM_MAX_LAYER_INPUTS], outputs[TRM_MAX_LAYER_OUTPUTS];
+    trm_status failure; /* of its functions: INVALID_ARGUMENT for what is asked before a run, INTERNAL in one */
     char error[512];
 } trm_plugin_run;
 

@@ -23,7 +23,8 @@ typedef enum fault {
     MUCH_WORKSPACE,
     WORKSPACE_FAILS,
     WORKSPACE_FALLS,
-    RUN_FAILS
+    RUN_FAILS,
+    OTHER_DIMS_OF_PARTS
 } fault;
 
 static fault does;
@@ -76,6 +77,9 @@ static bool infer(trm_plugin_call *call)
         break;
     case OTHER_TYPE_LATER:
         y->dtype = open ? TRM_F32 : TRM_F16;
+        break;
+    case OTHER_DIMS_OF_PARTS:
+        y->dims.d[0] -= y->dims.d[0] == 4 ? 1 : 0;
         break;
     default:
         break;
@@ -353,6 +357,39 @@ static void plans_are_not_spoiled(void **state)
     free(after);
 }
 
+/* Rows can be split, says the plugin; not in halves, says its rule. */
+static void parts_must_be_parts(void **state)
+{
+    (void)state;
+    static const trm_plugin_split rows[] = {{{TRM_PLUGIN_AXIS(0), TRM_PLUGIN_AXIS(0)}, {TRM_PLUGIN_AXIS(0)}}};
+    trm_plugin table = good_table("Split");
+    trm_layer_desc desc = {.kind = TRM_LAYER_PLUGIN};
+    trm_build_options options = TRM_BUILD_OPTIONS_INIT;
+    trm_network *network = net_create();
+    trm_tensor *inputs[] = {net_input(network, "x", TRM_F32, DIMS(8, 4)), net_values(network, "w", DIMS(8, 2))}, *y;
+    trm_plan *plan = NULL;
+    does = NOTHING;
+    table.splits = rows;
+    table.n_splits = 1;
+    assert_ok(register_table(&table));
+    assert_ok(trm_plugin_make_layer("test", "Split", 1, NULL, 0, &desc.plugin.layer));
+    assert_ok(trm_network_add_layer(network, "y", &desc, inputs, 2, &y));
+    net_output(network, y);
+    assert_ok(trm_network_pin(network, inputs[1], "split 0"));
+    options.backend = TRM_BACKEND_HOST;
+    assert_ok(trm_mesh_parse("tp=2", 2, &options.mesh));
+    assert_ok(trm_build(network, &options, &plan));
+    char *text = trm_plan_to_text(plan);
+    assert_non_null(strstr(text, "[4, 4] = plugin("));
+    trm_free(text);
+    trm_plan_destroy(plan);
+    does = OTHER_DIMS_OF_PARTS;
+    assert_fails(trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
+                 "layer y gives output 0 as [3, 4] for a part of its inputs, expected the part [4, 4]");
+    does = NOTHING;
+    trm_network_destroy(network);
+}
+
 static void failures_of_a_run_name_the_plugin(void **state)
 {
     (void)state;
@@ -366,8 +403,7 @@ static void failures_of_a_run_name_the_plugin(void **state)
     trm_context *context = test_open_context(plan, &engine);
     assert_ok(trm_context_set_input(context, "x", DIMS(2, 4), x));
     does = RUN_FAILS;
-    assert_fails(trm_context_run(context), TRM_ERROR_INVALID_ARGUMENT,
-                 "plugin test.Good 2 cannot run: the disk is full");
+    assert_fails(trm_context_run(context), TRM_ERROR_INTERNAL, "plugin test.Good 2 cannot run: the disk is full");
     does = WORKSPACE_FALLS;
     assert_ok(trm_context_set_input(context, "x", DIMS(3, 4), x));
     assert_fails(trm_context_run(context), TRM_ERROR_INTERNAL, "workspace");
@@ -522,6 +558,7 @@ int main(void)
         cmocka_unit_test(random_tables_are_refused_or_harmless),
         cmocka_unit_test(wrong_answers_are_refused),
         cmocka_unit_test(plans_are_not_spoiled),
+        cmocka_unit_test(parts_must_be_parts),
         cmocka_unit_test(failures_of_a_run_name_the_plugin),
         cmocka_unit_test(plans_keep_settings_and_bytes),
     };

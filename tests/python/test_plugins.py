@@ -196,5 +196,5 @@ def test_failures_of_python_are_errors(swish):
         (y,) = network.add_plugin("test.Fails", network.add_input("x", (2,)), name="y")
         network.mark_output(y)
         with trireme.Engine.from_network(network) as engine:
-            with pytest.raises(trireme.TriremeError, match="plugin test.Fails 1 cannot run: RuntimeError: no more"):
+            with pytest.raises(trireme.InternalError, match="plugin test.Fails 1 cannot run: RuntimeError: no more"):
                 engine.run({"x": np.zeros(2, F32)})
