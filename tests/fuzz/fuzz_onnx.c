@@ -4,21 +4,14 @@
 #include "base/error.h"
 #include "fuzz.h"
 #include "graph/import/onnx/model.h"
+#include "network.h"
 #include "weight_stream/weight_internal.h"
 
 static void check_network(const trm_network *network)
 {
-    for (int32_t i = 0; i < network->n_layers; i++) {
-        const trm_layer *layer = network->layers[i];
-        for (int32_t k = 0; k < layer->n_inputs; k++) {
-            const trm_tensor *input = layer->inputs[k];
-            FUZZ_REQUIRE(input == NULL || network->tensors[input->index] == input);
-            FUZZ_REQUIRE(input == NULL || input->producer == NULL || input->producer->index < i);
-        }
-    }
+    fuzz_require_links(network);
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
-        FUZZ_REQUIRE(tensor->role != TRM_TENSOR_CONSTANT || tensor->value != NULL || tensor->weight != NULL);
         if (tensor->weight != NULL) { /* the file holds all of it */
             unsigned char last[16];
             int64_t count = 1;

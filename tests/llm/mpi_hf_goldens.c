@@ -2,14 +2,13 @@
 #include "support/support.h"
 
 #include "support/hf_golden_ranks.h"
-
-static trm_world *world;
+#include "support/world.h"
 
 static void engines_equal_transformers(void **state)
 {
     (void)state;
     for (int32_t i = 0; test_golden_name(i) != NULL; i++) {
-        test_golden_on_engine(world, test_golden_name(i), TRM_DTYPE_NONE);
+        test_golden_on_engine(test_world, test_golden_name(i), TRM_DTYPE_NONE);
     }
 }
 
@@ -17,7 +16,7 @@ static void split_networks_equal_transformers(void **state)
 {
     (void)state;
     for (int32_t i = 0; test_golden_name(i) != NULL; i++) {
-        test_golden_split(world, test_golden_name(i), TRM_DTYPE_NONE);
+        test_golden_split(test_world, test_golden_name(i), TRM_DTYPE_NONE);
     }
 }
 
@@ -27,17 +26,5 @@ int main(void)
         cmocka_unit_test(engines_equal_transformers),
         cmocka_unit_test(split_networks_equal_transformers),
     };
-    trm_world_options options = TRM_WORLD_OPTIONS_INIT;
-    options.backend = TRM_BACKEND_HOST;
-    options.threads = 1;
-    if (trm_world_open(&options, &world) != TRM_OK) {
-        print_error("%s\n", trm_last_error());
-        return 1;
-    }
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    if (failed != 0) {
-        trm_world_abort(world, TRM_ERROR_INTERNAL); /* peers may wait in a collective */
-    }
-    trm_world_close(world);
-    return failed;
+    return test_run_host_ranks(tests, sizeof(tests) / sizeof(tests[0]));
 }

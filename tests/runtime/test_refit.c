@@ -231,24 +231,8 @@ static void ranks_are_refitted(void **state)
 {
     (void)state;
     files f;
-    trm_plan *plans[2], *loaded;
     make_files(&f);
-    for (int32_t rank = 0; rank < 2; rank++) {
-        plans[rank] = test_build_onnx(f.one, true, 2, rank);
-    }
-    assert_ok(trm_plan_save((const trm_plan *const *)plans, 2, TRM_PLAN_WEIGHTS_STRIPPED, f.plan));
-    for (int32_t rank = 0; rank < 2; rank++) {
-        trm_plan *expected = test_build_onnx(f.two, true, 2, rank);
-        assert_ok(trm_plan_refit(f.plan, rank, f.two, &loaded));
-        char *text = trm_plan_to_text(loaded), *wanted = trm_plan_to_text(expected);
-        assert_string_equal(text, wanted);
-        assert_non_null(strstr(text, "two.onnx:a"));
-        trm_free(text);
-        trm_free(wanted);
-        trm_plan_destroy(loaded);
-        trm_plan_destroy(expected);
-        trm_plan_destroy(plans[rank]);
-    }
+    test_refit_ranks(f.one, f.two, f.plan, "two.onnx:a");
 }
 
 static void what_does_not_fit_is_refused(void **state)

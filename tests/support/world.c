@@ -84,6 +84,38 @@ int test_close_world(void **state)
     return 0;
 }
 
+int test_run_host_ranks(const struct CMUnitTest *tests, size_t n)
+{
+    open_world(TRM_BACKEND_HOST, 1, true);
+    const int failed = _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
+    if (failed != 0) {
+        trm_world_abort(test_world, TRM_ERROR_INTERNAL); /* peers may wait in a collective */
+    }
+    trm_world_close(test_world);
+    return failed;
+}
+
+void test_refit_ranks(const char *one, const char *two, const char *plan_file, const char *wanted)
+{
+    trm_plan *plans[2], *loaded;
+    for (int32_t rank = 0; rank < 2; rank++) {
+        plans[rank] = test_build_onnx(one, true, 2, rank);
+    }
+    assert_ok(trm_plan_save((const trm_plan *const *)plans, 2, TRM_PLAN_WEIGHTS_STRIPPED, plan_file));
+    for (int32_t rank = 0; rank < 2; rank++) {
+        trm_plan *expected = test_build_onnx(two, true, 2, rank);
+        assert_ok(trm_plan_refit(plan_file, rank, two, &loaded));
+        char *text = trm_plan_to_text(loaded), *expected_text = trm_plan_to_text(expected);
+        assert_string_equal(text, expected_text);
+        assert_non_null(strstr(text, wanted));
+        trm_free(text);
+        trm_free(expected_text);
+        trm_plan_destroy(loaded);
+        trm_plan_destroy(expected);
+        trm_plan_destroy(plans[rank]);
+    }
+}
+
 trm_context *test_open_context(trm_plan *plan, trm_engine **engine)
 {
     trm_context *context = NULL;

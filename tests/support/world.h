@@ -10,6 +10,7 @@
 #include <trireme/trireme.h>
 
 #include "support/hf_golden.h"
+#include "support/support.h"
 
 extern trm_world *test_world;
 extern trm_model *test_model;  /* of open_shipped_model, else NULL */
@@ -26,8 +27,14 @@ int test_open_two_threads(void **state);   /* of the host, whatever the backend,
 int test_open_llama(void **state);         /* one thread on the host, and the small Llama of the goldens */
 int test_close_world(void **state);
 
+/* Runs tests in a world of all ranks on the host, on one thread each. If one fails, the job ends: peers may wait. */
+int test_run_host_ranks(const struct CMUnitTest *tests, size_t n);
+
 /* A rank's plan of an ONNX file, for test_backend(). */
 trm_plan *test_build_onnx(const char *path, bool refittable, int32_t ranks, int32_t rank);
+/* Ranks 0 and 1 of a plan file, written from ONNX file `one` without weights, get the weights of `two`: their plans are
+ * those of a build from it, and have a weight named `wanted`. */
+void test_refit_ranks(const char *one, const char *two, const char *plan_file, const char *wanted);
 /* A context of a new engine of the plan, which is used up. */
 trm_context *test_open_context(trm_plan *plan, trm_engine **engine);
 
