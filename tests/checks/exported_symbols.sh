@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Whether the library exports the functions of the public headers and nothing else, and cmake/trireme.map lists them.
+# Whether the library exports the functions of the public headers and nothing else, cmake/trireme.map lists them, and each
+# is used by the program, the Python package or an example, or is named in the page of the C API.
 # usage: exported_symbols.sh libtrireme.so
 set -euo pipefail
 library=$(realpath "$1")
@@ -15,6 +16,13 @@ if ! found=$(diff <(echo "$declared") <(echo "$listed")); then
 fi
 if ! found=$(diff <(echo "$declared") <(echo "$exported")); then
     echo "declared in include/trireme (<) and exported by $library (>) differ:"
+    echo "$found"
+    status=1
+fi
+users=(launcher/cli launcher/serve launcher/llm python/trireme docs/examples docs/reference/c-api.md)
+used=$(grep -rohwE --exclude=_c.py 'trm_[a-z0-9_]+' "${users[@]}" | sort -u)
+if found=$(comm -23 <(echo "$declared") <(echo "$used")) && [ -n "$found" ]; then
+    echo "nobody uses these functions; remove them, or say in docs/reference/c-api.md what for:"
     echo "$found"
     status=1
 fi

@@ -226,6 +226,7 @@ static void test_options(void **state)
     trm_onnx_options options = TRM_ONNX_OPTIONS_INIT;
     trm_onnx_port declared;
     assert_int_equal(trm_onnx_input_count(opened), 2);
+    assert_int_equal(trm_onnx_output_count(opened), 1);
     assert_true(trm_onnx_get_input(opened, 0, &declared));
     assert_true(declared.has_dims && declared.dims.d[0] == -1 && declared.dims.d[1] == 2);
     assert_string_equal(declared.dim_names[0], "n");
