@@ -701,6 +701,33 @@ static void long_prompts_share(void **state)
     trm_generator_destroy(g);
 }
 
+/* By default prompts get 24 tokens for each decoding sequence, which fill steps of whole chunks. */
+static void chunks_grow_with_the_decoding_sequences(void **state)
+{
+    (void)state;
+    static const int32_t steps[] = {10, 20, 50, 70, 70}; /* tokens beside 0, 1, 2, 3 and 4 sequences */
+    const trm_serving_event *events;
+    int32_t n;
+    trm_generator *g = make(0, 8, 100, 0);
+    trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+    trm_scheduler *s;
+    options.no_prefix_cache = true;
+    options.prefill_chunk = 10;
+    assert_ok(trm_scheduler_create(g, &options, &s));
+    s->filled_step = 70;
+    for (int32_t i = 0; i < 5; i++) {
+        trm_serving_request r = request_of((uint64_t)i + 1, i == 0 ? 10 : 75, 20);
+        assert_ok(trm_scheduler_submit(s, &r));
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        assert_int_equal(s->stats.last_step_tokens, steps[i]);
+        while (s->running[i]->n_tokens - s->running[i]->n_cached > 1) {
+            assert_ok(trm_scheduler_step(s, &events, &n));
+        }
+    }
+    trm_scheduler_destroy(s);
+    trm_generator_destroy(g);
+}
+
 /* Prompts take small steps while others decode, and all there is otherwise. */
 static void prompts_leave_time_to_decode(void **state)
 {
@@ -756,6 +783,7 @@ int main(void)
         cmocka_unit_test(requests_end_where_they_should),
         cmocka_unit_test(long_prompts_share),
         cmocka_unit_test(prompts_leave_time_to_decode),
+        cmocka_unit_test(chunks_grow_with_the_decoding_sequences),
         cmocka_unit_test(clients_are_served_alike),
         cmocka_unit_test(priorities_come_before_shares),
         cmocka_unit_test(turns_are_kept),

@@ -13,8 +13,9 @@
 #define DEFAULT_WAITING    1024
 #define MOST_WAITING       (1 << 20)
 #define DEFAULT_CHUNK_CUDA 512  /* docs/measurements/2026-11-21.md compares other values */
-#define MOST_TUNED_TOKENS  1024 /* for longer steps the choice of algorithm hardly matters */
-#define LONG_PROMPT        256
+#define FILLED_CHUNKS      4    /* beside many sequences; docs/measurements/2026-11-27.md compares other values */
+#define MOST_TUNED_TOKENS  2048 /* for longer steps the choice of algorithm hardly matters */
+#define LONG_PROMPT        2048
 
 double trm_scheduler_now(void)
 {
@@ -397,6 +398,9 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     s->step_tokens = s->step_tokens > g->max_sequences ? s->step_tokens : g->max_sequences;
     s->step_tokens = s->step_tokens < g->max_step_tokens ? s->step_tokens : g->max_step_tokens;
     s->prefill_chunk = options->prefill_chunk > 0 ? options->prefill_chunk : default_chunk(g);
+    if (options->prefill_chunk == 0 && s->prefill_chunk < INT32_MAX) {
+        s->filled_step = FILLED_CHUNKS * s->prefill_chunk;
+    }
     s->long_prompt = LONG_PROMPT;
     s->on_step = options->on_step;
     s->on_heard = options->on_heard;
@@ -409,6 +413,9 @@ static trm_status tune(const trm_scheduler *s)
 {
     const int64_t grain = TRM_CHUNK_GRAIN, chunk = s->prefill_chunk, end = chunk + s->g->max_sequences + grain;
     for (int64_t n = chunk; n >= grain && n < end && n <= MOST_TUNED_TOKENS; n += grain) {
+        TRM_TRY(trm_generator_tune_mixed(s->g, (int32_t)n));
+    }
+    for (int64_t n = 2 * chunk; n <= s->filled_step && n <= MOST_TUNED_TOKENS; n += chunk) {
         TRM_TRY(trm_generator_tune_mixed(s->g, (int32_t)n));
     }
     return TRM_OK;

@@ -63,7 +63,8 @@ struct trm_scheduler {
     trm_generator *g;
     bool prefix_cache;
     int32_t step_tokens, max_waiting;
-    int32_t prefill_chunk; /* tokens of prompts in a step with decoding sequences */
+    int32_t prefill_chunk; /* tokens of prompts in a step with few decoding sequences */
+    int32_t filled_step;   /* tokens that prompts fill a step to beside many of them; 0: not */
     int32_t long_prompt;   /* prompts with more tokens left than this share a step */
     double last_sent;      /* message to the followers */
     trm_step_fn on_step;   /* or NULL */

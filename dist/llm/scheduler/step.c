@@ -7,6 +7,7 @@
 #include "weight_stream/offload/streaming.h"
 
 #define BURST_CHUNKS 4
+#define BESIDE_ONE   24 /* prompt tokens for each decoding sequence: new requests keep up with those that end */
 #define LEAST_CUT    (4 * TRM_KV_BLOCK_SIZE) /* tokens of a chunk that is worth a step for the rest */
 
 /* ---- what runs --------------------------------------------------------------------------------- */
@@ -131,7 +132,7 @@ static int32_t end_chunk(const trm_scheduler *s, const trm_sequence *sequence, i
 
 /* Number of prompt tokens to run. A long prompt leaves up to half of the room to later ones, so that short prompts do
  * not wait for it and long ones progress together. */
-static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
+static int32_t share_chunk(const trm_scheduler *s, int32_t at, int32_t room)
 {
     const trm_sequence *sequence = s->running[at];
     int64_t left = sequence->n_tokens - sequence->n_cached, behind = 0;
@@ -145,12 +146,25 @@ static int32_t choose_chunk(const trm_scheduler *s, int32_t at, int32_t room)
     return end_chunk(s, sequence, left < room ? (int32_t)left : room);
 }
 
+/* Prompt tokens beside decoding sequences. Beside many they fill the step up to a multiple of the least chunk: a size
+ * for which products were timed. */
+static int64_t choose_chunk(const trm_scheduler *s)
+{
+    const int64_t least = s->prefill_chunk, grain = TRM_CHUNK_GRAIN, decoding = s->n_tokens;
+    const int64_t wanted = (1 + BESIDE_ONE) * (int64_t)s->n_sequences / least * least;
+    const int64_t filled = wanted < s->filled_step ? wanted : s->filled_step;
+    if (filled > least && filled - decoding > least) {
+        return filled - decoding;
+    }
+    return least < grain ? least : (decoding + least + grain - 1) / grain * grain - decoding;
+}
+
 /* Room for prompt tokens in a step that already has the decoding sequences. */
 static int32_t prompt_room(const trm_scheduler *s)
 {
-    int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk, grain = TRM_CHUNK_GRAIN;
+    int64_t room = s->step_tokens - s->n_tokens, chunk = s->prefill_chunk;
     if (s->n_sequences > 0) {
-        chunk = chunk < grain ? chunk : (s->n_tokens + chunk + grain - 1) / grain * grain - s->n_tokens;
+        chunk = choose_chunk(s);
     } else { /* several prompts share, so that the first does not wait for the last; a single one runs as a whole */
         chunk = s->n_running > 1 ? BURST_CHUNKS * chunk : room;
     }
@@ -194,7 +208,7 @@ static bool fill(trm_scheduler *s)
                 bool of_all =
                     sequence->request.prompt_logprobs >= 0 || sequence->request.embedding == TRM_EMBEDDING_MEAN;
                 room = of_all && room > 1 + rows ? 1 + rows : room;
-                int32_t chunk = choose_chunk(s, i, room);
+                int32_t chunk = share_chunk(s, i, room);
                 rows -= of_all ? chunk - 1 : 0;
                 no_prompt = false;
                 add_sequence(s, sequence, chunk);
