@@ -724,6 +724,10 @@ static void chunks_grow_with_the_decoding_sequences(void **state)
             assert_ok(trm_scheduler_step(s, &events, &n));
         }
     }
+    trm_serving_request r = request_of(6, 17, 20); /* 22 tokens with the others: 2 would take a step of 30 */
+    assert_ok(trm_scheduler_submit(s, &r));
+    assert_ok(trm_scheduler_step(s, &events, &n));
+    assert_int_equal(s->stats.last_step_tokens, 20);
     trm_scheduler_destroy(s);
     trm_generator_destroy(g);
 }

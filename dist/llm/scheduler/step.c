@@ -146,15 +146,31 @@ static int32_t share_chunk(const trm_scheduler *s, int32_t at, int32_t room)
     return end_chunk(s, sequence, left < room ? (int32_t)left : room);
 }
 
-/* Prompt tokens beside decoding sequences. Beside many they fill the step up to a multiple of the least chunk: a size
- * for which products were timed. */
+/* Tokens that prompts of running sequences have left. */
+static int64_t prompts_left(const trm_scheduler *s)
+{
+    int64_t n = 0;
+    for (int32_t i = 0; i < s->n_running; i++) {
+        const int64_t left = s->running[i]->n_tokens - s->running[i]->n_cached;
+        n += left > 1 ? left : 0;
+    }
+    return n;
+}
+
+/* Prompt tokens beside decoding sequences. Beside many they fill the step up to a multiple of the least chunk: products
+ * of a few rows more take as long as those of the next multiple. */
 static int64_t choose_chunk(const trm_scheduler *s)
 {
     const int64_t least = s->prefill_chunk, grain = TRM_CHUNK_GRAIN, decoding = s->n_tokens;
     const int64_t wanted = (1 + BESIDE_ONE) * (int64_t)s->n_sequences / least * least;
-    const int64_t filled = wanted < s->filled_step ? wanted : s->filled_step;
-    if (filled > least && filled - decoding > least) {
-        return filled - decoding;
+    if (wanted >= 2 * least && s->filled_step >= 2 * least) {
+        int64_t filled = decoding + prompts_left(s);
+        filled = filled < wanted ? filled : wanted;
+        filled = filled < s->filled_step ? filled : s->filled_step;
+        filled -= filled >= 2 * least && filled % least < least / 2 ? filled % least : 0;
+        if (filled > decoding) {
+            return filled - decoding;
+        }
     }
     return least < grain ? least : (decoding + least + grain - 1) / grain * grain - decoding;
 }
