@@ -46,10 +46,10 @@ void trm_async_step_fini(trm_generator *g)
 }
 
 /* Of the step in bucket `step`. */
-static int32_t *table_row(trm_generator *g, const trm_graph_bucket *step, int32_t sequence)
+static int32_t *table_row(trm_generator *g, const trm_captured_shape *step, int32_t sequence)
 {
     int32_t *table = trm_context_staging(g->context, g->block_table);
-    return table + (size_t)sequence * (size_t)trm_generator_table_blocks(g, &step->form);
+    return table + (size_t)sequence * (size_t)trm_generator_table_blocks(g, trm_graph_bucket_form(step));
 }
 
 /* Whether row `row` of the async step is this sequence's next step. */
@@ -93,47 +93,37 @@ trm_status trm_async_step_settle(trm_generator *g)
     return trm_world_await(g->world, ahead->ends[next_turn(ahead)], "a step");
 }
 
+typedef struct async_run {
+    trm_generator *g;
+    int64_t sequences;
+    trm_sample_mode mode;
+} async_run;
+
 /* Enqueues a step on the tokens of the step before, and the sampling of its own. */
-static trm_status enqueue(trm_generator *g, int64_t sequences, trm_sample_mode mode)
+static trm_status enqueue(void *user)
 {
+    const async_run *run = user;
+    trm_generator *g = run->g;
     trm_context *context = g->context;
     trm_sampler *sampler = &g->sampler;
     const trm_sample_advance_args advance = {
-        .rows = sequences,
+        .rows = run->sequences,
         .chosen = sampler->chosen,
         .token_ids = trm_context_view(context, g->token_ids).data,
         .positions = trm_context_view(context, g->positions).data,
         .lengths = trm_context_view(context, g->sequence_lengths).data,
         .rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_view(context, g->rope_lengths).data,
-        .parameters = mode == TRM_SAMPLE_GREEDY ? NULL : sampler->rows};
+        .parameters = run->mode == TRM_SAMPLE_GREEDY ? NULL : sampler->rows};
     TRM_TRY(trm_sample_advance(context->stream, &advance));
     TRM_TRY(trm_context_enqueue_again(context));
     TRM_TRY(trm_sampler_enqueue(sampler, context->stream, trm_context_view(context, g->logits).data, 0,
-                                (int32_t)sequences, mode));
-    return trm_generator_agree_on_tokens(g, (int32_t)sequences);
-}
-
-typedef struct capturing {
-    trm_generator *g;
-    int64_t sequences;
-    trm_sample_mode mode;
-} capturing;
-
-static trm_status enqueue_captured(void *user)
-{
-    const capturing *c = user;
-    return enqueue(c->g, c->sequences, c->mode);
-}
-
-static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
-{
-    capturing c = {g, step->form.sequences, mode};
-    return trm_stream_capture(g->context->stream, enqueue_captured, &c, &step->aheads[mode]);
+                                (int32_t)run->sequences, run->mode));
+    return trm_generator_agree_on_tokens(g, (int32_t)run->sequences);
 }
 
 /* Uploads the new block table entries of the step's tokens. A copy of the staged tables may still be running: only
  * entries after the keys of the running step change, which it does not read, and this copy comes after it. */
-static trm_status upload_blocks(trm_generator *g, const trm_graph_bucket *step, const trm_step_sequence *sequences,
+static trm_status upload_blocks(trm_generator *g, const trm_captured_shape *step, const trm_step_sequence *sequences,
                                 int32_t n)
 {
     bool changed = false;
@@ -143,25 +133,27 @@ static trm_status upload_blocks(trm_generator *g, const trm_graph_bucket *step, 
         changed = changed || *entry != sequences[i].blocks[last];
         *entry = sequences[i].blocks[last];
     }
-    const size_t bytes = (size_t)n * (size_t)trm_generator_table_blocks(g, &step->form) * sizeof(int32_t);
+    const size_t bytes =
+        (size_t)n * (size_t)trm_generator_table_blocks(g, trm_graph_bucket_form(step)) * sizeof(int32_t);
     return changed ? trm_stream_upload(g->context->stream, trm_context_view(g->context, g->block_table).data,
                                        table_row(g, step, 0), bytes)
                    : TRM_OK;
 }
 
-trm_status trm_async_step_enqueue(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode,
+trm_status trm_async_step_enqueue(trm_generator *g, trm_captured_shape *step, trm_sample_mode mode,
                                   const trm_step_sequence *sequences, int32_t n)
 {
     trm_async_step *ahead = &g->ahead;
     trm_stream *stream = g->context->stream;
     const int32_t turn = next_turn(ahead);
     const bool captures = trm_device_backend(g->world->device) == TRM_BACKEND_CUDA;
+    const int32_t variant = trm_graph_bucket_variant(mode, true);
+    async_run run = {g, trm_graph_bucket_form(step)->sequences, mode};
     TRM_TRY(upload_blocks(g, step, sequences, n));
-    if (captures && step->aheads[mode] == NULL) {
-        TRM_TRY(capture(g, step, mode));
+    if (captures && step->execs[variant] == NULL) {
+        TRM_TRY(trm_context_capture(g->context, step, variant, enqueue, &run));
     }
-    TRM_TRY(captures ? trm_context_launch(g->context, step->aheads[mode], step->schedule)
-                     : enqueue(g, step->form.sequences, mode));
+    TRM_TRY(captures ? trm_context_launch(g->context, step, variant) : enqueue(&run));
     TRM_TRY(trm_stream_download(stream, ahead->chosen[turn], g->sampler.chosen, (size_t)n * sizeof(int32_t)));
     TRM_TRY(trm_event_record(ahead->ends[turn], stream));
     ahead->step = step;

@@ -14,7 +14,7 @@
 #define TRM_ASYNC_STEP_TURNS 3
 
 typedef struct trm_async_step {
-    trm_graph_bucket *step; /* bucket of the async step; NULL: none */
+    trm_captured_shape *step; /* bucket of the async step; NULL: none */
     trm_sample_mode mode;
     int32_t n;         /* sequences */
     int64_t *n_cached; /* [max_sequences] of the async step */
@@ -39,7 +39,7 @@ bool trm_async_step_applies(struct trm_generator *generator, const struct trm_st
 trm_status trm_async_step_settle(struct trm_generator *generator);
 /* Enqueues the step after that of `sequences`, which was enqueued in bucket `step`. Their block tables have room for
  * its tokens. Collective. */
-trm_status trm_async_step_enqueue(struct trm_generator *generator, trm_graph_bucket *step, trm_sample_mode mode,
+trm_status trm_async_step_enqueue(struct trm_generator *generator, trm_captured_shape *step, trm_sample_mode mode,
                                   const struct trm_step_sequence *sequences, int32_t n);
 
 #endif

@@ -351,11 +351,11 @@ static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *deco
     for (int32_t i = 0; i < TRM_MAX_DRAFT + 1; i++) {
         choices[i] = *choice;
     }
-    for (int32_t i = 0; i < g->captured.n_draft; i++) {
+    for (int32_t i = 0; i < g->buckets.n_draft; i++) {
         trm_step_sequence sequence = *decode;
         sequence.tokens = tokens;
         sequence.choices = choices;
-        sequence.n_tokens = sequence.n_choices = g->captured.fixed[g->captured.n_decode + i].form.tokens;
+        sequence.n_tokens = sequence.n_choices = g->buckets.fixed[g->buckets.n_decode + i].tokens;
         if (sequence.n_tokens <= g->max_context) {
             TRM_TRY(trm_generator_step(g, &sequence, 1, chosen));
         }
@@ -401,8 +401,8 @@ static trm_status warm_up(trm_generator *g)
                                            .choices = &choice,
                                            .n_choices = 1};
     }
-    for (int32_t i = 0; status == TRM_OK && i < g->captured.n_decode; i++) {
-        status = trm_generator_step(g, sequences, g->captured.fixed[i].form.sequences, chosen);
+    for (int32_t i = 0; status == TRM_OK && i < g->buckets.n_decode; i++) {
+        status = trm_generator_step(g, sequences, g->buckets.fixed[i].sequences, chosen);
     }
     if (status == TRM_OK) {
         status = warm_up_drafts(g, sequences, &choice, chosen);
@@ -524,6 +524,7 @@ static trm_status prepare(trm_generator *g)
 {
     TRM_TRY(find_tensors(g));
     TRM_TRY(trm_context_create(g->engine, &g->context));
+    TRM_TRY(trm_graph_buckets_open(&g->buckets, trm_context_captures(g->context)));
     TRM_TRY(trm_event_create(g->world->device, &g->began));
     TRM_TRY(trm_async_step_init(g));
     if (wants_lanes(g, g->engine->plan)) {
@@ -598,15 +599,16 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     TRM_TRY(trm_world_minimum(g->world, &blocks, 1));
     TRM_TRY(trm_streaming_agree(plan, g->world));
     status = size_cache(g, plan, blocks);
-    trm_graph_buckets *captured = &g->captured;
-    trm_graph_buckets_init(captured, g->max_sequences,
+    trm_graph_buckets *buckets = &g->buckets;
+    trm_graph_buckets_init(buckets, g->max_sequences,
                            g->speculation.kind == TRM_SPECULATION_OFF ? 0 : g->speculation.tokens, g->max_rows,
                            g->blocks_per_sequence > TRM_NARROW_BLOCKS ? TRM_NARROW_BLOCKS : 0);
-    for (int32_t i = 0; status == TRM_OK && i < captured->n_decode + captured->n_draft; i++) {
-        status = cover_decode(g, plan, &captured->fixed[i].form);
+    for (int32_t i = 0; status == TRM_OK && i < buckets->n_decode + buckets->n_draft; i++) {
+        status = cover_decode(g, plan, &buckets->fixed[i]);
     }
-    for (int32_t i = 0; status == TRM_OK && captured->narrow_blocks > 0 && i < captured->n_decode; i++) {
-        status = cover_decode(g, plan, &captured->narrow[i].form);
+    for (int32_t i = 0; status == TRM_OK && buckets->narrow_blocks > 0 && i < buckets->n_decode; i++) {
+        const trm_step_form narrow = trm_graph_bucket_decode(buckets, buckets->fixed[i].sequences, 1);
+        status = cover_decode(g, plan, &narrow);
     }
     return trm_world_all_ok(g->world, status);
 }
@@ -682,7 +684,6 @@ void trm_generator_destroy(trm_generator *g)
         return;
     }
     (void)trm_async_step_settle(g); /* there is one after a failed generation */
-    trm_graph_buckets_drop(&g->captured);
     trm_async_step_fini(g);
     free(g->timing_cache);
     trm_sampler_fini(&g->sampler);

@@ -66,7 +66,7 @@ struct trm_generator {
 
     bool tune;
     char *timing_cache; /* or NULL */
-    trm_graph_buckets captured;
+    trm_graph_buckets buckets;
     trm_async_step ahead;
     bool goes_on; /* of the next step: all its sequences will probably continue, and have a block for one more token */
     bool pad_steps; /* also pad steps and run them async if they are not captured */

@@ -254,24 +254,22 @@ static trm_status enqueue_captured(void *user)
 }
 
 /* Captures a step whose inputs are laid out, after tuning it if the generator tunes. */
-static trm_status capture(trm_generator *g, trm_graph_bucket *step, trm_sample_mode mode)
+static trm_status capture(trm_generator *g, trm_captured_shape *step, trm_sample_mode mode)
 {
-    if (!step->ready) {
+    capturing c = {g, trm_graph_bucket_form(step)->rows, mode};
+    if (!step->is_ready) {
         if (g->tune) {
             const trm_tune_options options = {.level = TRM_TUNE_USUAL, .cache = g->timing_cache};
             double began = trm_clock_seconds();
             TRM_TRY(trm_context_tune_kernels(g->context, &options));
             g->startup.tune_seconds += trm_clock_seconds() - began;
         }
-        TRM_TRY(enqueue(g, step->form.rows, mode)); /* initializes libraries outside the capture */
+        TRM_TRY(enqueue_captured(&c)); /* initializes libraries outside the capture */
         TRM_TRY(trm_context_wait(g->context));
-        step->ready = true;
+        step->is_ready = true;
     }
     TRM_TRY(trm_context_shape(g->context));
-    capturing c = {g, step->form.rows, mode};
-    TRM_TRY(trm_stream_capture(g->context->stream, enqueue_captured, &c, &step->execs[mode]));
-    step->schedule = trm_context_schedule(g->context);
-    return TRM_OK;
+    return trm_context_capture(g->context, step, trm_graph_bucket_variant(mode, false), enqueue_captured, &c);
 }
 
 trm_status trm_generator_time_steps(trm_generator *g)
@@ -300,27 +298,22 @@ static bool begins_sample(trm_generator *g)
 }
 
 /* Runs a step whose inputs are laid out for bucket `step`, which may be NULL. `captures`: can_capture. */
-static trm_status run(trm_generator *g, trm_graph_bucket *step, int32_t n_rows, bool captures)
+static trm_status run(trm_generator *g, trm_captured_shape *step, int32_t n_rows, bool captures)
 {
-    trm_sample_mode mode = g->sampler.mode;
+    const trm_sample_mode mode = g->sampler.mode;
     if (captures) {
+        const int32_t variant = trm_graph_bucket_variant(mode, false);
         TRM_TRY(trm_context_follow_weights(g->context));
-        if (g->captured.places !=
-            trm_context_weight_places(g->context)) { /* captured graphs have their old addresses */
-            trm_graph_buckets_drop(&g->captured);
-            g->captured.places = trm_context_weight_places(g->context);
-        }
-        bool mixed = step != NULL && step->last_use > 0;
-        if (mixed && step->uses < MIXED_USES) {
+        if (step != NULL && !step->stays && step->uses < MIXED_USES) {
             step->uses++;
-            step->ready = true;
-        } else if (step != NULL && step->execs[mode] == NULL) {
+            step->is_ready = true;
+        } else if (step != NULL && step->execs[variant] == NULL) {
             TRM_TRY(capture(g, step, mode));
         }
-        if (step != NULL && step->execs[mode] != NULL && !begins_sample(g)) {
+        if (step != NULL && step->execs[variant] != NULL && !begins_sample(g)) {
             g->was_captured = true;
             TRM_TRY(trm_event_record(g->began, g->context->stream));
-            return trm_context_launch(g->context, step->execs[mode], step->schedule);
+            return trm_context_launch(g->context, step, variant);
         }
     } else {
         (void)begins_sample(g);
@@ -353,28 +346,30 @@ static int32_t blocks_ahead(const trm_step_sequence *sequences, int32_t n)
 }
 
 /* The bucket that a step is padded to; NULL: none. */
-static trm_graph_bucket *find_bucket(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
+static trm_captured_shape *find_bucket(trm_generator *g, const trm_step_sequence *sequences, int32_t n, bool regular)
 {
     const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows, 0};
-    trm_step_form form = {0, n, 0, 0};
-    if (regular) {
-        return trm_graph_bucket_decode(&g->captured, n, blocks_ahead(sequences, n));
-    }
+    trm_step_form form = {0, n, 0, 0}, other;
+    const trm_step_form *padded = NULL;
+    bool is_plain = true;
     for (int32_t i = 0; i < n; i++) {
-        if (sequences[i].n_targets + sequences[i].n_hidden > 0) {
-            return NULL;
-        }
+        is_plain = is_plain && sequences[i].n_targets + sequences[i].n_hidden == 0;
         form.tokens += sequences[i].n_tokens;
         form.rows += sequences[i].n_choices;
     }
-    if (n == 1 && form.rows == form.tokens) {
-        return trm_graph_bucket_draft(&g->captured, form.tokens);
+    if (regular) {
+        other = trm_graph_bucket_decode(&g->buckets, n, blocks_ahead(sequences, n));
+        padded = &other;
+    } else if (is_plain && n == 1 && form.rows == form.tokens) {
+        padded = trm_graph_bucket_draft(&g->buckets, form.tokens);
+    } else if (is_plain && trm_graph_bucket_mixed(&form, &most, &other)) {
+        padded = &other;
     }
-    return trm_graph_bucket_mixed(&g->captured, &form, &most);
+    return padded == NULL ? NULL : trm_capture_cache_get(trm_context_captures(g->context), padded);
 }
 
 /* Enqueues a step that is not running as an async step. *form: its bucket, or NULL. */
-static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, trm_graph_bucket **form)
+static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, trm_captured_shape **form)
 {
     const bool regular = is_regular(sequences, n);
     int32_t tokens = 0, n_rows;
@@ -388,8 +383,8 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
         return enqueue_lanes(g, sequences, n, tokens);
     }
     const bool captures = can_capture(g);
-    trm_graph_bucket *step = captures || g->pad_steps ? find_bucket(g, sequences, n, regular) : NULL;
-    TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : &step->form, &n_rows));
+    trm_captured_shape *step = captures || g->pad_steps ? find_bucket(g, sequences, n, regular) : NULL;
+    TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : trm_graph_bucket_form(step), &n_rows));
     TRM_TRY(trm_sampler_stage(&g->sampler, g->context->stream));
     TRM_TRY(run(g, step, n_rows, captures));
     if (g->hidden != NULL && wants_hidden(sequences, n)) {
@@ -402,11 +397,11 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
 
 /* Whether an async step may follow a step in bucket `form`. If it is discarded, states need their version before it. A
  * step that is profiled runs layer by layer, when the host has the tokens. */
-static bool may_go_ahead(const trm_generator *g, const trm_graph_bucket *form, trm_sample_mode mode)
+static bool may_go_ahead(const trm_generator *g, const trm_captured_shape *form, trm_sample_mode mode)
 {
     return g->goes_on && form != NULL && g->versions != 1 && mode != TRM_SAMPLE_FULL &&
            !trm_context_streams_weights(g->context) && !trm_context_is_profiling(g->context) && !is_sample_due(g) &&
-           (can_capture(g) ? form->execs[mode] != NULL : g->pad_steps);
+           (can_capture(g) ? form->execs[trm_graph_bucket_variant(mode, false)] != NULL : g->pad_steps);
 }
 
 /* Copies the sampled tokens of an async step that is taken for n sequences. */
@@ -434,7 +429,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     trm_async_step *ahead = &g->ahead;
     const bool under_way = ahead->step != NULL && trm_async_step_applies(g, sequences, n);
     const bool whole = !under_way || n == ahead->n; /* rows of ended sequences cannot go on */
-    trm_graph_bucket *form = ahead->step;
+    trm_captured_shape *form = ahead->step;
     trm_event *began = g->began;
     if (under_way) {
         began = ahead->ends[ahead->turn];
@@ -450,7 +445,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     trm_event *end = ahead->ends[ahead->turn];
     const int32_t *tokens = under_way ? ahead->chosen[ahead->turn] : g->sampler.chosen_staging;
     if (whole && may_go_ahead(g, form, mode) &&
-        blocks_ahead(sequences, n) <= trm_generator_table_blocks(g, &form->form)) {
+        blocks_ahead(sequences, n) <= trm_generator_table_blocks(g, trm_graph_bucket_form(form))) {
         TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
         g->n_steps++;
     }
@@ -497,16 +492,14 @@ trm_status trm_generator_tune_mixed(trm_generator *g, int32_t tokens)
         .tokens = &token, .n_tokens = 1, .blocks = &block, .choices = &choice, .n_choices = 1};
     const trm_step_form most = {g->max_step_tokens, g->max_sequences, g->max_rows, 0};
     const trm_step_form form = {tokens, g->max_sequences, g->max_sequences, 0};
+    trm_step_form padded;
     int32_t n_rows;
-    if (!g->tune || !can_capture(g) || (g->microbatches != NULL && tokens >= g->lane_tokens)) {
-        return TRM_OK;
-    }
-    trm_graph_bucket *step = trm_graph_bucket_mixed(&g->captured, &form, &most);
-    if (step == NULL) {
+    if (!g->tune || !can_capture(g) || (g->microbatches != NULL && tokens >= g->lane_tokens) ||
+        !trm_graph_bucket_mixed(&form, &most, &padded)) {
         return TRM_OK;
     }
     trm_sampler_begin(&g->sampler);
-    TRM_TRY(lay_out_inputs(g, g->context, &sequence, 1, &step->form, &n_rows));
+    TRM_TRY(lay_out_inputs(g, g->context, &sequence, 1, &padded, &n_rows));
     const trm_tune_options options = {.level = TRM_TUNE_USUAL, .cache = g->timing_cache};
     double began = trm_clock_seconds();
     TRM_TRY(trm_context_tune_kernels(g->context, &options));

@@ -20,22 +20,41 @@ typedef struct input_key {
     int64_t d[TRM_MAX_DIMS];
 } input_key;
 
-/* The key of the next run, which the caller frees. NULL: out of memory. */
-static input_key *make_key(const trm_context *context, size_t *size)
+/* Makes the cache before its first use. */
+static trm_status open_cache(trm_context *context)
 {
     const trm_network *network = context->engine->plan->network;
-    input_key *key = calloc((size_t)network->n_tensors + 1, sizeof(*key));
-    size_t n = 0;
-    for (int32_t i = 0; key != NULL && i < network->n_tensors; i++) {
+    size_t size = sizeof(int64_t);
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        size += network->tensors[i]->role == TRM_TENSOR_INPUT ? sizeof(input_key) : 0;
+    }
+    if (context->captures.key != NULL) {
+        return TRM_OK;
+    }
+    context->captures.key = calloc(1, size);
+    if (context->captures.key == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the key of a captured run");
+    }
+    return trm_capture_cache_init(&context->captures.cache, TRM_KEPT_CAPTURES, size);
+}
+
+/* The key of the next run: its copy schedule and its inputs. */
+static const void *make_key(const trm_context *context)
+{
+    const trm_network *network = context->engine->plan->network;
+    int64_t *schedule = context->captures.key;
+    input_key *key = (input_key *)(void *)(schedule + 1);
+    *schedule = trm_context_schedule(context);
+    for (int32_t i = 0; i < network->n_tensors; i++) {
         if (network->tensors[i]->role == TRM_TENSOR_INPUT) {
             const trm_dims *dims = &context->dims[i];
-            key[n].bound = trm_context_bound_input(context, network->tensors[i]);
-            key[n].n = dims->n;
-            memcpy(key[n++].d, dims->d, (size_t)dims->n * sizeof(dims->d[0]));
+            memset(key, 0, sizeof(*key));
+            key->bound = trm_context_bound_input(context, network->tensors[i]);
+            key->n = dims->n;
+            memcpy((key++)->d, dims->d, (size_t)dims->n * sizeof(dims->d[0]));
         }
     }
-    *size = n * sizeof(*key);
-    return key;
+    return schedule;
 }
 
 /* If elements decide dims, or memory grows with them, dims of inputs do not identify a run. */
@@ -46,21 +65,21 @@ static bool may_keep(const trm_context *context)
     return n == 0 && !trm_context_may_grow(context);
 }
 
-static void drop_kept(trm_kept_capture *kept)
+void trm_captures_fini(trm_context *context)
 {
-    trm_graph_exec_destroy(kept->exec);
-    free(kept->key);
-    *kept = (trm_kept_capture){0};
+    trm_capture_cache_fini(&context->captures.cache);
+    free(context->captures.key);
+}
+
+trm_capture_cache *trm_context_captures(trm_context *context)
+{
+    return &context->captures.cache;
 }
 
 void trm_context_drop_captures(trm_context *context)
 {
-    for (int32_t i = 0; context->captures.kept != NULL && i < TRM_KEPT_CAPTURES; i++) {
-        drop_kept(&context->captures.kept[i]);
-    }
-    free(context->captures.kept);
-    context->captures.kept = NULL;
-    context->captures.exec = NULL;
+    trm_capture_cache_drop(&context->captures.cache);
+    context->captures.shape = NULL;
     context->captures.ran = false;
 }
 
@@ -76,63 +95,34 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_capture, (trm_context *c
 
 bool trm_context_is_captured(const trm_context *context)
 {
-    return context->captures.exec != NULL;
+    return context->captures.shape != NULL;
 }
 
 /* For new shapes: finds their captured run, if there is one. */
-static trm_status find_kept(trm_context *context)
+static void find_captured(trm_context *context)
 {
-    size_t size;
-    if (!may_keep(context) || context->captures.kept == NULL) {
+    if (!may_keep(context) || context->captures.key == NULL) {
         trm_context_drop_captures(context);
-        return TRM_OK;
+        return;
     }
-    input_key *key = make_key(context, &size);
-    if (key == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the key of a captured run");
-    }
-    context->captures.exec = NULL;
-    for (int32_t i = 0; i < TRM_KEPT_CAPTURES; i++) {
-        trm_kept_capture *kept = &context->captures.kept[i];
-        if (kept->exec != NULL && kept->schedule == trm_context_schedule(context) && kept->key_size == size &&
-            memcmp(kept->key, key, size) == 0) {
-            context->captures.exec = kept->exec;
-            kept->used = ++context->captures.launches;
-        }
-    }
-    context->captures.ran = context->captures.exec != NULL;
+    trm_captured_shape *shape = trm_capture_cache_find(&context->captures.cache, make_key(context));
+    context->captures.shape = shape != NULL && shape->execs[0] != NULL ? shape : NULL;
+    context->captures.ran = context->captures.shape != NULL;
     trm_context_set_inputs_changed(context, true); /* with values computed on the host */
-    free(key);
+}
+
+trm_status trm_context_capture(trm_context *context, trm_captured_shape *shape, int32_t variant,
+                               trm_status (*enqueue)(void *user), void *user)
+{
+    TRM_TRY(trm_stream_capture(context->stream, enqueue, user, &shape->execs[variant]));
+    shape->schedule = trm_context_schedule(context);
     return TRM_OK;
 }
 
-/* Takes the graph over, in place of the least recently used one. */
-static trm_status keep(trm_context *context, trm_graph_exec *exec)
+trm_status trm_context_launch(trm_context *context, const trm_captured_shape *shape, int32_t variant)
 {
-    size_t size;
-    input_key *key = make_key(context, &size);
-    if (context->captures.kept == NULL) {
-        context->captures.kept = calloc(TRM_KEPT_CAPTURES, sizeof(*context->captures.kept));
-    }
-    if (key == NULL || context->captures.kept == NULL) {
-        free(key);
-        trm_graph_exec_destroy(exec);
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of captured runs");
-    }
-    trm_kept_capture *oldest = &context->captures.kept[0];
-    for (int32_t i = 1; i < TRM_KEPT_CAPTURES; i++) {
-        oldest = context->captures.kept[i].used < oldest->used ? &context->captures.kept[i] : oldest;
-    }
-    drop_kept(oldest);
-    *oldest = (trm_kept_capture){exec, key, size, trm_context_schedule(context), ++context->captures.launches};
-    context->captures.exec = exec;
-    return TRM_OK;
-}
-
-trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t schedule)
-{
-    TRM_TRY(trm_context_prime_weights(context, schedule));
-    return trm_graph_exec_launch(exec, context->stream);
+    TRM_TRY(trm_context_prime_weights(context, shape->schedule));
+    return trm_graph_exec_launch(shape->execs[variant], context->stream);
 }
 
 static trm_status enqueue(void *user)
@@ -145,10 +135,12 @@ static trm_status enqueue(void *user)
 
 static trm_status capture(trm_context *context)
 {
-    trm_graph_exec *exec = NULL;
-    TRM_TRY(trm_stream_capture(context->stream, enqueue, context, &exec));
+    TRM_TRY(open_cache(context));
+    trm_captured_shape *shape = trm_capture_cache_get(&context->captures.cache, make_key(context));
+    TRM_TRY(trm_context_capture(context, shape, 0, enqueue, context));
     context->captures.shaped_at = trm_context_shapings(context); /* a walk in parts is one more */
-    return keep(context, exec);
+    context->captures.shape = shape;
+    return TRM_OK;
 }
 
 static trm_status refuse_first(void)
@@ -243,7 +235,7 @@ trm_status trm_context_enqueue_run(trm_context *context)
     }
     TRM_TRY(in_parts ? TRM_OK : trm_context_shape(context)); /* it has run, since it is known */
     if (context->captures.shaped_at != trm_context_shapings(context)) {
-        TRM_TRY(find_kept(context));
+        find_captured(context);
         context->captures.shaped_at = trm_context_shapings(context);
     }
     if (!context->captures.ran && !in_parts) {
@@ -256,9 +248,10 @@ trm_status trm_context_enqueue_run(trm_context *context)
         TRM_TRY(trm_context_begin_layers(context));
         trm_context_set_inputs_changed(context, false);
     }
-    if (context->captures.exec == NULL && capture(context) != TRM_OK) { /* as when a library initializes itself again */
+    if (context->captures.shape == NULL &&
+        capture(context) != TRM_OK) { /* as when a library initializes itself again */
         TRM_DEBUG("cannot capture a run, it goes on without: %s", trm_last_error());
         return trm_context_enqueue(context);
     }
-    return trm_context_launch(context, context->captures.exec, trm_context_schedule(context));
+    return trm_context_launch(context, context->captures.shape, 0);
 }

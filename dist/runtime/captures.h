@@ -7,30 +7,24 @@
 
 #include <trireme/engine.h>
 
-#include "kernels/device/device.h"
+#include "dist/runtime/capture_cache.h"
 
-/* Number of shapes whose captured runs are kept. */
+/* Number of shapes whose captured runs are kept, in a context that no generator uses. */
 #define TRM_KEPT_CAPTURES 64
-
-/* A captured run and its shapes of inputs. */
-typedef struct trm_kept_capture {
-    trm_graph_exec *exec;
-    void *key;
-    size_t key_size;
-    int32_t schedule;
-    int64_t used; /* a larger number: later */
-} trm_kept_capture;
 
 /* captures.c alone looks inside. */
 typedef struct trm_captures {
-    bool wanted;            /* whether runs are to be captured */
-    bool ran;               /* ran once with these shapes, so that libraries are initialized for a capture */
-    trm_graph_exec *exec;   /* all layers, one of `kept`, or NULL */
-    int64_t shaped_at;      /* number of shapings when `exec` and `ran` were set */
-    trm_kept_capture *kept; /* [TRM_KEPT_CAPTURES], NULL before the first */
-    int64_t launches;       /* clock of their use */
+    trm_capture_cache cache;
+    bool wanted;               /* whether runs are to be captured */
+    bool ran;                  /* ran once with these shapes, so that libraries are initialized for a capture */
+    trm_captured_shape *shape; /* of the current run, with its capture; NULL: not captured */
+    int64_t shaped_at;         /* number of shapings when `shape` and `ran` were set */
+    void *key;                 /* of the run that is looked up */
 } trm_captures;
 
+void trm_captures_fini(trm_context *context);
+/* The cache of a context, for a generator that captures its runs as part of its steps. */
+trm_capture_cache *trm_context_captures(trm_context *context);
 /* Drops all captured runs, because other kernels or addresses would now run. */
 void trm_context_drop_captures(trm_context *context);
 /* Whether the next run of the same shapes is a captured one. */
@@ -38,8 +32,12 @@ bool trm_context_is_captured(const trm_context *context);
 /* trm_context_enqueue, captured if the caller asked for it and it is possible, but not for the first run of the same
  * dims. */
 trm_status trm_context_enqueue_run(trm_context *context);
-/* Launches a captured run of all layers, captured with this copy schedule. */
-trm_status trm_context_launch(trm_context *context, trm_graph_exec *exec, int32_t schedule);
+/* Captures what enqueue(user) enqueues on the context's stream, a run of all layers with more, as a variant of a shape.
+ */
+trm_status trm_context_capture(trm_context *context, trm_captured_shape *shape, int32_t variant,
+                               trm_status (*enqueue)(void *user), void *user);
+/* Launches it. */
+trm_status trm_context_launch(trm_context *context, const trm_captured_shape *shape, int32_t variant);
 /* Checks whether a run may become part of a graph that the caller captures; the error says why not. Enqueues nothing.
  */
 trm_status trm_context_check_capture(const trm_context *context);

@@ -102,7 +102,7 @@ void trm_context_destroy(trm_context *context)
     if (context == NULL) {
         return;
     }
-    trm_context_drop_captures(context);
+    trm_captures_fini(context);
     trm_context_shaping_fini(context);
     trm_context_program_fini(context);
     trm_context_tuning_fini(context);

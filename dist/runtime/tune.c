@@ -145,7 +145,6 @@ trm_status trm_context_tune_kernels(trm_context *context, const trm_tune_options
     }
     TRM_TRY(open_tuner(context, options));
     trm_tuner_set_listener(context->tuning.tuner, await_weights, context);
-    trm_context_drop_captures(context);
     context->tuning.running = &tuning;
     trm_status status = trm_context_enqueue(context);
     context->tuning.running = NULL;
@@ -187,6 +186,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_tune, (trm_context *context,
     TRM_TRY(check(context));
     if (options->level > 0 && has_choices(context->engine->plan->backend)) {
         TRM_TRY(choose_exchanges(context, options));
+        trm_context_drop_captures(context);
     }
     return trm_context_tune_kernels(context, options);
 }
