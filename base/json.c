@@ -139,7 +139,7 @@ trm_status trm_json_parse(const char *name, const char *text, size_t size, trm_j
     return TRM_OK;
 }
 
-/* Python writes infinite numbers as Infinity and -Infinity: outside of strings they become null. */
+/* Python writes infinite numbers as Infinity and -Infinity: outside strings they become null. */
 static void replace_infinity(char *text, size_t size)
 {
     static const char name[] = "Infinity";

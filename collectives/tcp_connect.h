@@ -21,9 +21,9 @@ typedef struct trm_tcp_options {
     double deadline_seconds;
 } trm_tcp_options;
 
-/* Ranks meet at rank 0's host and port. A connection that is no rank, or of another job, is refused, and the wait goes
- * on. streams [size][TRM_TCP_STREAMS] get nonblocking sockets, -1 for the rank itself; on
- * failure all are closed and -1. Collective. */
+/* Ranks meet at rank 0's host and port. A connection that is not a rank, or of another job, is refused, and the wait
+ * goes on. streams [size][TRM_TCP_STREAMS] get nonblocking sockets, -1 for the rank itself; on failure all are closed
+ * and -1. Collective. */
 trm_status trm_tcp_connect_all(int32_t rank, int32_t size, const trm_tcp_options *options,
                                int (*streams)[TRM_TCP_STREAMS]);
 

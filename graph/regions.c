@@ -91,7 +91,7 @@ static trm_status nest(const trm_network *network, trm_regions *regions)
     return TRM_OK;
 }
 
-/* Whether a layer may read a tensor written in `region`, or outside of regions if that is -1. */
+/* Whether a layer may read a tensor written in `region`, or outside regions if that is -1. */
 static bool may_read(const trm_regions *regions, const trm_layer *layer, const trm_layer *from, int32_t region)
 {
     int32_t own = regions->inside[layer->index], around = own < 0 ? -1 : regions->inside[own];
@@ -123,7 +123,7 @@ static trm_status check_inputs(const trm_network *network, const trm_regions *re
         if (!may_read(regions, layer, input->producer, region)) {
             TRM_FAIL(TRM_ERROR_INVALID_MODEL,
                      "layer %s reads %s, which is made %s%s, without entering or leaving the region", layer->name,
-                     input->name, region < 0 ? "outside of regions" : "in the region of layer ",
+                     input->name, region < 0 ? "outside regions" : "in the region of layer ",
                      region < 0 ? "" : network->layers[region]->name);
         }
     }

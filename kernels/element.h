@@ -90,7 +90,7 @@ TRM_ELEMENT void trm_element_store_f32(trm_dtype dtype, void *data, int64_t i, f
     }
 }
 
-/* Element i of any float type, as f64; stores round f16 and bf16 by way of f32. */
+/* Element i of any float type, as f64; stores round f16 and bf16 through f32. */
 TRM_ELEMENT double trm_element_load_f64(trm_dtype dtype, const void *data, int64_t i)
 {
     return dtype == TRM_F64 ? ((const double *)data)[i] : (double)trm_element_load_f32(dtype, data, i);

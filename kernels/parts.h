@@ -22,7 +22,7 @@ typedef struct trm_kernel_parts {
     size_t between;                        /* bytes of what they hand each other */
 } trm_kernel_parts;
 
-/* Fills in tables, layers, calls and `between`; addresses from the call's workspace on where it has one. False: the
+/* Fills in tables, layers, calls and `between`; addresses from the call's workspace on if it has one. False: the
  * call is not of that kind. */
 typedef bool (*trm_kernel_parts_fn)(const trm_kernel_call *call, trm_kernel_parts *parts);
 

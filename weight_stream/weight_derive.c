@@ -240,7 +240,7 @@ static bool can_be_one(const trm_weight *a, const trm_weight *b)
     return a->base->kind != TRM_WEIGHT_JOINED && trm_weight_same_base(a->base, b->base);
 }
 
-/* Appends a part to the list, joined to the last one where that is one view. Takes the part over. */
+/* Appends a part to the list, joined to the last one if the two are one view. Takes the part over. */
 static trm_status append_part(trm_weight **parts, int32_t *n, int32_t axis, trm_weight *part)
 {
     trm_weight_view view;

@@ -152,7 +152,7 @@ static void gather_from_file(const reader *read, size_t start, size_t stride, si
     }
 }
 
-/* Lines of `width` elements, `stride` apart, are read with what lies between them where that is little. */
+/* Lines of `width` elements, `stride` apart, are read with what lies between them if that is little. */
 static bool lie_close(size_t stride, size_t width)
 {
     return width >= stride / 4 * 3;

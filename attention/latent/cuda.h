@@ -67,7 +67,7 @@ static __device__ __forceinline__ int32_t trm_cuda_latent_keys(const trm_cuda_la
 }
 #endif
 
-/* cuda_store.cu: the step's latents and rope keys into the cache, and the plan where there is one. */
+/* cuda_store.cu: the step's latents and rope keys into the cache, and the plan if there is one. */
 trm_status trm_cuda_latent_store(const trm_cuda_latent *latent, cudaStream_t stream);
 
 /* cuda_plain.cu: any size and float type; absorbed queries and sums are f32. */

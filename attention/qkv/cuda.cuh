@@ -55,7 +55,7 @@ static __device__ __forceinline__ float *cluster_partial(const trm_cuda_attentio
     return a.partial + (((int64_t)cluster * a.sequences + sequence) * a.query_heads + head) * (a.value_dim + 2);
 }
 
-/* Keys that a sequence's one query sees: what trm_attention_range says, inside of the sequence. */
+/* Keys that a sequence's one query sees: what trm_attention_range says, inside the sequence. */
 static __device__ __forceinline__ trm_key_range seen_keys(const trm_cuda_attention &a, int32_t query, int32_t queries,
                                                           int32_t keys)
 {

@@ -87,7 +87,7 @@ static __device__ __forceinline__ uint32_t *flag_place(const trm_peer_link &link
     return (uint32_t *)flags + (phase * N + sender) * TRM_PEER_CHANNELS + blockIdx.x;
 }
 
-/* After a barrier of the block: all its stores are there for who sees the flag. */
+/* After a barrier of the block: all its stores are there for whoever sees the flag. */
 static __device__ __forceinline__ void set_flag(uint32_t *flag, uint32_t epoch)
 {
     asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(epoch) : "memory");

@@ -9,7 +9,7 @@
 typedef struct trm_bound_output {
     void *memory; /* the caller's, NULL: none is bound */
     size_t capacity;
-    void *staging; /* host memory for outputs that are not bound; grown at need */
+    void *staging; /* host memory for outputs that are not bound; grown when needed */
     size_t staging_size;
     trm_dims dims; /* of the last run */
     void *address; /* where it left the output */

@@ -135,7 +135,7 @@ static void undo_before(trm_layer *layer, int32_t *changes)
     (*changes)++;
 }
 
-/* A convolution whose windows lie side by side, as matrix product of patches: *patches is false where it is not one. */
+/* A convolution whose windows lie side by side, as matrix product of patches: *patches is false if it is not one. */
 static trm_status use_patches(trm_network *network, trm_layer *layer, bool *patches, int32_t *changes)
 {
     enum { X, W, BIAS, RESIDUAL, N = 4 };

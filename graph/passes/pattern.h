@@ -15,12 +15,12 @@ bool trm_pattern_scalar(const trm_tensor *tensor, double *value);
 bool trm_pattern_near(double value, double expected, trm_dtype dtype);
 
 bool trm_pattern_is_elementwise(const trm_layer *layer, trm_elementwise_op op);
-/* The layer of an operation that makes a tensor inside of a pattern, or NULL. */
+/* The layer of an operation that makes a tensor inside a pattern, or NULL. */
 trm_layer *trm_pattern_elementwise(const trm_analysis *analysis, const trm_tensor *tensor, trm_elementwise_op op);
 trm_layer *trm_pattern_unary(const trm_analysis *analysis, const trm_tensor *tensor, trm_unary_op op);
 trm_layer *trm_pattern_activation(const trm_analysis *analysis, const trm_tensor *tensor, trm_activation activation);
 
-/* x where `tensor`, inside of a pattern, is x plus a constant of one element, put into *added; else NULL. */
+/* x where `tensor`, inside a pattern, is x plus a constant of one element, put into *added; else NULL. */
 trm_tensor *trm_pattern_add_scalar(const trm_analysis *analysis, const trm_tensor *tensor, double *added);
 
 /* factor * terms[0] * terms[1] * ...; n is -1 where there are more than fit. */
@@ -31,7 +31,7 @@ typedef struct trm_pattern_product {
     trm_tensor *terms[TRM_PATTERN_TERMS];
 } trm_pattern_product;
 
-/* What a tensor inside of a pattern, or a layer, multiplies; a tensor that no product makes is one term. */
+/* What a tensor inside a pattern, or a layer, multiplies; a tensor that no product makes is one term. */
 void trm_pattern_product_of(const trm_analysis *analysis, trm_tensor *tensor, trm_pattern_product *product);
 void trm_pattern_product_of_layer(const trm_analysis *analysis, const trm_layer *layer, trm_pattern_product *product);
 /* Whether the product is that of n times x and a factor like this. */

@@ -33,7 +33,8 @@ typedef struct trm_chat_input {
     size_t size;          /* sizeof(trm_chat_input) */
     const char *messages; /* JSON array of objects */
     const char *tools;    /* JSON array; NULL: none */
-    const char *extra;    /* JSON object of more variables, such as {"enable_thinking": false}; they win. NULL: none */
+    const char *extra;    /* JSON object of more variables, such as {"enable_thinking": false}, which take precedence;
+                             NULL: none */
     bool no_generation_prompt; /* do not end with the beginning of the assistant's answer */
     int64_t now;               /* seconds since 1970 for strftime_now; 0: the clock */
 } trm_chat_input;
@@ -47,7 +48,7 @@ TRM_API trm_status trm_chat_template_render(const trm_chat_template *chat, const
                                             size_t *text_size);
 
 /*
- * Replies: a reader divides what a model wrote into messages while it is generated. In the harmony format of gpt-oss
+ * Replies: a reader divides a model's output into messages while it is generated. In the harmony format of gpt-oss
  * these are reasoning, the answer, and calls of tools; any other reply is one answer. One thread at a time uses a
  * reader.
  */

@@ -96,9 +96,8 @@ TRM_API trm_status trm_generator_set_draft(trm_generator *generator, trm_generat
 /*
  * Loads a LoRA adapter from PEFT's folder (adapter_config.json, adapter_model.safetensors). *adapter, at least 1, names
  * it in requests until it is unloaded. Collective, and not while requests run, except through a scheduler (serving.h).
- * Errors: IO, INVALID_MODEL (it does not fit the model), UNSUPPORTED (what else than LoRA of linear layers it has, a
- * rank above max_adapter_rank), BUSY (there are max_adapters of them), INVALID_ARGUMENT (the generator has no room for
- * any).
+ * Errors: IO, INVALID_MODEL (it does not fit the model), UNSUPPORTED (it has more than LoRA of linear layers, or a rank
+ * above max_adapter_rank), BUSY (there are max_adapters of them), INVALID_ARGUMENT (the generator has no room for any).
  */
 TRM_API trm_status trm_generator_load_adapter(trm_generator *generator, const char *folder, int32_t *adapter);
 /* Collective. Error: INVALID_ARGUMENT (there is no such adapter). */

@@ -173,8 +173,8 @@ typedef struct trm_elementwise_params {
     X(TRM_UNARY_SWISH, "swish")                       /* x * sigmoid(alpha * x) */
 typedef enum trm_unary_op { TRM_UNARY_OPS(TRM_ENUMERATOR) } trm_unary_op;
 
-/* (x) -> op(x), same dims and, but where said, type. x is of a float type; NEG, ABS and SIGN also take integers, NOT
- * takes bool or integers only. NaN stays NaN. */
+/* (x) -> op(x), same dims and, unless stated otherwise, type. x is of a float type; NEG, ABS and SIGN also take
+ * integers, NOT takes bool or integers only. NaN stays NaN. */
 typedef struct trm_unary_params {
     trm_unary_op op;
     trm_activation activation;
@@ -228,9 +228,9 @@ typedef enum trm_x_quantization { TRM_X_QUANTIZATIONS(TRM_ENUMERATOR) } trm_x_qu
  * bits - zero_point, or bits - 8 without a zero point. No others have zero points. Accumulates in f32, adds the
  * bias, stores as `out`.
  *
- * With a weight of F8E4M3, x may be quantized too: it is what stands for number * s, the number x / s rounded to an
- * F8E4M3, saturated. Static: s = x_scale. Dynamic: s = max(largest |x|, 2^-100) / 448, at most x_scale unless that is
- * 0. A kernel may leave x as it is where it has few rows: what it gives is nearer to the product of x. */
+ * With a weight of F8E4M3, x may be quantized too: number * s takes its place, where number is x / s rounded to F8E4M3,
+ * saturated. Static: s = x_scale. Dynamic: s = max(largest |x|, 2^-100) / 448, at most x_scale unless that is 0. A
+ * kernel may leave x of few rows unquantized, which is nearer to the exact product. */
 typedef struct trm_dequant_matmul_params {
     int32_t block_n; /* rows of the weight that share a scale; the last block may have fewer */
     int32_t block_k; /* columns that do, even where numbers have 4 bits; 0: all */
@@ -253,7 +253,8 @@ enum {
 #define TRM_LORA_MAX_PAIRS 6
 
 /* Low-rank adapters (LoRA, arXiv 2106.09685), without parameters: the inputs above -> [T, N], y + B (A x) with the
- * matrices of a token's adapter, y of tokens without one. Accumulates in f32 and rounds once. Scales are part of B. */
+ * matrices of a token's adapter; tokens without one keep y. Accumulates in f32 and rounds once. Scales are part of B.
+ */
 
 /* How a router's logits become scores. */
 /* clang-format off */
@@ -277,7 +278,7 @@ enum {
 };
 
 /* (x [T, H] f32|f16|bf16, weight [E, H] f32|f16|bf16, bias [E] f32, correction [E] f32, expert_scale [E] f32, the last
- * three optional) -> ids [T, k] i32, weights [T, k] f32: the experts of each token and what their outputs count.
+ * three optional) -> ids [T, k] i32, weights [T, k] f32: the experts of each token and the weights of their outputs.
  *
  * Logits are x times the transpose of the weight, plus the bias, in f32. Experts are chosen by score + correction, best
  * first; of equals the lower id. With groups > 1 the experts lie in that many groups of neighbours and those of the
@@ -327,8 +328,8 @@ enum {
 
 /* (x [T, H] f32|f16|bf16, ids [T, k] i32, weights [T, k] f32, gate_up, down, gate_up_scale, down_scale, gate_up_bias
  * and down_bias of x's type, gate_up_zero_point, down_zero_point, the last six optional) -> [T, H]: the sum over the k
- * experts of a token of weight * (down * act(gate * x, up * x)), in f32 in the order of ids, rounded once; what the
- * activation gives is rounded to x's type.
+ * experts of a token of weight * (down * act(gate * x, up * x)), in f32 in the order of ids, rounded once; the
+ * activation's result is rounded to x's type.
  *
  * Experts are stacked, I wide each. gate_up is [E, 2, I, H], gates first; [E, I, 2, H] if interleaved; [E, 1, I, H]
  * under an activation without a gate. Its bias has the same dims but the last. down is [E, H, I], its bias [E, H].
@@ -339,9 +340,9 @@ enum {
  *   and scales U8 (e8m0) of 32 columns, [E, 2, I, H / 32] and [E, H, I / 32]: MXFP4;
  *   I8, or U8 with two integers of 4 bits a byte as above, with scales f32|f16|bf16 of groups of columns, [E, 2, I, g]
  *   and [E, H, g'], g and g' groups of equal size. Those of 4 bits count from their zero points u8, with the dims of
- *   the scales, or from 8 where there are none.
+ *   the scales, or from 8 if there are none.
  *
- * Ids outside of first .. first + E - 1 add nothing: a rank with some of the experts gives its summand. */
+ * Ids outside first .. first + E - 1 add nothing: a rank with some of the experts gives its summand. */
 typedef struct trm_experts_params {
     trm_expert_activation activation;
     bool interleaved;
@@ -501,12 +502,12 @@ enum {
 
 /*
  * Gated delta rule (Gated DeltaNet, arXiv 2412.06464): the inputs above -> [T, Hv, Dv]. Value head h has key head
- * h * Hk / Hv and a matrix S [Dk, Dv], zero before its sequence's first token. With q and k divided by their length,
- * sqrt(sum of squares + eps), q besides by sqrt(Dk), a token does in f32
+ * h * Hk / Hv and a matrix S [Dk, Dv], zero before its sequence's first token. q and k are divided by their length,
+ * sqrt(sum of squares + eps), and q also by sqrt(Dk). A token computes in f32
  *     S = exp(-exp(a_log) * softplus(a + a_bias)) * S;  S += k (sigmoid(b) * (v - S^T k))^T;  output = S^T q.
- * The state has S behind n tokens of a sequence at place n mod P of its slot: a step reads that from before its tokens
- * in the one slot, then stores those behind its last P tokens in the other. So up to P - 1 of the tokens just run can
- * be taken back. A sequence with no tokens is skipped.
+ * The state has S after n tokens of a sequence at place n mod P of its slot: a step reads S before its tokens from the
+ * one slot, then stores S after each of its last P tokens in the other. So up to P - 1 of the tokens just run can be
+ * taken back. A sequence with no tokens is skipped.
  */
 typedef struct trm_gated_delta_params {
     float eps;
@@ -529,9 +530,9 @@ enum {
 
 /*
  * Selective scan of a state space (Mamba-2, arXiv 2405.21060): the inputs above -> [T, H, D]. Head h has group h * G /
- * H and a matrix S [D, N], zero before its sequence's first token. A token does in f32 dt = clamp(softplus(step +
+ * H and a matrix S [D, N], zero before its sequence's first token. A token computes in f32 dt = clamp(softplus(step +
  * step_bias), step_min, step_max); S = exp(-exp(a_log) * dt) * S + dt * x b^T;  output = S c + skip * x. The state has
- * S behind n tokens of a sequence at place n mod P of its slot, as that of GATED_DELTA.
+ * S after n tokens of a sequence at place n mod P of its slot, as that of GATED_DELTA.
  */
 typedef struct trm_selective_scan_params {
     float step_min;
@@ -570,9 +571,9 @@ typedef enum trm_collective_op { TRM_COLLECTIVE_OPS(TRM_ENUMERATOR) } trm_collec
  * index into the group). avg divides by n; on integers it truncates. Of bools max
  * (or) and min (and) only.
  *
- * What RECV gets is like its input, or, with `dtype` set, has that type and `dims`: a rank may receive what it has
- * nothing like. A negative entry -m stands for axes of the inputs (up to 16, their axes counted one after the other):
- * that of number k where bit k of m is set, and if several are, what they broadcast to.
+ * RECV's output has the type and dims of its input, or, if `dtype` is set, that type and `dims`: a rank needs no tensor
+ * like what it receives. A negative entry -m stands for axes of the inputs (up to 16, their axes counted one after the
+ * other): that of number k where bit k of m is set, and if several are, what they broadcast to.
  */
 typedef struct trm_collective_params {
     trm_collective_op op;
@@ -594,7 +595,8 @@ typedef struct trm_collective_params {
  * those. Where the value is not known (a network is being defined), the dims it decides are -1.
  *
  * Kinds whose output dims depend on data (NON_ZERO, UNIQUE, NON_MAX_SUPPRESSION) have as their last output the number
- * of entries, i64 scalar: memory is planned for the most there can be, a context reads the number and goes on with it.
+ * of entries, i64 scalar: memory is planned for the largest number, and a context reads the actual one and continues
+ * with it.
  */
 
 /* (x) -> i64 [end - start]: dims start .. end - 1 of x. Negative positions count from the end; both are clamped. */
@@ -944,21 +946,21 @@ typedef struct trm_random_params {
 } trm_random_params;
 
 /*
- * Control flow (docs/internals/graph.md): layers between IF and END_IF, and between LOOP and END_LOOP, are a region,
- * which is run as conditions say that only a run knows. Conditions are bool scalars and value inputs. Regions lie
- * within each other. What a layer of a region reads is a constant, made in the region, or comes in by an ENTER of the
- * region; of a loop it may be a RECURRENCE, too. What is made in a region is read outside by MERGE alone.
+ * Control flow (docs/internals/graph.md): layers between IF and END_IF, and between LOOP and END_LOOP, are a region.
+ * Conditions that only a run knows decide whether it runs, and how often. Conditions are bool scalars and value inputs.
+ * Regions lie within each other. What a layer of a region reads is a constant, made in the region, or comes in by an
+ * ENTER of the region; of a loop it may be a RECURRENCE, too. What is made in a region is read outside by MERGE alone.
  *
  * IF (condition) -> the condition: the region runs where it holds, or with `negated` where it does not.
  * END_IF (output of the IF) -> the same.
  * MERGE (condition, a, b, outputs of END_IFs, optional) -> a where the condition holds, else b: of one type and as many
- * dimensions, of the dims of that which is taken. The other one need not have been made.
+ * dimensions. The result has the dims of the one taken; the other need not exist.
  *
  * RECURRENCE (initial), before the LOOP -> what a loop carries from pass to pass: in the first pass `initial`.
  * LOOP (condition) -> the condition: whether the region runs at all.
- * NEXT (value, output of a RECURRENCE), in the loop's region -> value: what the RECURRENCE is after the pass.
+ * NEXT (value, output of a RECURRENCE), in the loop's region -> value: the RECURRENCE's value after the pass.
  * END_LOOP (condition, output of the LOOP) -> the condition: whether the region runs again.
- * LOOP_OUTPUT (output of a RECURRENCE, of the END_LOOP) -> what the RECURRENCE was in the end.
+ * LOOP_OUTPUT (output of a RECURRENCE, of the END_LOOP) -> the RECURRENCE's last value.
  * ENTER (x) -> x.
  */
 typedef struct trm_if_params {

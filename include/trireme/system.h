@@ -17,7 +17,7 @@ typedef struct trm_system_fact {
     const char *name;  /* such as "memory_bytes"; NULL: the list is empty */
     bool is_number;
     int64_t number;
-    const char *text; /* if it is no number; NULL: not known or not found */
+    const char *text; /* if it is not a number; NULL: not known or not found */
 } trm_system_fact;
 
 typedef void (*trm_system_fn)(void *user, const trm_system_fact *fact);

@@ -1,5 +1,5 @@
 /*
- * Our own convolutions, for what the library does not do or where it is absent: tiles of an implicit matrix product
+ * Our own convolutions, for what the library does not do or without a library: tiles of an implicit matrix product
  * in f32, one thread per output for few channels in a group (depthwise), and f64 element by element.
  */
 #include "kernels/convolution/cuda.h"

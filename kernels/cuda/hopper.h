@@ -18,7 +18,7 @@ int trm_cuda_hopper_processors(void);
 bool trm_cuda_hopper_ready(void);
 
 /* The map of a tensor of `rank` dimensions of f16 or bf16 elements, the contiguous one first; strides [rank - 1] are
- * the bytes from one entry of the others to the next. Elements outside of it are copied as zeros. */
+ * the bytes from one entry of the others to the next. Elements outside it are copied as zeros. */
 trm_status trm_cuda_tensor_map(CUtensorMap *map, const void *data, uint32_t rank, const cuuint64_t *dims,
                                const cuuint64_t *strides, const cuuint32_t *box, CUtensorMapSwizzle swizzle,
                                trm_dtype dtype);

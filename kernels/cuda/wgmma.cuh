@@ -200,7 +200,7 @@ static __device__ __forceinline__ void fence_async(void)
 
 /* ---- tensor copies ------------------------------------------------------------------------------ */
 
-/* One box of a tensor of three dimensions into shared memory; the bytes count towards `barrier`. Elements outside of
+/* One box of a tensor of three dimensions into shared memory; the bytes count towards `barrier`. Elements outside
  * the tensor become zeros. */
 static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *map, int32_t x, int32_t y, int32_t z,
                                                 uint32_t barrier)

@@ -426,7 +426,7 @@ uint32_t *trm_cuda_stream_counters(trm_stream *stream)
     return ((cuda_stream *)stream)->counters;
 }
 
-/* Who asks for the handle is about to launch: the device is made current for it. */
+/* Whoever asks for the handle is about to launch: the device is made current for it. */
 static void *cuda_stream_native(trm_stream *stream)
 {
     (void)cudaSetDevice(ordinal_of(stream->device));

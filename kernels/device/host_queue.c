@@ -150,7 +150,7 @@ static void *work(void *user)
         work_off(&next);
         pthread_mutex_lock(&queue->mutex);
         queue->first = (queue->first + 1) % queue->capacity;
-        queue->count--; /* only now, so that who waits for an empty queue waits for this one too */
+        queue->count--; /* only now, so that whoever waits for an empty queue waits for this one too */
         if (queue->count == 0) {
             pthread_cond_broadcast(&queue->empties);
         }

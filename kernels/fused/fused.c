@@ -67,7 +67,7 @@ bool trm_fused_can_cast(trm_dtype from, trm_dtype to)
         return false;
     }
     if (is_float(from) && is_float(to)) {
-        return from != TRM_F64 || (to != TRM_F16 && to != TRM_BF16); /* would be rounded twice by way of f32 */
+        return from != TRM_F64 || (to != TRM_F16 && to != TRM_BF16); /* would be rounded twice through f32 */
     }
     if (is_float(from)) {
         return to == TRM_BOOL;

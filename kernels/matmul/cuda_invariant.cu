@@ -44,7 +44,7 @@ typedef struct invariant_args {
 template <int ROWS, int STAGES, bool WALK> struct invariant_form {
     static const int rows = ROWS, stages = STAGES, threads = 256, tile_n = 128;
     static const bool walk = WALK;
-    static const bool single = ROWS > 128; /* no registers for a second set of sums: only where there is one split */
+    static const bool single = ROWS > 128; /* no registers for a second set of sums: only if there is one split */
     static const int stage = (tile_n + ROWS) * TILE_K * 2; /* bytes, a multiple of 1024 */
     static const int sum_stride = tile_n + 4;              /* floats, where the sums lie in the stages' place */
     static const int sums = ROWS * sum_stride * 4;
@@ -386,7 +386,7 @@ trm_status trm_cuda_invariant_run_as(const trm_gemm *gemm, int32_t form, int32_t
                                 : launch_rows<__half, float>(&a, form, early, stream);
 }
 
-/* Of the forms that walk, the one that reads least if all blocks take as long: tiles of 256 rows where there is one
+/* Of the forms that walk, the one that reads least if all blocks take as long: tiles of 256 rows if there is one
  * split, if the last of them are not too empty. 28672 x 4096 by 2048 rows: 1504 and 1263 us. */
 static int32_t form_of_many(int64_t m, int64_t n, int32_t splits)
 {

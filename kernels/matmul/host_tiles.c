@@ -150,7 +150,7 @@ TILES static inline void widen_e4m3(const uint8_t *from, int64_t columns, int64_
     }
 }
 
-/* The same of I8, by way of halves, of whose bits seven of the fraction are used. */
+/* The same of I8, through halves, of whose bits seven of the fraction are used. */
 TILES static inline void widen_i8(const uint8_t *from, int64_t columns, int64_t to_next, uint16_t *tiles)
 {
     for (int64_t i = 0; i < columns; i += 32, tiles += 512) {

@@ -168,7 +168,7 @@ static __device__ __forceinline__ uint32_t gated_pair(const glu_args &a, const f
     return pack2(v[0], v[1], T());
 }
 
-/* The outputs of a warp's 16 rows, by way of shared memory: lane (g, t) has elements 2t, 2t + 1 of each 8 of both
+/* The outputs of a warp's 16 rows, through shared memory: lane (g, t) has elements 2t, 2t + 1 of each 8 of both
  * factors in rows g and g + 8. */
 template <typename T, typename F>
 static __device__ __forceinline__ void store_rows(const glu_args &a, uint32_t place, const float (&sums)[F::sums],

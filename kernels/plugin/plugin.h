@@ -1,5 +1,5 @@
 /*
- * Plugins (<trireme/plugin.h>) inside of the engine: the table of those that are loaded, their layers, and calls of
+ * Plugins (<trireme/plugin.h>) inside the engine: the table of those that are loaded, their layers, and calls of
  * their functions, whose answers are checked here and nowhere else.
  *
  * A layer is made once for equal settings and stays until the process ends, so that parameters of PLUGIN layers are a

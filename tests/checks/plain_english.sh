@@ -11,6 +11,7 @@ idioms='\b(is|are|was|were) told\b|\bbut for\b|\bso many of\b|\bwhat is of\b|\bw
 idioms+='|\bpassed over\b|\bas it comes\b'
 # Phrases with spaces, so that no name in code matches.
 coded='|\bbe told\b|\bso many\b|\bone behind the other\b|\ba wait in vain\b|\bthought to\b|\b(is|are|not) looked at\b'
+coded+='|\bat need\b|\bwhere there (is one|are none)\b|\bwhere it is (none|absent|not known|not there)\b'
 coded+='|\bunder way\b|\bprocessors (compute|run|read|take)\b|: there (is|are) none$|\bof what does not stay\b'
 
 bad=0

@@ -71,7 +71,7 @@ static void tensors_stay_in_their_region(void **state)
     begun = add(&n, "if", KIND(TRM_LAYER_IF), n.condition, NULL);
     add(&n, "y", relu, n.x, NULL);
     add(&n, "end", KIND(TRM_LAYER_END_IF), begun, NULL);
-    refuse(&n, "layer y reads x, which is made outside of regions");
+    refuse(&n, "layer y reads x, which is made outside regions");
     n = start();
     begun = add(&n, "if", KIND(TRM_LAYER_IF), n.condition, NULL);
     here = add(&n, "here", KIND(TRM_LAYER_ENTER), n.x, NULL);

@@ -99,7 +99,7 @@ static void test_syntax_errors(void **state)
     assert_fails(parse("{{ (1] }}"), TRM_ERROR_INVALID_MODEL, "bracket");
     assert_fails(parse("{{ a b }}"), TRM_ERROR_INVALID_MODEL, "found 'b', expected '}}'");
     assert_fails(parse("{# x"), TRM_ERROR_INVALID_MODEL, "comment");
-    assert_fails(parse("{% break %}"), TRM_ERROR_INVALID_MODEL, "inside of loops");
+    assert_fails(parse("{% break %}"), TRM_ERROR_INVALID_MODEL, "inside loops");
     assert_fails(parse("{% set 1 = 2 %}"), TRM_ERROR_INVALID_MODEL, "assign");
     assert_fails(parse("\xff"), TRM_ERROR_INVALID_MODEL, "not UTF-8");
     char deep[2000];

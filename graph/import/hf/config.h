@@ -55,7 +55,7 @@ typedef struct trm_hf_names {
     const char *positions;            /* learned positions */
     const char *layers;               /* followed by ".<n>." */
     const char *q, *k, *v;            /* SEPARATE; after "<root><layers>.<n>.", as the rest up to `down` */
-    const char *q_a, *q_a_norm, *q_b; /* of latent attention: queries by way of fewer dimensions, in place of q */
+    const char *q_a, *q_a_norm, *q_b; /* of latent attention: queries through fewer dimensions, in place of q */
     const char *kv_a, *kv_a_norm, *kv_b;
     const char *qkv; /* STACKED, PER_HEAD */
     /* Of the gated delta rule: projections to q, k and v in turn, or to q, k, v and z by key head, and to
@@ -119,7 +119,7 @@ typedef struct trm_hf_moe {
 
 /* Latent attention; rank 0: it is not. A head's value is `head_dim` of the configuration. */
 typedef struct trm_hf_latent {
-    int64_t query_rank;     /* of queries that are made by way of fewer dimensions; 0: they are not */
+    int64_t query_rank;     /* of queries that are made through fewer dimensions; 0: they are not */
     int64_t rank;           /* of a token's latent */
     int64_t plain, rotated; /* elements of a head of queries and keys: first those without positions */
 } trm_hf_latent;
@@ -175,7 +175,7 @@ typedef struct trm_hf_config {
     bool plain_heads;     /* there is no q_norm and k_norm, though the family names them */
     bool unit_values;     /* values have norms without a weight */
     bool keys_as_values;  /* in layers that are not sliding values are the keys before their norm */
-    bool unit_heads;      /* q and k have norms without a weight behind their rope, where there is one */
+    bool unit_heads;      /* q and k have norms without a weight behind their rope, if there is one */
     bool output_gate;     /* q's projection gives each head a gate behind its query: attention times its sigmoid */
 
     bool rotary;                      /* rotary positions; else learned ones */
@@ -219,7 +219,7 @@ typedef struct trm_hf_config {
 typedef struct trm_hf_reader {
     const trm_json_document *document;
     const trm_json *root;   /* of config.json */
-    const trm_json *object; /* the decoder's part: text_config where there is one */
+    const trm_json *object; /* the decoder's part: text_config if there is one */
     trm_arena *arena;       /* for what the config points to */
     int64_t layers;         /* > 0: take that many layers only */
 } trm_hf_reader;
@@ -291,7 +291,7 @@ trm_status trm_hf_refuse(const trm_hf_reader *reader, const char *key);
 /* ---- rope.c ------------------------------------------------------------------------------------------ */
 
 /* Reads rope_parameters, or rope_theta and rope_scaling; config->rope[0].theta and .partial hold the defaults, as does
- * .original_length where it is not 0. Heads must be rotated whole. */
+ * .original_length if it is not 0. Heads must be rotated whole. */
 trm_status trm_hf_read_rope(const trm_hf_reader *reader, trm_hf_config *config);
 /* The same from keys with a family's own names. */
 typedef struct trm_hf_rope_keys {

@@ -1,4 +1,4 @@
-/* Latent attention of a block: queries, perhaps by way of fewer dimensions; one latent vector and one rope key for all
+/* Latent attention of a block: queries, perhaps through fewer dimensions; one latent vector and one rope key for all
  * heads; the weight that makes keys and values of latents. */
 #include "graph/import/hf/parts.h"
 

@@ -240,7 +240,7 @@ static trm_status read_one(const trm_hf_reader *reader, const trm_json *object, 
     }
 }
 
-/* Member `key`, an object; NULL where it is absent or empty. */
+/* Member `key`, an object; NULL if it is absent or empty. */
 static trm_status find_parameters(const trm_json *object, const char *key, const trm_json **parameters)
 {
     *parameters = trm_json_get(object, key);

@@ -283,7 +283,7 @@ static void name_output(trm_onnx_node *node, trm_tensor *tensor, const char *out
                            : trm_arena_printf(&node->import->arena, "%s%s", node->scope->prefix, output);
     if (name == NULL || trm_map_find(&node->network->names, name, strlen(name), NULL) ||
         trm_network_rename_tensor(node->network, tensor, name) != TRM_OK) {
-        return; /* another tensor has it; names inside of a network are for people only */
+        return; /* another tensor has it; names inside a network are for people only */
     }
     if (tensor->producer != NULL && tensor->producer->outputs[0] == tensor) {
         tensor->producer->name = tensor->name;

@@ -127,6 +127,6 @@ void trm_onnx_run_body(trm_onnx_node *node, const Onnx__GraphProto *graph, const
 
 /* The attribute of a name: the node's own, that of the function's caller, or the function's default; NULL if absent. */
 const Onnx__AttributeProto *trm_onnx_attribute(trm_onnx_node *node, const char *name);
-const Onnx__GraphProto *trm_onnx_graph(trm_onnx_node *node, const char *name); /* fails where it is not there */
+const Onnx__GraphProto *trm_onnx_graph(trm_onnx_node *node, const char *name); /* fails if it is missing */
 
 #endif

@@ -57,7 +57,7 @@ trm_status trm_onnx_open_file(trm_weight_file *file, const char *path, const cha
 
 /* "" for ONNX's own domain, however it is written. */
 const char *trm_onnx_domain(const char *domain);
-/* The opset of a domain among those of a model or function; -1 where it is not there. */
+/* The opset of a domain among those of a model or function; -1 if it is missing. */
 int64_t trm_onnx_opset(Onnx__OperatorSetIdProto *const *opsets, size_t n, const char *domain);
 /* The local function a node calls, or NULL. */
 const Onnx__FunctionProto *trm_onnx_find_function(const trm_onnx *model, const Onnx__NodeProto *node);
@@ -99,7 +99,7 @@ bool trm_onnx_tensor_is_there(const Onnx__TensorProto *proto, const trm_onnx_ele
 /* Tells the first two tensors read since the last call whose external data overlaps without being the same (tied
  * weights have the same bytes). The tensors' names must live until then. */
 trm_status trm_onnx_check_ranges(trm_onnx *model);
-/* Adds a tensor of the model as a constant: a view of the file where it is large, else a copy. */
+/* Adds a tensor of the model as a constant: a view of the file if it is large, else a copy. */
 trm_status trm_onnx_tensor_add(trm_onnx *model, const Onnx__TensorProto *proto, const char *name, trm_network *network,
                                trm_tensor **tensor);
 /* The tensor that the import names so, as a weight: an initializer of the main graph, or "<output>/value" of a Constant

@@ -240,7 +240,7 @@ trm_status trm_onnx_define_inputs(trm_onnx_import *import, trm_onnx_scope *scope
     return TRM_OK;
 }
 
-/* Gives the tensor the name of an output and marks it; a copy of it where it has another name to keep. */
+/* Gives the tensor the name of an output and marks it; a copy of it if it has another name to keep. */
 static trm_status mark_output(trm_onnx_import *import, trm_tensor *tensor, const char *name)
 {
     trm_network *network = import->network;
@@ -248,7 +248,7 @@ static trm_status mark_output(trm_onnx_import *import, trm_tensor *tensor, const
     TRM_TRY(dtype == tensor->dtype ? TRM_OK : add_cast(import, name, dtype, &tensor));
     if (strcmp(tensor->name, name) != 0) {
         trm_tensor *other = trm_network_find_tensor(network, name);
-        if (other != NULL) { /* names inside of the network give way to those of its outputs */
+        if (other != NULL) { /* names inside the network give way to those of its outputs */
             const char *free_name = trm_arena_printf(&import->arena, "%s/inner%d", name, (int)other->index);
             if (free_name == NULL) {
                 return TRM_ERROR_OUT_OF_MEMORY;

@@ -215,7 +215,7 @@ typedef struct field {
     uint64_t number;
     int wire;
     size_t begin, end;    /* the whole field */
-    size_t content, size; /* what stands behind the tag, and behind the length where there is one */
+    size_t content, size; /* what stands behind the tag, and behind the length if there is one */
 } field;
 
 static trm_status read_field(const walk *self, trm_onnx_message message, size_t *at, size_t end, field *to)

@@ -61,7 +61,7 @@ trm_status trm_onnx_tensor_check(const Onnx__TensorProto *proto, const char *wha
 
 /* ---- external data ------------------------------------------------------------------------------------- */
 
-/* Below the model's folder, and not by way of "..". */
+/* Below the model's folder, and not through "..". */
 static bool is_inside(const char *location)
 {
     if (location[0] == '\0' || location[0] == '/') {

@@ -36,7 +36,7 @@ static bool is_short_float(trm_dtype dtype)
     return dtype == TRM_F32 || dtype == TRM_F16 || dtype == TRM_BF16;
 }
 
-/* The input of a cast between float types inside of a pattern, or the tensor itself. */
+/* The input of a cast between float types inside a pattern, or the tensor itself. */
 static trm_tensor *behind_cast(const trm_analysis *analysis, trm_tensor *tensor)
 {
     const trm_layer *cast = trm_analysis_private_producer(analysis, tensor, TRM_LAYER_CAST);
@@ -44,7 +44,7 @@ static trm_tensor *behind_cast(const trm_analysis *analysis, trm_tensor *tensor)
     return fits ? cast->inputs[0] : tensor;
 }
 
-/* The softmax over keys whose result, inside of a pattern, is `weights`, with NaN made 0 or not. */
+/* The softmax over keys whose result, inside a pattern, is `weights`, with NaN made 0 or not. */
 static const trm_layer *softmax_of(const trm_analysis *analysis, trm_tensor *weights)
 {
     trm_tensor *tensor = behind_cast(analysis, weights);

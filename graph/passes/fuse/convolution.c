@@ -187,7 +187,7 @@ static trm_status add_weight(trm_network *network, const char *base, const char 
     return trm_network_add_weight(network, name, given, dtype, tensor);
 }
 
-/* a op b of two constants, `b` with other dims; *computed stays NULL where it is no weight. */
+/* a op b of two constants, `b` with other dims; *computed stays NULL if it is not a weight. */
 static trm_status compute(trm_weight_op op, const trm_tensor *a, const trm_tensor *b, const trm_dims *dims,
                           trm_weight **computed)
 {

@@ -6,7 +6,7 @@
 
 #include "graph/passes/pattern.h"
 
-/* A slice of columns inside of the pattern; NULL if `tensor` is none. */
+/* A slice of columns inside the pattern; NULL if `tensor` is none. */
 static const trm_layer *find_slice(const trm_analysis *analysis, const trm_tensor *tensor)
 {
     const trm_layer *slice = trm_analysis_private_producer(analysis, tensor, TRM_LAYER_SLICE);
@@ -66,7 +66,7 @@ static bool joined(const branch *parts)
     return true;
 }
 
-/* The layer before a GLU of two inputs, by way of a reshape: the norm of heads. */
+/* The layer before a GLU of two inputs, through a reshape: the norm of heads. */
 static trm_layer *find_norm(const trm_analysis *analysis, const trm_layer *glu)
 {
     const trm_layer *flat = trm_analysis_private_producer(analysis, glu->inputs[1], TRM_LAYER_RESHAPE);

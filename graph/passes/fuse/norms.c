@@ -4,7 +4,7 @@
  */
 #include "graph/passes/pattern.h"
 
-/* The input of a mean over the last axis, which stays as 1; NULL if the tensor, inside of a pattern, is none. */
+/* The input of a mean over the last axis, which stays as 1; NULL if the tensor, inside a pattern, is none. */
 static trm_tensor *mean_of(const trm_analysis *analysis, const trm_tensor *tensor)
 {
     const trm_layer *layer = trm_analysis_private_producer(analysis, tensor, TRM_LAYER_REDUCE);

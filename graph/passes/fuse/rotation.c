@@ -124,7 +124,7 @@ static bool fuse_sum(trm_analysis *analysis, trm_layer *layer)
     return false;
 }
 
-/* The factor that is not `x`, of a product inside of the pattern. */
+/* The factor that is not `x`, of a product inside the pattern. */
 static trm_tensor *factor_of(const trm_analysis *analysis, const trm_tensor *tensor, const trm_tensor *x)
 {
     const trm_layer *product = trm_pattern_elementwise(analysis, tensor, TRM_ELEMENTWISE_MUL);

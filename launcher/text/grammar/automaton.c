@@ -345,7 +345,7 @@ static void drop_dead(survey *s, uint32_t *numbers)
             numbers[e] = trm_expression_either(x, (const trm_expression *)list.data, list.size);
             trm_ids_fini(&list);
             break;
-        default: /* has no part outside of an intersection */
+        default: /* has no part outside an intersection */
             break;
         }
     }

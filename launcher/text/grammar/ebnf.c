@@ -404,7 +404,7 @@ static void read_rule(ebnf_reader *reader)
     }
 }
 
-/* Recognizes the notation: only llama.cpp's has "::=" outside of strings and comments. */
+/* Recognizes the notation: only llama.cpp's has "::=" outside strings and comments. */
 static bool is_lark(const char *text, size_t size)
 {
     return memmem(text, size, "::=", 3) == NULL;

@@ -118,7 +118,7 @@ static int by_first(const void *a, const void *b)
     return (x->first > y->first) - (x->first < y->first);
 }
 
-/* Writes the code points outside of sorted, disjoint ranges into out [count + 2]. */
+/* Writes the code points outside sorted, disjoint ranges into out [count + 2]. */
 static size_t complement(const trm_grammar_range *ranges, size_t count, trm_grammar_range *out)
 {
     size_t n = 0;

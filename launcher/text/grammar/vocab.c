@@ -247,7 +247,7 @@ static trm_status fill_vocab(trm_grammar_vocab *vocab, const trm_tokenizer *toke
     }
     for (size_t i = 0; i < n; i++) {
         if (end_tokens[i] < 0 || end_tokens[i] >= vocab->size) {
-            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "end token %d is outside of the vocabulary of %d", end_tokens[i],
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "end token %d is outside the vocabulary of %d", end_tokens[i],
                      vocab->size);
         }
         vocab->end_tokens[vocab->n_end_tokens++] = end_tokens[i];

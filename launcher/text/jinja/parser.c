@@ -247,7 +247,7 @@ static trm_status parse_loop_control(trm_jinja_parser *parser, trm_jinja_node **
 {
     bool is_break = trm_jinja_is_text(&parser->tokens[parser->at - 1].value, "break");
     if (parser->loops == 0) {
-        return trm_jinja_syntax_error(parser, "break and continue inside of loops only, before this");
+        return trm_jinja_syntax_error(parser, "break and continue inside loops only, before this");
     }
     return trm_jinja_new_node(parser, is_break ? TRM_JINJA_BREAK : TRM_JINJA_CONTINUE, node);
 }

@@ -13,7 +13,7 @@
 
 #include "launcher/text/strings/buffer.h"
 
-/* PCRE2 class items of \s, of Oniguruma's \w within a class and outside of one (which includes some Latin-1 signs), and
+/* PCRE2 class items of \s, of Oniguruma's \w within a class and outside one (which includes some Latin-1 signs), and
  * of Rust's \w. */
 #define TRM_REGEX_SPACE     "\\p{White_Space}"
 #define TRM_REGEX_WORD      "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"

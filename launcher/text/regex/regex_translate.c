@@ -58,7 +58,7 @@ static trm_status enter(translator *t)
     return ++t->depth > DEEPEST_NESTING ? malformed(t, "too many nested groups") : TRM_OK;
 }
 
-/* A set outside of a class. */
+/* A set outside a class. */
 static trm_status emit_set(trm_bytes *out, const trm_regex_set *set)
 {
     if (set->property) {
@@ -148,7 +148,7 @@ static trm_status read_character_escape(translator *t, int32_t *codepoint)
     return TRM_OK;
 }
 
-/* \w and \p{Word} outside of a class. */
+/* \w and \p{Word} outside a class. */
 static void widen_word(trm_regex_set *set)
 {
     if (strcmp(set->items, TRM_REGEX_WORD) == 0) {
@@ -156,7 +156,7 @@ static void widen_word(trm_regex_set *set)
     }
 }
 
-/* An escape outside of a class; t->at is at the backslash. */
+/* An escape outside a class; t->at is at the backslash. */
 static trm_status translate_escape(translator *t)
 {
     t->at++;

@@ -239,7 +239,7 @@ static void meaning_resize(const kernel_case *test, double *const *inputs, doubl
     }
 }
 
-/* By `sizes`, or by `scales` where there are none. */
+/* By `sizes`, or by `scales` if there are none. */
 static void resize_case_by(kernel_case_bench *bench, trm_dtype dtype, trm_resize_params p, trm_dims x,
                            const double *sizes, const double *scales, trm_dims y)
 {

@@ -70,7 +70,7 @@ const trm_hf_family trm_hf_seed_oss = {
 };
 
 /* SmolLM3: Llama in which some layers, by default every fourth, know nothing of positions. */
-/* With use_sliding_window, the layers that layer_types names; where it is absent, those without positions. */
+/* With use_sliding_window, the layers that layer_types names; if it is absent, those without positions. */
 static trm_status read_windows(const trm_hf_reader *reader, trm_hf_config *config)
 {
     bool use_window = false;

@@ -111,7 +111,7 @@ int32_t trm_onnx_input_ints(trm_onnx_node *node, int32_t index, int64_t *values,
 int64_t trm_onnx_input_int(trm_onnx_node *node, int32_t index, int64_t normal);
 double trm_onnx_input_float(trm_onnx_node *node, int32_t index, double normal);
 
-/* `axis` counted from the front; fails outside of -rank .. rank - 1. */
+/* `axis` counted from the front; fails outside -rank .. rank - 1. */
 int32_t trm_onnx_axis(trm_onnx_node *node, int64_t axis, int32_t rank);
 /* Axes of an attribute, or of input `index` if that is >= 0 and given: counted from the front, in the order given, all
  * different. Returns their number; -1 if they are absent. */

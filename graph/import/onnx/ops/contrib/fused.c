@@ -230,7 +230,7 @@ static void import_matmul_bnb4(trm_onnx_node *node)
 
 /* ---- biases by position ---------------------------------------------------------------------------------------- */
 
-/* A length that is an input: a number where it is known. */
+/* A length that is an input: a number if it is known. */
 static trm_onnx_dim length_input(trm_onnx_node *node, int32_t index)
 {
     static const int64_t one[1] = {1};

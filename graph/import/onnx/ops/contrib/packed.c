@@ -58,7 +58,7 @@ static trm_tensor *restore(trm_onnx_node *node, trm_tensor *x, trm_tensor *scale
     return trm_onnx_elementwise(node, TRM_ELEMENTWISE_SUB, ones, trm_onnx_reshape_to(node, zero, flat, rank));
 }
 
-/* A constant that is a view of its file, in another code; NULL where it is none. */
+/* A constant that is a view of its file, in another code; NULL if it is none. */
 static trm_tensor *recoded(trm_onnx_node *node, trm_tensor *x, int64_t rows, trm_weight_code code)
 {
     trm_tensor *made = NULL;

@@ -7,8 +7,8 @@ typedef struct scan {
     const Onnx__GraphProto *body;
     int32_t n_states, n_inputs, n_outputs; /* scanned inputs and outputs */
     int32_t first;                         /* input of the node that is the first state */
-    int64_t length;                        /* of what is scanned, or passes to make where it is not known */
-    trm_tensor *count;                     /* i64 [1] that length where it is not known, else NULL */
+    int64_t length;                        /* of what is scanned, or passes to make if it is unknown */
+    trm_tensor *count;                     /* i64 [1] that length if it is unknown, else NULL */
     trm_tensor **scanned;                  /* [n_inputs] */
     int32_t *axes;                         /* [n_inputs] */
     int64_t *backwards;                    /* [n_inputs] */
@@ -18,7 +18,7 @@ typedef struct scan {
     bool unrolls;                          /* the body cannot be a region */
 } scan;
 
-/* Entry `index` of a list attribute whose length must be `count`, or 0 where it is not there. */
+/* Entry `index` of a list attribute whose length must be `count`, or 0 if it is missing. */
 static int64_t list_entry(trm_onnx_node *node, const char *name, int32_t index, int32_t count)
 {
     const Onnx__AttributeProto *list = trm_onnx_attribute(node, name);

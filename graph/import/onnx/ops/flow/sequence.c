@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Input `index` as a sequence; NULL, and the node fails, where it is none. */
+/* Input `index` as a sequence; NULL, and the node fails, if it is none. */
 static const trm_onnx_value *input_sequence(trm_onnx_node *node, int32_t index)
 {
     const trm_onnx_value *value = index < node->n_inputs ? node->input_values[index] : NULL;
@@ -54,7 +54,7 @@ static void import_sequence_construct(trm_onnx_node *node)
     trm_onnx_set_value(node, 0, trm_onnx_value_sequence(node, node->input_values, node->n_inputs));
 }
 
-/* The position that input `index` says, of `size`; `normal` where it is absent. */
+/* The position that input `index` says, of `size`; `normal` if it is absent. */
 static int32_t position(trm_onnx_node *node, int32_t index, int32_t size, int32_t normal)
 {
     int64_t at = trm_onnx_input_int(node, index, normal);

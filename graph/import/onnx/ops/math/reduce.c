@@ -29,7 +29,7 @@ static trm_tensor *sum_of(trm_onnx_node *node, trm_tensor *x, const reduced *r)
     return trm_onnx_reduce(node, TRM_REDUCE_SUM, x, r->axes, r->n, r->keep_dims);
 }
 
-/* log of the sum of e^x, shifted by the maximum where that is finite. */
+/* log of the sum of e^x, shifted by the maximum if that is finite. */
 static trm_tensor *log_sum_exp(trm_onnx_node *node, trm_tensor *x, const reduced *r)
 {
     trm_tensor *max = trm_onnx_reduce(node, TRM_REDUCE_MAX, x, r->axes, r->n, true);

@@ -16,7 +16,7 @@ trm_tensor *trm_onnx_split_heads(trm_onnx_node *node, trm_tensor *x, int64_t hea
     }
     const int64_t dims[4] = {0, 0, heads, -1};
     trm_tensor *split;
-    if (x->dims.d[2] > 0) { /* known, so that it also is where there are no tokens */
+    if (x->dims.d[2] > 0) { /* known, so that it also is if there are no tokens */
         const trm_onnx_dim known[4] = {trm_onnx_dim_of(node, x, 0), trm_onnx_dim_of(node, x, 1),
                                        trm_onnx_dim_known(heads), trm_onnx_dim_known(x->dims.d[2] / heads)};
         const int64_t copied[4] = {0, 0, heads, x->dims.d[2] / heads};

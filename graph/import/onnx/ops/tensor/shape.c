@@ -268,7 +268,7 @@ static void import_slice_1(trm_onnx_node *node)
     trm_onnx_set(node, 0, x);
 }
 
-/* Element i of a vector of positions: in *value where it is known, else as a tensor [1]. */
+/* Element i of a vector of positions: in *value if it is known, else as a tensor [1]. */
 static trm_tensor *position_at(trm_onnx_node *node, trm_tensor *vector, const trm_shape_element *elements, int32_t i,
                                int64_t *value)
 {
