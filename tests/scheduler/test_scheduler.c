@@ -101,7 +101,10 @@ static void async_steps_change_no_token(void **state)
         g = make_speculating(128, shapes[k].sequences, shapes[k].step_tokens, shapes[k].cache_tokens,
                              (trm_speculation){0}, true);
         if (k % 2 == 1) { /* tables of 32 tokens first, then of all */
-            trm_graph_buckets_init(&g->captured, g->max_sequences, 0, g->max_rows, 2);
+            trm_capture_cache *captures = trm_context_captures(g->context);
+            trm_graph_buckets_init(&g->buckets, g->max_sequences, 0, g->max_rows, 2);
+            trm_capture_cache_fini(captures);
+            assert_ok(trm_graph_buckets_open(&g->buckets, captures));
         }
         s = schedule(g, shapes[k].prefix_cache, 0);
         load_run_together(s, &l, &alone, &random, shapes[k].cancels);
