@@ -77,9 +77,6 @@ trm_status trm_communicator_self_create(trm_communicator **communicator);
 /* `size` communicators over threads of this process; thread r uses communicators[r]. */
 trm_status trm_communicator_local_create(int32_t size, double deadline_seconds, trm_communicator **communicators);
 
-/* Over all ranks of MPI_COMM_WORLD; MPI must be initialized (dist/bootstrap). Host memory. */
-trm_status trm_communicator_mpi_create(double deadline_seconds, trm_communicator **communicator);
-
 /* NCCL, loaded at run time. Rank 0 makes the id and all ranks pass it. Device memory of the current CUDA device. */
 #define TRM_NCCL_ID_SIZE 128
 trm_status trm_nccl_make_id(unsigned char id[TRM_NCCL_ID_SIZE]);

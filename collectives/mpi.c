@@ -349,12 +349,3 @@ trm_status trm_transport_mpi_create(double deadline_seconds, trm_transport **tra
     *transport = &t->base;
     return TRM_OK;
 }
-
-trm_status trm_communicator_mpi_create(double deadline_seconds, trm_communicator **communicator)
-{
-    trm_transport *transport;
-    TRM_TRY(trm_transport_mpi_create(deadline_seconds, &transport));
-    trm_status status = trm_communicator_pairwise_create(transport, deadline_seconds, communicator);
-    trm_transport_release(transport);
-    return status;
-}

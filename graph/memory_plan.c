@@ -176,23 +176,3 @@ free_tables:
     free(slot_of);
     return status;
 }
-
-trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets, size_t *total)
-{
-    size_t *sizes = calloc((size_t)network->n_tensors + 1, sizeof(*sizes));
-    if (sizes == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the memory plan of %d tensors", network->n_tensors);
-    }
-    trm_status status = TRM_OK;
-    for (int32_t i = 0; status == TRM_OK && i < network->n_tensors; i++) {
-        const trm_tensor *tensor = network->tensors[i];
-        if (tensor->role == TRM_TENSOR_ACTIVATION && trm_tensor_storage(tensor) == tensor) {
-            status = trm_tensor_bytes(tensor, &dims[i], &sizes[i]);
-        }
-    }
-    if (status == TRM_OK) {
-        status = trm_memory_plan_place(network, sizes, NULL, offsets, total);
-    }
-    free(sizes);
-    return status;
-}

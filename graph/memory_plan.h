@@ -25,20 +25,14 @@ bool trm_layer_is_view(const trm_layer *layer, const trm_dims *dims, int64_t *of
 #define TRM_NO_PLACE SIZE_MAX
 
 /*
- * Offsets of activations for sizes [n_tensors] in bytes, which are TRM_NO_PLACE for tensors without memory; otherwise
- * as below. The size of a view is that of its base. `ends` [n_tensors], or NULL: the layer up to which the memory of a
- * tensor is in use at least (graph/streams.h).
+ * Offsets of activations for sizes [n_tensors] in bytes, which are TRM_NO_PLACE for tensors without memory: tensors
+ * alive at the same time do not overlap, outputs of the network live to the end, and a RESHAPE shares its input's
+ * memory. The size of a view is that of its base. `ends` [n_tensors], or NULL: the layer up to which the memory of a
+ * tensor is in use at least (graph/streams.h). offsets [n_tensors] is SIZE_MAX for tensors that are not activations or
+ * are views; *total is the size of the arena. Largest tensors are placed first, each at the lowest address that is free
+ * for its whole life.
  */
 trm_status trm_memory_plan_place(const trm_network *network, const size_t *sizes, const int32_t *ends, size_t *offsets,
                                  size_t *total);
-
-/*
- * Offsets of activations for the dims [n_tensors] of every tensor: tensors alive at the same time do not overlap,
- * outputs of the network live to the end, and a RESHAPE shares its input's memory. offsets [n_tensors] is SIZE_MAX for
- * tensors that are not activations or are views; *total is the size of the arena. Largest tensors are placed
- * first, each at the lowest address that is free for its whole life.
- */
-trm_status trm_memory_plan_activations(const trm_network *network, const trm_dims *dims, size_t *offsets,
-                                       size_t *total);
 
 #endif

@@ -40,15 +40,6 @@ void trm_regions_fini(trm_regions *regions)
     *regions = (trm_regions){0};
 }
 
-bool trm_regions_holds(const trm_regions *regions, int32_t begin, int32_t index)
-{
-    int32_t at = regions->inside[index];
-    while (at >= 0 && at != begin) {
-        at = regions->inside[at];
-    }
-    return at == begin;
-}
-
 bool trm_regions_enters(const trm_regions *regions, const trm_layer *layer)
 {
     return layer->desc.kind == TRM_LAYER_ENTER && regions->other[layer->index] < 0;

@@ -29,8 +29,6 @@ void trm_regions_fini(trm_regions *regions);
 
 /* Whether a layer is an ENTER that enters a region, and does not leave it. */
 bool trm_regions_enters(const trm_regions *regions, const trm_layer *layer);
-/* Whether layer `index` is in the region that layer `begin` begins, or in one nested in it. */
-bool trm_regions_holds(const trm_regions *regions, int32_t begin, int32_t index);
 
 /*
  * Raises ends [n_tensors] to the last layer that uses a tensor's memory if loops repeat: a tensor written before a loop

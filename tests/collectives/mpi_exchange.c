@@ -7,10 +7,19 @@
 
 static const size_t counts[] = {0, 1, 37, 1000};
 
+static trm_communicator *open_communicator(void)
+{
+    trm_transport *transport;
+    trm_communicator *communicator;
+    assert_ok(trm_transport_mpi_create(30.0, &transport));
+    assert_ok(trm_communicator_pairwise_create(transport, 30.0, &communicator));
+    trm_transport_release(transport);
+    return communicator;
+}
+
 static void run_table(void)
 {
-    trm_communicator *c;
-    assert_ok(trm_communicator_mpi_create(30.0, &c));
+    trm_communicator *c = open_communicator();
     assert_string_equal(c->ops->name, "mpi");
     case_result result = {0};
     case_setup setup = {NULL, NULL, counts, sizeof(counts) / sizeof(counts[0]), &result};
@@ -45,8 +54,7 @@ static void test_cases_in_chunks(void **state)
 static void test_large(void **state)
 {
     (void)state;
-    trm_communicator *c;
-    assert_ok(trm_communicator_mpi_create(30.0, &c));
+    trm_communicator *c = open_communicator();
     case_result result = {0};
     case_setup setup = {NULL, NULL, NULL, 0, &result};
     for (int op = TRM_ALL_REDUCE; op <= TRM_SCATTER; op++) {
