@@ -437,17 +437,15 @@ static void test_port_in_use(void **state)
 static void test_connection_to_itself(void **state)
 {
     (void)state;
-    const int on = 1;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     for (int listens = 0; listens < 2; listens++) {
         int fd = socket(AF_INET, SOCK_STREAM, 0), listener = socket(AF_INET, SOCK_STREAM, 0);
-        address.sin_port = htons(free_port());
-        assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)), 0);
+        const int bound = listens ? listener : fd;
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        socklen_t size = sizeof(address);
+        assert_int_equal(bind(bound, (struct sockaddr *)&address, size), 0);
+        assert_int_equal(getsockname(bound, (struct sockaddr *)&address, &size), 0);
         if (listens) {
-            assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof(address)), 0);
             assert_int_equal(listen(listener, 1), 0);
-        } else {
-            assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
         }
         assert_false(trm_tcp_meets_itself(fd));
         assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
