@@ -4,6 +4,7 @@
 #ifndef TRM_ATTENTION_ATTENTION_IMPL_H
 #define TRM_ATTENTION_ATTENTION_IMPL_H
 
+#include "attention/cache_share.h"
 #include "kernels/parts.h"
 
 #ifdef __cplusplus
@@ -28,6 +29,7 @@ typedef struct trm_attention_shape {
     /* What keys and values are multiplied by before they are stored, and the sum of weighted values as stored; 1 where
      * the cache is not F8E4M3. */
     float key_inverse, value_inverse, value_scale;
+    trm_cache_share share; /* of the keys that the cache has */
 } trm_attention_shape;
 
 /* Describes a call; false if its inputs do not fit the layer. Types other than f32, f16 and bf16, and n_ranks are the
@@ -56,12 +58,25 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
 /* QKV_ATTENTION as the layers it stands for. */
 bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *parts);
 
+/* ATTENTION_JOIN. */
+typedef struct trm_attention_join_shape {
+    int64_t tokens, heads, value_dim; /* of the output */
+    int32_t ranks;
+} trm_attention_join_shape;
+
+/* Describes a call; false if its inputs do not fit the layer. */
+bool trm_attention_join_describe(const trm_kernel_call *call, trm_attention_join_shape *shape);
+
+bool trm_host_attention_join_accepts(const trm_kernel_call *call);
+trm_status trm_host_attention_join_run(const trm_kernel_call *call);
 bool trm_host_attention_accepts(const trm_kernel_call *call);
 trm_status trm_host_attention_prepare(const trm_kernel_call *call, trm_program *program);
 bool trm_host_latent_attention_accepts(const trm_kernel_call *call);
 trm_status trm_host_latent_attention_prepare(const trm_kernel_call *call, trm_program *program);
 
 #if TRM_HAVE_CUDA
+bool trm_cuda_attention_join_accepts(const trm_kernel_call *call);
+trm_status trm_cuda_attention_join_run(const trm_kernel_call *call);
 bool trm_cuda_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_attention_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_attention_prepare(const trm_kernel_call *call, trm_program *program);

@@ -18,6 +18,7 @@
 #define ROWS    32
 #define KEYS    64
 #define MAX_DIM 576
+#define LOG2_E  1.44269504088896341f
 
 typedef struct attention {
     trm_attention_shape shape;
@@ -82,7 +83,7 @@ static void sequence_extent(const attention *at, int64_t sequence, int64_t *firs
     *keys = at->shape.cached ? input_i32(at, TRM_ATTENTION_SEQUENCE_LENGTHS, sequence) : *queries;
 }
 
-/* Row of the cache (in units of one head's vector) that holds key `key` of a sequence. */
+/* Row of the cache (in units of one head's vector) that holds key `key` of those that it has of a sequence. */
 static int64_t cache_row(const attention *at, int64_t sequence, int64_t key, int64_t kv_head)
 {
     const trm_attention_shape *s = &at->shape;
@@ -130,7 +131,7 @@ static void store_latent(const attention *at, int64_t token, int64_t row)
     memcpy(to + latent, (const char *)inputs[TRM_ATTENTION_V].data + (size_t)token * rotated, rotated);
 }
 
-/* Stores the step's keys and values of sequences begin .. end - 1. */
+/* Stores the step's keys and values of sequences begin .. end - 1, as far as they are in the cache's share. */
 static void store_sequences(void *user, int64_t begin, int64_t end)
 {
     const attention *at = user;
@@ -140,7 +141,11 @@ static void store_sequences(void *user, int64_t begin, int64_t end)
         int64_t first, queries, keys;
         sequence_extent(at, sequence, &first, &queries, &keys);
         for (int64_t i = 0; i < queries; i++) {
-            const int64_t row = cache_row(at, sequence, keys - queries + i, 0) / s->kv_heads;
+            const int32_t key = trm_cache_share_place(s->share, (int32_t)(keys - queries + i));
+            if (key < 0) {
+                continue;
+            }
+            const int64_t row = cache_row(at, sequence, key, 0) / s->kv_heads;
             if (at->latent != NULL) {
                 store_latent(at, first + i, row);
                 continue;
@@ -192,6 +197,10 @@ static void find_ranges(task *t)
         t->low[row] = p->window > 0 && last >= p->window ? last - p->window + 1 : 0;
         t->low[row] = p->chunked && last >= 0 ? last / p->window * p->window : t->low[row];
         t->high[row] = p->causal == TRM_CAUSAL_NONE || last >= t->keys ? t->keys : last + 1;
+        if (t->at->shape.share.ranks > 1) {
+            t->low[row] = trm_cache_share_count(t->at->shape.share, (int32_t)t->low[row]);
+            t->high[row] = trm_cache_share_count(t->at->shape.share, (int32_t)(t->high[row] > 0 ? t->high[row] : 0));
+        }
         if (t->high[row] < t->low[row]) { /* before the first key, or past the window of the last */
             t->low[row] = t->high[row] = 0;
         }
@@ -433,6 +442,9 @@ static void run_task(task *t)
             continue;
         }
         trm_host_store(to->dtype, to->data, row_vector(t, row) * dv, dv, out);
+        if (t->at->shape.share.ranks > 1) {
+            ((float *)t->at->call->outputs[1].data)[row_vector(t, row)] = t->max[row] * LOG2_E + log2f(sum);
+        }
     }
 }
 
@@ -517,4 +529,61 @@ trm_status trm_host_latent_attention_prepare(const trm_kernel_call *call, trm_pr
     args->at = (attention){
         .call = &args->call, .shape = args->latent.absorbed, .group = args->latent.heads, .latent = &args->latent};
     return trm_program_append(program, "host.latent_attention", attention_run, args);
+}
+
+/* ---- joining shares ---------------------------------------------------------------------------- */
+
+typedef struct join {
+    trm_attention_join_shape shape;
+    const trm_kernel_call *call;
+} join;
+
+bool trm_host_attention_join_accepts(const trm_kernel_call *call)
+{
+    trm_attention_join_shape s;
+    return trm_attention_join_describe(call, &s) && trm_host_is_float(call->outputs[0].dtype) && s.value_dim <= MAX_DIM;
+}
+
+/* Rows of a query and head, begin .. end - 1. */
+static void join_rows(void *user, int64_t begin, int64_t end)
+{
+    const join *j = user;
+    const trm_attention_join_shape *s = &j->shape;
+    const trm_view *inputs = j->call->inputs, *results = &inputs[TRM_ATTENTION_JOIN_RESULTS];
+    const float *logs = inputs[TRM_ATTENTION_JOIN_LOGS].data;
+    const bool sinks = j->call->n_inputs > TRM_ATTENTION_JOIN_SINKS && inputs[TRM_ATTENTION_JOIN_SINKS].data != NULL;
+    const int64_t rows = s->tokens * s->heads;
+    for (int64_t row = begin; row < end; row++) {
+        float out[MAX_DIM] = {0}, buffer[MAX_DIM], largest = -INFINITY, total = 0.0f;
+        for (int32_t r = 0; r < s->ranks; r++) {
+            largest = logs[r * rows + row] > largest ? logs[r * rows + row] : largest;
+        }
+        for (int32_t r = 0; r < s->ranks && largest > -INFINITY; r++) {
+            const float weight = exp2f(logs[r * rows + row] - largest);
+            const float *from =
+                trm_host_load(results->dtype, results->data, (r * rows + row) * s->value_dim, s->value_dim, buffer);
+            total += weight;
+            for (int64_t i = 0; i < s->value_dim; i++) {
+                out[i] += weight * from[i];
+            }
+        }
+        if (sinks && total > 0.0f) {
+            const float *sink = inputs[TRM_ATTENTION_JOIN_SINKS].data;
+            total += exp2f(sink[row % s->heads] * LOG2_E - largest);
+        }
+        const float scale = total == 0.0f ? 0.0f : 1.0f / total;
+        for (int64_t i = 0; i < s->value_dim; i++) {
+            out[i] *= scale;
+        }
+        trm_host_store(j->call->outputs[0].dtype, j->call->outputs[0].data, row * s->value_dim, s->value_dim, out);
+    }
+}
+
+trm_status trm_host_attention_join_run(const trm_kernel_call *call)
+{
+    join j = {.call = call};
+    if (trm_attention_join_describe(call, &j.shape)) {
+        trm_pool_for(trm_host_pool(call), j.shape.tokens * j.shape.heads, 16, join_rows, &j);
+    }
+    return TRM_OK;
 }

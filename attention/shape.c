@@ -121,7 +121,8 @@ static bool describe_padded(const trm_kernel_call *call, trm_attention_shape *s)
 bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *shape)
 {
     const trm_attention_params *p = &call->layer->attention;
-    if (call->n_inputs < 3 || call->n_inputs > TRM_ATTENTION_INPUT_COUNT || call->n_outputs != 1 ||
+    const bool shares = p->cache_ranks > 1;
+    if (call->n_inputs < 3 || call->n_inputs > TRM_ATTENTION_INPUT_COUNT || call->n_outputs != (shares ? 2 : 1) ||
         p->causal < TRM_CAUSAL_NONE || p->causal > TRM_CAUSAL_LOWER_RIGHT || p->window < 0 ||
         (p->window > 0 && p->causal == TRM_CAUSAL_NONE) || (p->chunked && p->window == 0)) {
         return false;
@@ -136,6 +137,12 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
                     !has_dims(&call->inputs[TRM_ATTENTION_SINKS], 1, &s.query_heads))) {
         return false;
     }
+    s.share = (trm_cache_share){shares ? p->cache_ranks : 1, p->cache_rank, (int32_t)s.block_size};
+    if (shares &&
+        (!s.cached || s.sinks || call->outputs[1].dtype != TRM_F32 || s.block_size > INT32_MAX / TRM_MAX_RANKS ||
+         !has_dims(&call->outputs[1], 2, (const int64_t[]){s.tokens, s.query_heads}))) {
+        return false;
+    }
     s.scale = p->scale != 0.0f ? p->scale : s.dim > 0 ? (float)(1.0 / sqrt((double)s.dim)) : 1.0f;
     s.key_inverse = s.value_inverse = s.value_scale = 1.0f;
     if (s.cached && s.cache_dtype == TRM_F8E4M3) {
@@ -147,4 +154,21 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
     }
     *shape = s;
     return true;
+}
+
+bool trm_attention_join_describe(const trm_kernel_call *call, trm_attention_join_shape *shape)
+{
+    const int32_t n = call->layer->attention_join.n_ranks;
+    const trm_view *out = &call->outputs[0];
+    if (call->n_inputs < TRM_ATTENTION_JOIN_SINKS || call->n_inputs > TRM_ATTENTION_JOIN_INPUT_COUNT ||
+        call->n_outputs != 1 || out->dims.n != 3 || n < 1 || call->inputs[TRM_ATTENTION_JOIN_LOGS].dtype != TRM_F32 ||
+        call->inputs[TRM_ATTENTION_JOIN_RESULTS].dtype != out->dtype) {
+        return false;
+    }
+    const int64_t results = n * out->dims.d[0], heads = out->dims.d[1];
+    *shape = (trm_attention_join_shape){out->dims.d[0], heads, out->dims.d[2], n};
+    return has_dims(&call->inputs[TRM_ATTENTION_JOIN_RESULTS], 3, (const int64_t[]){results, heads, out->dims.d[2]}) &&
+           has_dims(&call->inputs[TRM_ATTENTION_JOIN_LOGS], 2, (const int64_t[]){results, heads}) &&
+           (!has(call, TRM_ATTENTION_JOIN_SINKS) || (call->inputs[TRM_ATTENTION_JOIN_SINKS].dtype == TRM_F32 &&
+                                                     has_dims(&call->inputs[TRM_ATTENTION_JOIN_SINKS], 1, &heads)));
 }

@@ -1,6 +1,6 @@
 /*
- * The layer kinds that only passes make, with their parameters. <trireme/layers.h> includes this in the engine's own
- * sources, which are compiled with TRM_PASS_KINDS; programs see room for it.
+ * The layer kinds that only passes and the partitioner make, with their parameters. <trireme/layers.h> includes this in
+ * the engine's own sources, which are compiled with TRM_PASS_KINDS; programs see room for it.
  */
 #ifndef TRM_KERNELS_PASS_KINDS_H
 #define TRM_KERNELS_PASS_KINDS_H
@@ -15,7 +15,8 @@
     X(ALL_REDUCE_NORM, all_reduce_norm)                                                                                \
     X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
     X(ROTATE, rotate)                                                                                                  \
-    X(DELTA_NET, delta_net)
+    X(DELTA_NET, delta_net)                                                                                            \
+    X(ATTENTION_JOIN, attention_join)
 #define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
 
 /* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
@@ -90,6 +91,19 @@ typedef struct trm_qkv_attention_params {
     int32_t head_dim; /* D; 0: as wide as qkv makes it */
     float eps, weight_offset;
 } trm_qkv_attention_params;
+
+enum {
+    TRM_ATTENTION_JOIN_RESULTS = 0, /* [n_ranks * T, H, Dv]: of each rank's keys in turn, those of T queries */
+    TRM_ATTENTION_JOIN_LOGS,        /* f32 [n_ranks * T, H]: log2 of their sums of weights */
+    TRM_ATTENTION_JOIN_SINKS,       /* optional, as in ATTENTION */
+    TRM_ATTENTION_JOIN_INPUT_COUNT
+};
+
+/* Joins the results of ATTENTION over shares of the keys, in rank order -> [T, H, Dv], each divided by the sum of its
+ * weights before. A query that sees no key of any share gives zeros. Computes in f32. */
+typedef struct trm_attention_join_params {
+    int32_t n_ranks;
+} trm_attention_join_params;
 
 /* An ALL_REDUCE of x by sum and the NORM of what it gives, as one layer: inputs and outputs are those of the norm, x
  * being what each rank has of the sum. Of the collective only the group counts; op and reduce are 0, ALL_REDUCE and
@@ -182,6 +196,7 @@ typedef struct trm_delta_net_params {
     trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */                                      \
     trm_fused_elementwise_params fused_elementwise;                                                                    \
     trm_rotate_params rotate;                                                                                          \
+    trm_attention_join_params attention_join;                                                                          \
     trm_delta_net_params delta_net;
 
 #endif

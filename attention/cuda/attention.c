@@ -32,7 +32,7 @@ static bool has_f32_tiles(const trm_attention_shape *s, trm_dtype dtype)
 /* Whether one of a call's sequences may have one query and the decode kernel is of use. */
 static bool has_decode(const trm_attention_shape *s)
 {
-    return s->cached && (s->tokens == 1 || s->sequences > 1);
+    return s->cached && (trm_cuda_attention_is_sparse(s->tokens, 1, s->share) || s->sequences > 1);
 }
 
 /* Whether a sequence may have several queries. */
@@ -105,7 +105,7 @@ static bool invariant_partial(const trm_attention_shape *s, size_t *bytes)
 /* Few sequences can have several queries: most often there is nothing to do, which the smaller kernel finds sooner. */
 static bool is_sparse(const trm_attention_shape *s)
 {
-    return has_decode(s) && s->tokens <= s->sequences;
+    return has_decode(s) && trm_cuda_attention_is_sparse(s->tokens, s->sequences, s->share);
 }
 
 /* Who computes a call. */
@@ -126,8 +126,11 @@ static trm_attention_kernel choose(const trm_kernel_call *call, const trm_attent
     const trm_cuda_attention a = trm_cuda_attention_of(call, s);
     const bool fast = trm_cuda_attention_is_fast(s, a.dtype) && aligned, invariant = is_invariant(call, s);
     hopper = hopper && !invariant && fast && has_prefill(s) && !is_sparse(s) && trm_cuda_attention_hopper_ready();
+    const bool is_share = s->share.ranks > 1; /* of which invariant.cu knows nothing */
     if (invariant || a.cache_f8) {
-        return !fast ? TRM_ATTENTION_PLAIN : hopper ? TRM_ATTENTION_INVARIANT_HOPPER : TRM_ATTENTION_INVARIANT;
+        return !fast || is_share ? TRM_ATTENTION_PLAIN
+               : hopper          ? TRM_ATTENTION_INVARIANT_HOPPER
+                                 : TRM_ATTENTION_INVARIANT;
     }
     if (call->allow_tf32 && !s->sinks && trm_cuda_attention_takes_tf32(&a) && aligned) {
         return TRM_ATTENTION_TF32;
@@ -212,6 +215,8 @@ trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_
         a.key_cache = call->inputs[TRM_ATTENTION_KEY_CACHE].data;
         a.value_cache = call->inputs[TRM_ATTENTION_VALUE_CACHE].data;
         a.cache_rows = call->inputs[TRM_ATTENTION_KEY_CACHE].dims.d[0] * s->block_size;
+        a.share = s->share;
+        a.logs = s->share.ranks > 1 ? call->outputs[1].data : NULL;
     }
     for (int i = 0; i < 4; i++) {
         a.mask_strides[i] = s->mask_strides[i];

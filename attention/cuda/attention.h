@@ -36,14 +36,15 @@ typedef struct trm_cuda_attention {
     float scale, softcap;
     float key_inverse, value_inverse, value_scale; /* as in trm_attention_shape */
     bool packed, cached;
-    bool cache_f8;       /* the cache is e4m3 */
-    bool rows_first;     /* padded form with a row's heads together */
-    bool shared_values;  /* a value is the beginning of its key, in the key cache; plain.cu alone: q and out are f32 */
-    int32_t skipped;     /* another kernel takes sequences of up to this many queries */
-    int32_t splits;      /* of the keys of a sequence, in the decode kernel */
-    float *logs;         /* [tokens, query_heads]: log2 of a row's sum of weights; latent attention alone */
+    bool cache_f8;      /* the cache is e4m3 */
+    bool rows_first;    /* padded form with a row's heads together */
+    bool shared_values; /* a value is the beginning of its key, in the key cache; plain.cu alone: q and out are f32 */
+    int32_t skipped;    /* another kernel takes sequences of up to this many queries */
+    int32_t splits;     /* of the keys of a sequence, in the decode kernel */
+    float *logs; /* [tokens, query_heads]: log2 of a row's sum of weights; of shares and latent attention, else NULL */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
     float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
+    trm_cache_share share; /* of the keys that the cache has; ranks of 0 or 1: all */
 } trm_cuda_attention;
 
 /* A call with addresses as the kernels see it, and whether its form, type and sizes are those of tensor cores. */
@@ -58,6 +59,15 @@ trm_status trm_cuda_attention_prepare_stored(const trm_kernel_call *call, bool d
 
 /* cache.cu: the step's keys and values into the cache. */
 trm_status trm_cuda_attention_store(const trm_cuda_attention *attention, cudaStream_t stream);
+
+/* Whether few of a step's sequences have several queries, if any: ranks that share keys pad its tokens to a multiple of
+ * their number. */
+static inline bool trm_cuda_attention_is_sparse(int64_t tokens, int64_t sequences, trm_cache_share share)
+{
+    return tokens < sequences + (share.ranks > 1 ? share.ranks : 1);
+}
+
+/* Shares of keys are for cache.cu, plain.cu, prefill.cu, decode.cu and hopper.cu; the others take none. */
 
 /* Sinks are for plain.cu, prefill.cu, decode.cu, hopper.cu and invariant.cu; the others take none. */
 

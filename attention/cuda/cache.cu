@@ -3,7 +3,8 @@
 #include "attention/cuda/fp8.cuh"
 #include "attention/cuda/rows.cuh"
 
-/* The row of the cache that a token goes to, or -1: of no sequence, or past what the caller's table covers. */
+/* The row of the cache that a token goes to, or -1: of no sequence, in another rank's share, or past what the caller's
+ * table covers. */
 static __device__ __forceinline__ int64_t row_of(const trm_cuda_attention &a, int32_t token)
 {
     int32_t sequence = trm_attention_sequence_of(a.starts, a.sequences, token);
@@ -11,6 +12,9 @@ static __device__ __forceinline__ int64_t row_of(const trm_cuda_attention &a, in
         return -1;
     }
     int32_t position = a.lengths[sequence] - (a.starts[sequence + 1] - token);
+    if (a.share.ranks > 1 && position >= 0) {
+        position = trm_cache_share_place(a.share, position);
+    }
     int32_t block = position / a.block_size;
     if (position < 0 || block >= a.table_blocks) {
         return -1;

@@ -19,7 +19,7 @@ static __device__ __forceinline__ bool single_query(const trm_cuda_attention &a,
     if (next - *token != 1) {
         return false;
     }
-    *range = trm_attention_range(a.causal, a.window, 0, 1, keys);
+    *range = seen_places(a, 0, 1, keys);
     range->high = range->high < keys ? range->high : keys;
     range->low = range->low < range->high ? range->low : range->high;
     return true;
@@ -113,6 +113,9 @@ template <typename T> static __global__ void __launch_bounds__(128) decode_join(
     }
     total = with_sink(a, head, largest, block_sum(total, scratch)); /* its barriers make the weights visible, too */
     float scale = total == 0.0f ? 0.0f : 1.0f / total;
+    if (a.logs != NULL && threadIdx.x == 0) {
+        a.logs[(int64_t)token * a.query_heads + head] = largest + log2f(total);
+    }
     T *to = (T *)a.out + ((int64_t)token * a.query_heads + head) * a.value_dim;
     for (int d = threadIdx.x; d < a.value_dim; d += blockDim.x) {
         float value = 0.0f;

@@ -39,7 +39,7 @@ static __device__ bool locate(const trm_cuda_attention &a, int64_t row, plain_ro
         at->sequence = (int32_t)(rest / (a.rows_first ? queries : a.query_heads));
         at->rows = padded_rows_of(a, at->sequence, at->head / a.group, a.kv_heads, keys);
     }
-    at->range = trm_attention_range(a.causal, a.window, at->query, queries, keys);
+    at->range = seen_places(a, at->query, queries, keys);
     at->range.high = at->range.high < keys ? at->range.high : keys;
     return true;
 }
@@ -108,6 +108,9 @@ static __global__ void __launch_bounds__(PLAIN_WARPS * 32) plain_rows(trm_cuda_a
                     }
                 }
             }
+        }
+        if (a.logs != NULL && lane == 0) {
+            a.logs[row] = largest * LOG2_E + log2f(total);
         }
         total = with_sink(a, at.head, largest * LOG2_E, total);
         float scale = total == 0.0f ? 0.0f : a.value_scale / total;

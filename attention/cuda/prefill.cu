@@ -40,7 +40,11 @@ static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, c
         if (query >= tile.queries) {
             continue; /* after the shuffles of quad_sum: the four lanes share a row */
         }
-        T *to = (T *)a.out + vector_of(queries, query) * a.dim;
+        const int64_t vector = vector_of(queries, query);
+        if (a.logs != NULL && lane % 4 == 0) {
+            a.logs[vector] = row_max[r] + log2f(total);
+        }
+        T *to = (T *)a.out + vector * a.dim;
 #pragma unroll
         for (int j = 0; j < DP / 8; j++) {
             int column = j * 8 + lane % 4 * 2;
@@ -115,14 +119,13 @@ static __global__ void __launch_bounds__(PREFILL_THREADS) prefill_tiles(trm_cuda
         int32_t head = (int32_t)(work % a.query_heads);
         int32_t n_keys = PADDED ? a.keys : a.cached ? a.lengths[tile.sequence] : tile.queries;
         int32_t left = tile.queries - tile.start, rows = left < PREFILL_ROWS ? left : PREFILL_ROWS;
-        trm_key_range first = trm_attention_range(a.causal, a.window, tile.start, tile.queries, n_keys);
-        trm_key_range last = trm_attention_range(a.causal, a.window, tile.start + rows - 1, tile.queries, n_keys);
+        trm_key_range first = seen_places(a, tile.start, tile.queries, n_keys);
+        trm_key_range last = seen_places(a, tile.start + rows - 1, tile.queries, n_keys);
         int32_t low = first.low, high = last.high < n_keys ? last.high : n_keys;
         trm_key_range ranges[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            ranges[r] = trm_attention_range(a.causal, a.window, tile.start + warp * 16 + lane / 4 + r * 8, tile.queries,
-                                            n_keys);
+            ranges[r] = seen_places(a, tile.start + warp * 16 + lane / 4 + r * 8, tile.queries, n_keys);
         }
         key_rows places, queries; /* queries: where they lie in q, and rows in out */
         if (PADDED) {
@@ -208,7 +211,7 @@ static trm_status launch_tiles(const trm_cuda_attention *a, cudaStream_t stream)
     int64_t tiles = PADDED ? (int64_t)a->sequences * ((a->queries + PREFILL_ROWS - 1) / PREFILL_ROWS)
                            : a->tokens / PREFILL_ROWS + (a->sequences < a->tokens ? a->sequences : a->tokens);
     int64_t blocks = tiles * a->query_heads, few = 264;
-    bool sparse = !PADDED && a->skipped > 0 && a->tokens <= a->sequences;
+    bool sparse = !PADDED && a->skipped > 0 && trm_cuda_attention_is_sparse(a->tokens, a->sequences, a->share);
     blocks = sparse && blocks > few ? few : blocks > INT32_MAX ? INT32_MAX : blocks;
     launch_overlapped(prefill_tiles<T, DP, KEYS, PADDED>, (unsigned)blocks, PREFILL_THREADS, (size_t)shared, stream,
                       *a);

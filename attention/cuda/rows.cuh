@@ -54,6 +54,25 @@ static __device__ __forceinline__ int64_t vector_of(const key_rows &rows, int32_
     return row * rows.kv_heads + rows.kv_head;
 }
 
+/* How many of a sequence's keys are in the cache's share. */
+static __device__ __forceinline__ int32_t held_keys(const trm_cuda_attention &a, int32_t keys)
+{
+    return a.share.ranks > 1 ? trm_cache_share_count(a.share, keys) : keys;
+}
+
+/* What query `query` of a sequence of `queries` sees of its `keys` keys, as places among those held. */
+static __device__ __forceinline__ trm_key_range seen_places(const trm_cuda_attention &a, int32_t query, int32_t queries,
+                                                            int32_t keys)
+{
+    trm_key_range range = trm_attention_range(a.causal, a.window, query, queries, keys);
+    if (a.share.ranks > 1) {
+        range.low = trm_cache_share_count(a.share, range.low);
+        range.high = trm_cache_share_count(a.share, range.high < keys ? range.high : keys);
+        range.high = range.high < range.low ? range.low : range.high;
+    }
+    return range;
+}
+
 /* What the mask of the padded form adds to a score. */
 static __device__ __forceinline__ float mask_of(const trm_cuda_attention &a, int32_t sequence, int32_t head,
                                                 int32_t query, int32_t key)

@@ -170,6 +170,12 @@ static trm_status check_attention_params(const trm_attention_params *attention)
                  "not cut over ranks; the padded forms can be",
                  attention->n_ranks);
     }
+    if (attention->cache_ranks < 0 || attention->cache_ranks > TRM_MAX_RANKS || attention->cache_rank < 0 ||
+        attention->cache_rank > (attention->cache_ranks > 1 ? attention->cache_ranks - 1 : 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "the cache is that of rank %" PRId32 " of %" PRId32 ", expected one of at most %d",
+                 attention->cache_rank, attention->cache_ranks, TRM_MAX_RANKS);
+    }
     return TRM_OK;
 }
 
@@ -293,6 +299,15 @@ static trm_status infer_attention(const trm_infer_call *call)
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_K, "k", call->dtypes[TRM_ATTENTION_Q]));
     TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_V, "v", call->dtypes[TRM_ATTENTION_Q]));
     TRM_TRY(attention->form == TRM_ATTENTION_PACKED_NHD ? infer_packed(call) : infer_padded(call));
+    if (attention->cache_ranks > 1) {
+        if (!trm_infer_has(call, TRM_ATTENTION_KEY_CACHE)) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cache_ranks is %" PRId32 ", expected 1 without a key_cache",
+                     attention->cache_ranks);
+        }
+        TRM_TRY(check_not_given(call, TRM_ATTENTION_SINKS, TRM_ATTENTION_SINKS, "with a share of the keys"));
+        call->output_dims[1] = trm_dims2(call->output_dims[0].d[0], call->output_dims[0].d[1]);
+        call->output_dtypes[1] = TRM_F32;
+    }
     if (trm_infer_has(call, TRM_ATTENTION_SINKS)) {
         const int32_t heads = attention->form == TRM_ATTENTION_PADDED_BNHD ? 2 : 1;
         TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_SINKS, "sinks", TRM_F32));
@@ -319,6 +334,14 @@ static void sizes_of_attention(trm_size_walk *walk, const trm_layer *layer)
     const trm_tensor *out = layer->outputs[0];
     trm_sizes_follow(walk, out, layer->inputs[TRM_ATTENTION_Q], out->dims.n - 1);
     trm_size_set(walk, out, out->dims.n - 1, layer->inputs[TRM_ATTENTION_V], out->dims.n - 1);
+    if (layer->n_outputs > 1) {
+        trm_sizes_follow(walk, layer->outputs[1], layer->inputs[TRM_ATTENTION_Q], 2);
+    }
+}
+
+static int32_t count_attention_outputs(const trm_layer_desc *desc)
+{
+    return desc->attention.cache_ranks > 1 ? 2 : 1;
 }
 
 /* Axis of the heads in q, k, v and the output. */
@@ -439,7 +462,7 @@ static trm_status shard_attention(const trm_layer *layer, int32_t parts, trm_way
     way.in[TRM_ATTENTION_K] = way.in[TRM_ATTENTION_V] = trm_split(heads, kv_parts);
     way.in[TRM_ATTENTION_KEY_CACHE] = way.in[TRM_ATTENTION_VALUE_CACHE] = trm_split(2, kv_parts);
     way.in[TRM_ATTENTION_SINKS] = trm_split(0, parts);
-    way.out[0] = trm_split(heads, parts);
+    way.out[0] = way.out[1] = trm_split(heads, parts);
     if (has_mask(layer)) {
         const trm_dims scores = {4,
                                  {-1, layer->outputs[0]->dims.d[heads], -1, -1}}; /* the mask is always heads first */
@@ -462,13 +485,64 @@ const trm_kind trm_kind_attention = {
                TRM_FIELD(INT32, attention, window), TRM_FIELD(BOOL, attention, chunked),
                TRM_FIELD(FLOAT, attention, scale), TRM_FIELD(FLOAT, attention, softcap),
                TRM_FIELD(INT32, attention, n_ranks), TRM_FIELD(FLOAT, attention, k_scale),
-               TRM_FIELD(FLOAT, attention, v_scale)),
+               TRM_FIELD(FLOAT, attention, v_scale), TRM_FIELD(INT32, attention, cache_ranks),
+               TRM_FIELD(INT32, attention, cache_rank)),
     .traits = TRM_KIND_TAKES_TIME,
     .infer = infer_attention,
+    .output_count = count_attention_outputs,
     .link = link_attention,
     .sizes = sizes_of_attention,
     .shard = shard_attention,
     .multiplications = attention_multiplications,
+};
+
+/* ---- shares of the keys ------------------------------------------------------------------------ */
+
+static trm_status infer_attention_join(const trm_infer_call *call)
+{
+    const int32_t n = call->desc->attention_join.n_ranks;
+    TRM_TRY(trm_infer_require_inputs(call, TRM_ATTENTION_JOIN_SINKS, TRM_ATTENTION_JOIN_INPUT_COUNT));
+    TRM_TRY(trm_infer_require_rank(call, TRM_ATTENTION_JOIN_RESULTS, "results", 3));
+    TRM_TRY(trm_infer_require_float(call, TRM_ATTENTION_JOIN_RESULTS, "results"));
+    const trm_dims *results = call->dims[TRM_ATTENTION_JOIN_RESULTS];
+    TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_JOIN_LOGS, "logs", trm_dims2(results->d[0], results->d[1])));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_JOIN_LOGS, "logs", TRM_F32));
+    if (trm_infer_has(call, TRM_ATTENTION_JOIN_SINKS)) {
+        TRM_TRY(trm_infer_require_dims(call, TRM_ATTENTION_JOIN_SINKS, "sinks", trm_dims1(results->d[1])));
+        TRM_TRY(trm_infer_require_dtype(call, TRM_ATTENTION_JOIN_SINKS, "sinks", TRM_F32));
+    }
+    if (n < 1 || n > TRM_MAX_RANKS || (results->d[0] != -1 && results->d[0] % n != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "n_ranks is %" PRId32 " and there are %" PRId64
+                 " results, expected as many of each of at most %d ranks",
+                 n, results->d[0], TRM_MAX_RANKS);
+    }
+    call->output_dims[0] = trm_dims3(results->d[0] == -1 ? -1 : results->d[0] / n, results->d[1], results->d[2]);
+    call->output_dtypes[0] = call->dtypes[TRM_ATTENTION_JOIN_RESULTS];
+    return TRM_OK;
+}
+
+static int32_t link_attention_join(const trm_layer *layer, int32_t k, int32_t i)
+{
+    (void)layer;
+    return k == 0                            ? TRM_LINK_NEVER
+           : i == TRM_ATTENTION_JOIN_RESULTS ? k
+           : k == 2                          ? TRM_LINK_WHOLE
+           : i == TRM_ATTENTION_JOIN_LOGS    ? 1
+                                             : 0;
+}
+
+static void sizes_of_attention_join(trm_size_walk *walk, const trm_layer *layer)
+{
+    trm_sizes_same(walk, layer);
+    trm_size_set(walk, layer->outputs[0], 0, NULL, 0);
+}
+
+const trm_kind trm_kind_attention_join = {
+    TRM_FIELDS(TRM_FIELD(INT32, attention_join, n_ranks, .always = true)),
+    .infer = infer_attention_join,
+    .link = link_attention_join,
+    .sizes = sizes_of_attention_join,
 };
 
 /* ---- latent attention -------------------------------------------------------------------------- */

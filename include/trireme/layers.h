@@ -430,7 +430,11 @@ enum {
  * key is stored as k * (1 / k_scale), computed in f32 and rounded to the nearest e4m3, at most +-448, and stands for
  * what is stored times k_scale, also in the step that stores it; values with v_scale likewise. A sink is compared with
  * scores as they enter the softmax: scaled, capped and masked. With n_ranks > 1: query i and key j of rank r are query
- * r N + i and key r M + j of one layer over n_ranks N and n_ranks M of them. */
+ * r N + i and key r M + j of one layer over n_ranks N and n_ranks M of them. With cache_ranks > 1 the cache has a share
+ * of the keys: a block of the table is a run of cache_ranks * block_size keys, of which the cache has block_size, those
+ * from cache_rank * block_size on. Only these are stored and attended to, and a second output, f32 [T, Hq], has the
+ * log2 of each query's sum of weights, -infinity for a query that sees none of them; PACKED_NHD with a cache and
+ * without sinks. */
 typedef struct trm_attention_params {
     trm_attention_form form;
     trm_causal causal;
@@ -442,6 +446,7 @@ typedef struct trm_attention_params {
                                queries and all keys. Of all ranks or the mesh's axis cp; 0 is 1 */
     float k_scale, v_scale; /* of an F8E4M3 cache, else unused: what one unit of what is stored stands for; positive,
                                with a finite reciprocal; 0 means 1 */
+    int32_t cache_ranks, cache_rank; /* the share of the keys that the cache has; 0 is 1, all of them */
 } trm_attention_params;
 
 enum {
@@ -1048,7 +1053,7 @@ typedef struct trm_recurrence_params {
     X(LORA, lora)                                                                                                      \
     X(PLUGIN, plugin)
 
-/* Behind these are the kinds that only passes make, which the engine's own sources see. */
+/* Behind these are the kinds that only passes and the partitioner make, which the engine's own sources see. */
 #ifdef TRM_PASS_KINDS
 #include TRM_PASS_KINDS
 #else

@@ -577,6 +577,8 @@ class trm_attention_params(Structure):
     n_ranks: int
     k_scale: float
     v_scale: float
+    cache_ranks: int
+    cache_rank: int
     enums = {"form": trm_attention_form, "causal": trm_causal}
     _fields_ = [
         ("form", c_int),
@@ -588,6 +590,8 @@ class trm_attention_params(Structure):
         ("n_ranks", c_int32),
         ("k_scale", c_float),
         ("v_scale", c_float),
+        ("cache_ranks", c_int32),
+        ("cache_rank", c_int32),
     ]
 
 class trm_latent_attention_params(Structure):

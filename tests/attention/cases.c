@@ -23,6 +23,8 @@ typedef struct query {
     double k_scale, v_scale; /* what keys and values are numbers of */
     int64_t position;        /* of the query among the keys */
     const int64_t *k_rows;   /* [keys] */
+    const int64_t *places;   /* [keys] of each among all keys of the sequence */
+    double *log;             /* log2 of the sum of weights, or NULL */
     const double *mask;      /* [keys] of added values, or NULL */
     const double *sink;      /* of its head, or NULL */
 } query;
@@ -70,9 +72,10 @@ TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
             s = (double)p->softcap * tanh(s / (double)p->softcap);
         }
         s += a->mask != NULL ? a->mask[j] : 0.0;
-        const bool after = p->causal != TRM_CAUSAL_NONE && j > a->position;
-        const bool before =
-            p->chunked ? j / p->window < a->position / p->window : p->window > 0 && j <= a->position - p->window;
+        const int64_t place = a->places[j];
+        const bool after = p->causal != TRM_CAUSAL_NONE && place > a->position;
+        const bool before = p->chunked ? place / p->window < a->position / p->window
+                                       : p->window > 0 && place <= a->position - p->window;
         scores[j] = after || before ? -INFINITY : s;
         largest = fmax(largest, scores[j]);
     }
@@ -82,6 +85,9 @@ TEST_UNCHECKED static void attend(const trm_attention_params *p, const query *a)
     for (int64_t j = 0; largest > -INFINITY && j < a->keys; j++) {
         scores[j] = exp(scores[j] - largest);
         sum += scores[j];
+    }
+    if (a->log != NULL) {
+        *a->log = largest / log(2.0) + log2(sum);
     }
     sum += a->sink != NULL && sum > 0.0 ? exp(*a->sink - largest) : 0.0;
     for (int64_t j = 0; sum > 0.0 && j < a->keys; j++) {
@@ -114,29 +120,36 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
     const int64_t hq = q->d[1], hkv = k->d[1], d = k->d[2], dv = v->d[2];
     const trm_dtype cache_type = cached ? test->inputs[TRM_ATTENTION_KEY_CACHE].dtype : TRM_DTYPE_NONE;
     const bool is_f8 = cache_type == TRM_F8E4M3;
+    const int64_t ranks = p->cache_ranks > 1 ? p->cache_ranks : 1;
     for (int64_t s = 0; s + 1 < test->inputs[TRM_ATTENTION_SEQUENCE_STARTS].dims.d[0]; s++) {
         const int64_t first = (int64_t)starts[s], queries = (int64_t)starts[s + 1] - first;
         const int64_t keys = cached ? (int64_t)inputs[TRM_ATTENTION_SEQUENCE_LENGTHS][s] : queries;
-        int64_t *rows = malloc((size_t)keys * sizeof(int64_t) + 1);
+        int64_t *rows = malloc((size_t)keys * sizeof(int64_t) + 1), held = 0; /* keys of the cache's share */
+        int64_t *places = malloc((size_t)keys * sizeof(int64_t) + 1);
         for (int64_t h = 0; h < hkv; h++) {
+            held = 0;
             for (int64_t j = 0; queries > 0 && j < keys; j++) {
                 if (cached) {
                     const int64_t size = test->inputs[TRM_ATTENTION_KEY_CACHE].dims.d[1];
                     const int64_t columns = test->inputs[TRM_ATTENTION_BLOCK_TABLE].dims.d[1];
-                    const int64_t block = (int64_t)inputs[TRM_ATTENTION_BLOCK_TABLE][s * columns + j / size];
-                    rows[j] = (block * size + j % size) * hkv + h;
+                    if (j / size % ranks != p->cache_rank) {
+                        continue;
+                    }
+                    const int64_t block = (int64_t)inputs[TRM_ATTENTION_BLOCK_TABLE][s * columns + j / size / ranks];
+                    rows[held] = (block * size + j % size) * hkv + h;
                     const int64_t token = first + j - (keys - queries);
                     for (int64_t i = 0; token >= first && i < d; i++) {
-                        inputs[TRM_ATTENTION_KEY_CACHE][rows[j] * d + i] =
+                        inputs[TRM_ATTENTION_KEY_CACHE][rows[held] * d + i] =
                             cached_value(cache_type, inputs[TRM_ATTENTION_K][(token * hkv + h) * d + i], p->k_scale);
                     }
                     for (int64_t i = 0; token >= first && i < dv; i++) {
-                        inputs[TRM_ATTENTION_VALUE_CACHE][rows[j] * dv + i] =
+                        inputs[TRM_ATTENTION_VALUE_CACHE][rows[held] * dv + i] =
                             cached_value(cache_type, inputs[TRM_ATTENTION_V][(token * hkv + h) * dv + i], p->v_scale);
                     }
                 } else {
-                    rows[j] = (first + j) * hkv + h;
+                    rows[held] = (first + j) * hkv + h;
                 }
+                places[held++] = j;
             }
             for (int64_t i = 0; i < queries; i++) {
                 for (int64_t head = h * hq / hkv; head < (h + 1) * hq / hkv; head++) {
@@ -149,15 +162,18 @@ void attention_meaning_packed(const kernel_case *test, double *const *inputs, do
                                      .dv = dv,
                                      .k_scale = is_f8 && p->k_scale != 0.0f ? (double)p->k_scale : 1.0,
                                      .v_scale = is_f8 && p->v_scale != 0.0f ? (double)p->v_scale : 1.0,
-                                     .keys = keys,
+                                     .keys = held,
                                      .position = i + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? keys - queries : 0),
                                      .k_rows = rows,
+                                     .places = places,
+                                     .log = ranks > 1 ? outputs[1] + at : NULL,
                                      .sink = sink_of(test, inputs, head)};
                     attend(p, &a);
                 }
             }
         }
         free(rows);
+        free(places);
     }
 }
 
@@ -168,12 +184,13 @@ static void meaning_padded(const kernel_case *test, double *const *inputs, doubl
     const int64_t hq = q->d[1], n = q->d[2], hkv = k->d[1], m = k->d[2], d = q->d[3];
     const int64_t dv = test->inputs[TRM_ATTENTION_V].dims.d[3];
     const trm_dims *mask = has_input(test, TRM_ATTENTION_MASK) ? &test->inputs[TRM_ATTENTION_MASK].dims : NULL;
-    int64_t *rows = malloc((size_t)m * sizeof(int64_t) + 1);
+    int64_t *rows = malloc((size_t)m * sizeof(int64_t) + 1), *places = malloc((size_t)m * sizeof(int64_t) + 1);
     double *added = malloc((size_t)m * sizeof(double) + 1);
     for (int64_t at = 0; at < q->d[0] * hq * n; at++) {
         const int64_t place[4] = {at / (hq * n), at / n % hq, at % n, 0};
         for (int64_t j = 0; j < m; j++) {
             rows[j] = (place[0] * hkv + place[1] * hkv / hq) * m + j;
+            places[j] = j;
             int64_t index = 0;
             for (int32_t axis = 0; mask != NULL && axis < mask->n; axis++) {
                 const int32_t of = axis + 4 - mask->n;
@@ -195,11 +212,13 @@ static void meaning_padded(const kernel_case *test, double *const *inputs, doubl
                          .keys = m,
                          .position = place[2] + (p->causal == TRM_CAUSAL_LOWER_RIGHT ? m - n : 0),
                          .k_rows = rows,
+                         .places = places,
                          .mask = added,
                          .sink = sink_of(test, inputs, place[1])};
         attend(p, &a);
     }
     free(rows);
+    free(places);
     free(added);
 }
 
@@ -330,8 +349,9 @@ static void cached_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype 
 {
     double starts[MAX_SEQUENCES + 1], lengths[MAX_SEQUENCES];
     int64_t columns = 1, used = 0;
+    const int64_t run = block_size * (p.cache_ranks > 1 ? p.cache_ranks : 1);
     for (int32_t s = 0; s < n; s++) {
-        const int64_t blocks = (keys[s] + block_size - 1) / block_size;
+        const int64_t blocks = (keys[s] + run - 1) / run;
         lengths[s] = (double)keys[s];
         columns = blocks + 1 > columns ? blocks + 1 : columns;
         used += blocks;
@@ -342,13 +362,16 @@ static void cached_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype 
     int64_t next = 0;
     for (int32_t s = 0; s < n; s++) {
         for (int64_t i = 0; i < columns; i++) {
-            const bool inside = i < (keys[s] + block_size - 1) / block_size;
+            const bool inside = i < (keys[s] + run - 1) / run;
             table[s * columns + i] = inside ? (double)(cache_blocks - 1 - (next++ * 2) % cache_blocks) : 1e9;
         }
     }
-    char what[64];
-    snprintf(what, sizeof(what), "%d %scached, blocks of %lld, last %lld of %lld", (int)n,
-             cache == TRM_F8E4M3 ? "f8 " : "", (long long)block_size, (long long)queries[n - 1],
+    char what[96], share[24] = "";
+    if (p.cache_ranks > 1) {
+        snprintf(share, sizeof(share), "share %d of %d, ", (int)p.cache_rank, (int)p.cache_ranks);
+    }
+    snprintf(what, sizeof(what), "%d %scached, %sblocks of %lld, last %lld of %lld", (int)n,
+             cache == TRM_F8E4M3 ? "f8 " : "", share, (long long)block_size, (long long)queries[n - 1],
              (long long)keys[n - 1]);
     kernel_case test = new_case(dtype, p, h, what);
     set_packed(&test, dtype, h, n, queries, starts);
@@ -358,6 +381,10 @@ static void cached_case_of(kernel_case_bench *bench, trm_dtype dtype, trm_dtype 
     set_input(&test, TRM_ATTENTION_VALUE_CACHE, cache, DIMS(cache_blocks, block_size, h.hkv, h.dv), NULL);
     test.inputs[TRM_ATTENTION_KEY_CACHE].is_state = test.inputs[TRM_ATTENTION_VALUE_CACHE].is_state = true;
     set_sinks(&test, h);
+    if (p.cache_ranks > 1) {
+        test.n_outputs = 2;
+        test.outputs[1] = (kernel_case_output){.dtype = TRM_F32, .dims = DIMS((int64_t)starts[n], h.hq)};
+    }
     kernel_case_run(bench, &test, attention_meaning_packed);
     free(table);
 }
@@ -462,6 +489,103 @@ void attention_cases_f8(kernel_case_bench *bench)
         cached_case_of(bench, dtype, f8, causal, (heads){2, 1, 64, 64}, 16, 1, one, (const int64_t[]){2000});
         cached_case_of(bench, dtype, f8, causal, grouped, 128, COUNT(several), several, several_keys);
         cached_case_of(bench, dtype, f8, causal, grouped, 16, 1, (const int64_t[]){300}, (const int64_t[]){300});
+    }
+}
+
+/* ---- shares of the keys -------------------------------------------------------------------------- */
+
+static void join_meaning(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dims *out = &test->outputs[0].dims;
+    const int64_t n = test->layer.attention_join.n_ranks, rows = out->d[0] * out->d[1], dv = out->d[2];
+    for (int64_t row = 0; row < rows; row++) {
+        double total = 0.0;
+        for (int64_t r = 0; r < n; r++) {
+            total += exp2(inputs[TRM_ATTENTION_JOIN_LOGS][r * rows + row]);
+        }
+        const double all = total + (test->n_inputs > TRM_ATTENTION_JOIN_SINKS && total > 0.0
+                                        ? exp(inputs[TRM_ATTENTION_JOIN_SINKS][row % out->d[1]])
+                                        : 0.0);
+        for (int64_t i = 0; i < dv; i++) {
+            double sum = 0.0;
+            for (int64_t r = 0; r < n; r++) {
+                sum += exp2(inputs[TRM_ATTENTION_JOIN_LOGS][r * rows + row]) *
+                       inputs[TRM_ATTENTION_JOIN_RESULTS][(r * rows + row) * dv + i];
+            }
+            outputs[0][row * dv + i] = all > 0.0 ? sum / all : 0.0;
+        }
+    }
+}
+
+/* `unseen`: a share of which some queries see no key, and a query that sees none of any. */
+static void join_case(kernel_case_bench *bench, trm_dtype dtype, int32_t n, int64_t tokens, heads h, bool unseen,
+                      bool sinks)
+{
+    kernel_case test;
+    memset(&test, 0, sizeof(test));
+    test.layer.kind = TRM_LAYER_ATTENTION_JOIN;
+    test.layer.attention_join.n_ranks = n;
+    test.tolerance = 2.0;
+    snprintf(test.name, sizeof(test.name), "attention_join %s of %d, %lld queries, %lld heads of %lld%s%s",
+             trm_dtype_name(dtype), (int)n, (long long)tokens, (long long)h.hq, (long long)h.dv,
+             unseen ? ", unseen" : "", sinks ? ", sinks" : "");
+    const int64_t rows = tokens * h.hq;
+    double *logs = malloc((size_t)(n * rows) * sizeof(double) + 1);
+    for (int64_t i = 0; i < n * rows; i++) {
+        const bool none = unseen && (i % rows == rows - 1 || (i / rows == 0 && i % 3 == 0));
+        logs[i] = none ? -INFINITY : (double)((i * 37) % 96) * 0.25 - 12.0;
+    }
+    set_input(&test, TRM_ATTENTION_JOIN_RESULTS, dtype, DIMS(n * tokens, h.hq, h.dv), NULL);
+    set_input(&test, TRM_ATTENTION_JOIN_LOGS, TRM_F32, DIMS(n * tokens, h.hq), logs);
+    if (sinks) {
+        set_input(&test, TRM_ATTENTION_JOIN_SINKS, TRM_F32, DIMS(h.hq), attention_sinks);
+    }
+    test.n_outputs = 1;
+    test.outputs[0] = (kernel_case_output){.dtype = dtype, .dims = DIMS(tokens, h.hq, h.dv)};
+    kernel_case_run(bench, &test, join_meaning);
+    free(logs);
+}
+
+/* Each share of up to four ranks, of decoding and of prompts in chunks, with borders of blocks, queries and tiles in
+ * all places, and queries that see nothing of a share. */
+void attention_cases_shares(kernel_case_bench *bench)
+{
+    static const int64_t one[] = {1}, ones[] = {1, 1, 1, 1, 1}, ones_keys[] = {1, 16, 17, 64, 200};
+    static const int64_t mixed[] = {1, 20, 0, 7, 1}, mixed_keys[] = {50, 20, 33, 90, 1};
+    static const int64_t several_keys[] = {460, 50, 200, 145};
+    static const heads all[] = {{8, 2, 64, 64}, {6, 1, 128, 128}, {4, 2, 96, 96},
+                                {5, 5, 40, 24}, {4, 2, 256, 256}, {32, 8, 128, 128}};
+    static const trm_attention_params kinds[] = {{.causal = TRM_CAUSAL_LOWER_RIGHT},
+                                                 {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 20},
+                                                 {.causal = TRM_CAUSAL_LOWER_RIGHT, .window = 48, .chunked = true},
+                                                 {.causal = TRM_CAUSAL_LOWER_RIGHT, .softcap = 3.0f, .scale = 0.4f},
+                                                 {.causal = TRM_CAUSAL_NONE},
+                                                 {.causal = TRM_CAUSAL_UPPER_LEFT}};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        const trm_dtype dtype = floats[t];
+        for (int32_t i = 0; i < COUNT(all); i++) {
+            for (int32_t k = 0; k < COUNT(kinds); k++) {
+                trm_attention_params p = kinds[k];
+                if ((i + k) % COUNT(floats) != t && k > 0) {
+                    continue;
+                }
+                p.cache_ranks = 2 + (i + k) % 3;
+                for (p.cache_rank = 0; p.cache_rank < p.cache_ranks; p.cache_rank++) {
+                    cached_case(bench, dtype, p, all[i], 16, COUNT(ones), ones, ones_keys);
+                    cached_case(bench, dtype, p, all[i], 16, COUNT(mixed), mixed, mixed_keys);
+                    cached_case(bench, dtype, p, all[i], k % 2 == 0 ? 16 : 8, COUNT(several), several, several_keys);
+                    cached_case(bench, dtype, p, all[i], 7, COUNT(mixed), mixed, mixed_keys);
+                    cached_case(bench, dtype, p, all[i], 16, 1, one, (const int64_t[]){777});
+                    cached_case_of(bench, dtype, TRM_F8E4M3, p, all[i], 16, COUNT(mixed), mixed, mixed_keys);
+                }
+            }
+        }
+        join_case(bench, dtype, 1, 3, (heads){5, 5, 40, 24}, false, false);
+        join_case(bench, dtype, 2, 1, (heads){32, 8, 128, 128}, false, false);
+        join_case(bench, dtype, 4, 33, (heads){8, 2, 64, 64}, true, false);
+        join_case(bench, dtype, 4, 20, (heads){8, 2, 128, 128}, true, true);
+        join_case(bench, dtype, 8, 5, (heads){3, 3, 256, 256}, true, true);
+        join_case(bench, dtype, 3, 0, (heads){3, 3, 8, 8}, false, false);
     }
 }
 

@@ -8,7 +8,7 @@
 
 /* clang-format off */
 #define ATTENTION_CASE_FAMILIES(X) \
-    X(packed) X(cached) X(f8) X(padded) X(sinks) X(qkv) X(qkv_f8) X(qkv_sinks) X(qkv_gates) X(latent)
+    X(packed) X(cached) X(f8) X(padded) X(sinks) X(shares) X(qkv) X(qkv_f8) X(qkv_sinks) X(qkv_gates) X(latent)
 /* clang-format on */
 
 #define DECLARE(family) void attention_cases_##family(kernel_case_bench *bench);

@@ -32,6 +32,7 @@
 #define SELECTIVE_SCAN(...) {.kind = TRM_LAYER_SELECTIVE_SCAN, .selective_scan = {__VA_ARGS__}}
 #define LORA {.kind = TRM_LAYER_LORA}
 #define QKV_ATTENTION(q, k, ...) {.kind = TRM_LAYER_QKV_ATTENTION, .qkv_attention = {.query_heads = q, .kv_heads = k, .rope = {.rotary_dim = 4, .magnitude = 1}, __VA_ARGS__}}
+#define ATTENTION_JOIN(n) {.kind = TRM_LAYER_ATTENTION_JOIN, .attention_join = {.n_ranks = n}}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
 #define REDUCE_NORM(n, ...)                                                                                            \
     {                                                                                                                  \
@@ -529,6 +530,30 @@ static void packed_attention(void **state)
          "!window is 4, expected 0, or more with a causal kind"},
         {ATTENTION(.softcap = -1), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!softcap is -1"},
         {ATTENTION(.n_ranks = 65), {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"}, "!n_ranks is 65"},
+        {ATTENTION(CAUSAL, .cache_ranks = 4, .cache_rank = 3),
+         {"bf16[?,8,16]", "bf16[?,2,16]", "bf16[?,2,12]", "i32[?]", "i32[?]", "i32[?,?]", "bf16[?,16,2,16]",
+          "bf16[?,16,2,12]"},
+         "bf16[?,8,12] f32[?,8]"},
+        {ATTENTION(CAUSAL, .cache_ranks = 4, .cache_rank = 4),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
+         "!the cache is that of rank 4 of 4, expected one of at most 64"},
+        {ATTENTION(CAUSAL, .cache_rank = 1),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
+         "!the cache is that of rank 1 of 0"},
+        {ATTENTION(CAUSAL, .cache_ranks = 2),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
+         "!cache_ranks is 2, expected 1 without a key_cache"},
+        {ATTENTION(CAUSAL, .cache_ranks = 2),
+         {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]", "i32[1]", "i32[1,3]", "f32[4,16,2,16]",
+          "f32[4,16,2,16]", "-", "f32[8]"},
+         "!sinks is given, expected none with a share of the keys"},
+        {ATTENTION_JOIN(4), {"bf16[?,8,16]", "f32[?,8]"}, "bf16[?,8,16]"},
+        {ATTENTION_JOIN(4), {"f16[12,8,16]", "f32[12,8]", "f32[8]"}, "f16[3,8,16]"},
+        {ATTENTION_JOIN(4), {"f32[6,8,16]", "f32[6,8]"}, "!n_ranks is 4 and there are 6 results"},
+        {ATTENTION_JOIN(0), {"f32[6,8,16]", "f32[6,8]"}, "!n_ranks is 0"},
+        {ATTENTION_JOIN(2), {"f32[6,8,16]", "f32[6,4]"}, "!logs has dims [6, 4]"},
+        {ATTENTION_JOIN(2), {"f16[6,8,16]", "f16[6,8]"}, "!logs has type f16, expected f32"},
+        {ATTENTION_JOIN(2), {"f32[6,8,16]", "f32[6,8]", "f32[4]"}, "!sinks has dims [4]"},
         {ATTENTION(.n_ranks = 2),
          {"f32[5,8,16]", "f32[5,2,16]", "f32[5,2,16]", "i32[2]"},
          "!n_ranks is 2 in the packed form, expected 1"},

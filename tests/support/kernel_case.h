@@ -29,7 +29,7 @@ static inline int64_t kernel_case_used(const kernel_case_output *output)
 }
 
 typedef struct kernel_case {
-    char name[160];
+    char name[192];
     trm_layer_desc layer;
     int32_t n_inputs, n_outputs;
     kernel_case_input inputs[TRM_MAX_LAYER_INPUTS];

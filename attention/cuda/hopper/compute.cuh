@@ -143,7 +143,7 @@ static __device__ __forceinline__ void store_tile(const hopper_call &c, const ho
         float scale = total == 0.0f ? 0.0f : __fdividef(c.a.value_scale, total); /* no key seen: zeros */
         const int64_t vector = (int64_t)(t.first + query) * c.a.query_heads + head;
         T *to = (T *)c.a.out + vector * c.a.value_dim;
-        if (S::LATENT && query < t.queries && lane % 4 == 0) {
+        if (c.a.logs != NULL && query < t.queries && lane % 4 == 0) {
             c.a.logs[vector] = rows.largest[r] * factor + log2f(total);
         }
 #pragma unroll
@@ -193,18 +193,16 @@ static __device__ __forceinline__ void compute_all(const hopper_call &c, const h
         hopper_rows rows;
         float out[S::VP / 2], scores[S::KEYS / 2], shrink[2];
         uint32_t weights[S::KEYS / 4];
+        const int32_t keys = a.share.ranks > 1 ? a.lengths[t.sequence] : t.keys; /* also those that are not held */
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             rows.largest[r] = -INFINITY;
             rows.part[r] = 0.0f;
-            rows.ranges[r] =
-                trm_attention_range(a.causal, a.window, t.start + (row + 8 * r) / c.pack, t.queries, t.keys);
+            rows.ranges[r] = seen_places(a, t.start + (row + 8 * r) / c.pack, t.queries, keys);
         }
         /* What every row of this warp group sees needs no mask. */
-        trm_key_range first =
-            trm_attention_range(a.causal, a.window, t.start + group * (64 / c.pack), t.queries, t.keys);
-        trm_key_range last =
-            trm_attention_range(a.causal, a.window, t.start + (group + 1) * (64 / c.pack) - 1, t.queries, t.keys);
+        trm_key_range first = seen_places(a, t.start + group * (64 / c.pack), t.queries, keys);
+        trm_key_range last = seen_places(a, t.start + (group + 1) * (64 / c.pack) - 1, t.queries, keys);
         int32_t inside_low = last.low, inside_high = first.high < t.keys ? first.high : t.keys;
 #pragma unroll
         for (int i = 0; i < S::VP / 2; i++) {

@@ -217,11 +217,12 @@ static __device__ __forceinline__ hopper_tile next_tile(const hopper_call &c, in
         t.first = tile.first;
         t.start = tile.start;
         t.queries = tile.queries;
-        t.keys = a.cached ? a.lengths[tile.sequence] : a.packed ? tile.queries : a.keys;
+        const int32_t keys = a.cached ? a.lengths[tile.sequence] : a.packed ? tile.queries : a.keys;
+        t.keys = held_keys(a, keys);
         t.head = work % heads * c.pack;
         int32_t left = tile.queries - tile.start, last = tile.start + (left < rows ? left : rows) - 1;
-        trm_key_range low = trm_attention_range(a.causal, a.window, tile.start, tile.queries, t.keys);
-        trm_key_range high = trm_attention_range(a.causal, a.window, last, tile.queries, t.keys);
+        trm_key_range low = seen_places(a, tile.start, tile.queries, keys);
+        trm_key_range high = seen_places(a, last, tile.queries, keys);
         int32_t end = high.high < t.keys ? high.high : t.keys;
         t.low = low.low / S::KEYS;
         t.high = end > low.low ? (end + S::KEYS - 1) / S::KEYS : t.low;

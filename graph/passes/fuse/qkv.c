@@ -98,7 +98,8 @@ static bool fuse(trm_analysis *analysis, trm_layer *layer)
     branch parts[3];
     const trm_dims *heads[3];
     if (layer->desc.kind != TRM_LAYER_ATTENTION || layer->desc.attention.form != TRM_ATTENTION_PACKED_NHD ||
-        layer->n_inputs <= TRM_ATTENTION_VALUE_CACHE || layer->inputs[TRM_ATTENTION_KEY_CACHE] == NULL) {
+        layer->n_inputs <= TRM_ATTENTION_VALUE_CACHE || layer->inputs[TRM_ATTENTION_KEY_CACHE] == NULL ||
+        layer->desc.attention.cache_ranks > 1) {
         return false;
     }
     for (int32_t i = 0; i < 3; i++) {
