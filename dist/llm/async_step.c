@@ -57,7 +57,7 @@ static bool is_row(trm_generator *g, int32_t row, const trm_step_sequence *s)
 {
     const int32_t *slots = g->sequence_slots == NULL ? NULL : trm_context_staging(g->context, g->sequence_slots);
     const int32_t *adapters = g->adapter_slots == NULL ? NULL : trm_context_staging(g->context, g->adapter_slots);
-    const size_t blocks = (size_t)(s->n_cached / TRM_KV_BLOCK_SIZE + 1);
+    const size_t blocks = (size_t)(s->n_cached / g->block_tokens + 1);
     return s->n_tokens == 1 && s->n_choices == 1 && s->n_targets + s->n_hidden == 0 &&
            s->n_cached == g->ahead.n_cached[row] && s->tokens[0] == g->ahead.tokens[row] &&
            (adapters == NULL || s->adapter - 1 == adapters[row]) &&
@@ -128,7 +128,7 @@ static trm_status upload_blocks(trm_generator *g, const trm_captured_shape *step
 {
     bool changed = false;
     for (int32_t i = 0; i < n; i++) {
-        const int64_t last = (sequences[i].n_cached + 1) / TRM_KV_BLOCK_SIZE;
+        const int64_t last = (sequences[i].n_cached + 1) / g->block_tokens;
         int32_t *entry = table_row(g, step, i) + last;
         changed = changed || *entry != sequences[i].blocks[last];
         *entry = sequences[i].blocks[last];

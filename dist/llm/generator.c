@@ -95,10 +95,10 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
                  (long long)options->max_context, (long long)longest);
     }
     g->max_context = options->max_context > 0 ? options->max_context : longest > 0 ? longest : 4096;
-    if (g->max_context > INT32_MAX - TRM_KV_BLOCK_SIZE || options->max_sequences > MOST_SEQUENCES) {
+    if (g->max_context > INT32_MAX - g->block_tokens || options->max_sequences > MOST_SEQUENCES) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "generator has %d sequences of %lld tokens, expected at most %d sequences of %d tokens",
-                 options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - TRM_KV_BLOCK_SIZE);
+                 options->max_sequences, (long long)g->max_context, MOST_SEQUENCES, INT32_MAX - g->block_tokens);
     }
     g->max_sequences = options->max_sequences > 0 ? options->max_sequences : 1;
     g->tune = !options->no_tune;
@@ -112,7 +112,8 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     if (g->max_step_tokens < g->max_rows) {
         g->max_step_tokens = g->max_rows;
     }
-    int64_t blocks = (g->max_context + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE;
+    g->max_step_tokens = trm_generator_padded(g, g->max_step_tokens);
+    int64_t blocks = trm_generator_blocks(g, g->max_context);
     if (blocks > INT32_MAX / g->max_sequences) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%d sequences of %lld tokens need more cache blocks than can be numbered",
                  g->max_sequences, (long long)g->max_context);
@@ -167,7 +168,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
 static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
 {
     return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
-           (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
+           g->token_ranks == 1 && (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
 }
 
 /* Most tokens of a microbatch, unless a sequence cannot be split. */
@@ -208,7 +209,7 @@ static trm_status fail_without_memory(const trm_generator *g, const trm_plan *pl
         "rank %d needs %.3f %s of memory on %s (weights %.3f, staging %.3f, cache of %lld tokens %.3f%s, activations "
         "%.3f, workspace and reserve %.3f), %s of %s are free%s",
         g->world->rank, ((double)others + cache) / unit.bytes, unit.name, info->name,
-        (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * TRM_KV_BLOCK_SIZE),
+        (double)need->weights / unit.bytes, (double)need->staging / unit.bytes, (long long)(blocks * g->block_tokens),
         cache / unit.bytes, of_states, (double)need->activations / unit.bytes,
         (double)(others - need->weights - need->staging - need->activations - states) / unit.bytes,
         trm_size_text((double)info->memory_free).text, trm_size_text((double)info->memory_total).text,
@@ -221,7 +222,7 @@ static int64_t wanted_blocks(const trm_generator *g)
     if (g->cache_tokens == 0) {
         return (int64_t)g->max_sequences * g->blocks_per_sequence;
     }
-    int64_t blocks = g->cache_tokens / TRM_KV_BLOCK_SIZE;
+    int64_t blocks = g->cache_tokens / g->block_tokens;
     blocks = blocks < INT32_MAX ? blocks : INT32_MAX;
     return blocks > g->blocks_per_sequence ? blocks : g->blocks_per_sequence;
 }
@@ -271,7 +272,7 @@ static trm_status size_cache(trm_generator *g, trm_plan *plan, int64_t blocks)
     int64_t sequences = g->cache_tokens > 0 ? 1 : g->max_sequences; /* that fit at the same time in any case */
     if (blocks < sequences * g->blocks_per_sequence) {
         g->blocks_per_sequence = (int32_t)(blocks / sequences);
-        g->max_context = (int64_t)g->blocks_per_sequence * TRM_KV_BLOCK_SIZE;
+        g->max_context = (int64_t)g->blocks_per_sequence * g->block_tokens;
         if (g->world->rank == 0) {
             TRM_WARN("memory holds %lld tokens for each of %d sequences, not the model's %lld",
                      (long long)g->max_context, g->max_sequences, (long long)g->info.context_length);
@@ -335,7 +336,8 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, const trm_step_
                   : strcmp(tensor->name, "block_table") == 0      ? trm_dims2(n, trm_generator_table_blocks(g, form))
                   : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
                   : strcmp(tensor->name, "sequence_slots") == 0   ? trm_dims2(n, 2)
-                                                                  : trm_dims1(b);
+                  : strcmp(tensor->name, "logit_rows") == 0       ? trm_dims1(b)
+                                                                  : trm_dims1(trm_generator_padded(g, b));
     }
     trm_status status = trm_plan_cover(plan, dims);
     free(dims);
@@ -448,6 +450,8 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
 {
     trm_model_get_info(g->model, &g->info);
     g->vocab = g->info.vocab;
+    g->token_ranks = build->mesh.size[TRM_AXIS_CP];
+    g->block_tokens = TRM_KV_BLOCK_SIZE * g->token_ranks;
     trm_dtype dtype = options->dtype;
     if (dtype == TRM_DTYPE_NONE && build->backend == TRM_BACKEND_HOST) {
         dtype = TRM_F32;
@@ -500,7 +504,7 @@ TRM_CALL(NULL, trm_generator_plan,
         trm_plan_destroy(made);
         return status;
     }
-    *cache_tokens = blocks * TRM_KV_BLOCK_SIZE;
+    *cache_tokens = blocks * g.block_tokens;
     *plan = made;
     return TRM_OK;
 }
@@ -699,7 +703,7 @@ void trm_generator_destroy(trm_generator *g)
 void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limits)
 {
     *limits = (trm_generator_limits){.max_context = g->max_context,
-                                     .cache_tokens = (int64_t)g->n_blocks * TRM_KV_BLOCK_SIZE,
+                                     .cache_tokens = (int64_t)g->n_blocks * g->block_tokens,
                                      .max_sequences = g->max_sequences,
                                      .max_step_tokens = g->max_step_tokens};
     trm_plan_memory(g->engine->plan, &limits->memory);

@@ -47,7 +47,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         }
         /* Block table entries past a sequence's length keep old values: attention does not read them. */
         memcpy(table + (size_t)i * (size_t)table_blocks, sequence->blocks,
-               (size_t)((length + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE) * sizeof(*table));
+               (size_t)trm_generator_blocks(g, length) * sizeof(*table));
         for (int32_t k = 0; k < sequence->n_tokens; k++, at++) {
             ids[at] = sequence->tokens[k];
             positions[at] = (int32_t)(sequence->n_cached + k);
@@ -82,7 +82,7 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
             slots[2 * i] = slots[2 * i + 1] = 0;
         }
     }
-    for (; form != NULL && at < form->tokens; at++) {
+    for (const int32_t padded = trm_generator_padded(g, form == NULL ? at : form->tokens); at < padded; at++) {
         ids[at] = positions[at] = 0;
         if (rope_lengths != NULL) {
             rope_lengths[at] = 0;
@@ -335,14 +335,14 @@ static bool is_regular(const trm_step_sequence *sequences, int32_t n)
 }
 
 /* Blocks of the longest sequence after the next decode step, too. */
-static int32_t blocks_ahead(const trm_step_sequence *sequences, int32_t n)
+static int32_t blocks_ahead(const trm_generator *g, const trm_step_sequence *sequences, int32_t n)
 {
     int64_t most = 0;
     for (int32_t i = 0; i < n; i++) {
         const int64_t length = sequences[i].n_cached + sequences[i].n_tokens + 1;
         most = length > most ? length : most;
     }
-    return (int32_t)((most + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
+    return (int32_t)((most + g->block_tokens - 1) / g->block_tokens);
 }
 
 /* The bucket that a step is padded to; NULL: none. */
@@ -358,7 +358,7 @@ static trm_captured_shape *find_bucket(trm_generator *g, const trm_step_sequence
         form.rows += sequences[i].n_choices;
     }
     if (regular) {
-        other = trm_graph_bucket_decode(&g->buckets, n, blocks_ahead(sequences, n));
+        other = trm_graph_bucket_decode(&g->buckets, n, blocks_ahead(g, sequences, n));
         padded = &other;
     } else if (is_plain && n == 1 && form.rows == form.tokens) {
         padded = trm_graph_bucket_draft(&g->buckets, form.tokens);
@@ -445,7 +445,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
     trm_event *end = ahead->ends[ahead->turn];
     const int32_t *tokens = under_way ? ahead->chosen[ahead->turn] : g->sampler.chosen_staging;
     if (whole && may_go_ahead(g, form, mode) &&
-        blocks_ahead(sequences, n) <= trm_generator_table_blocks(g, trm_graph_bucket_form(form))) {
+        blocks_ahead(g, sequences, n) <= trm_generator_table_blocks(g, trm_graph_bucket_form(form))) {
         TRM_TRY(trm_async_step_enqueue(g, form, mode, sequences, n));
         g->n_steps++;
     }

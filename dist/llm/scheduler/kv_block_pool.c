@@ -36,7 +36,7 @@ static void link_free(trm_kv_block_pool *b, int32_t i)
 static int32_t *bucket_of(const trm_kv_block_pool *b, uint64_t parent, const int32_t *tokens)
 {
     uint64_t h = parent * 0x9e3779b97f4a7c15ull;
-    for (int32_t i = 0; i < TRM_KV_BLOCK_SIZE; i++) {
+    for (int32_t i = 0; i < b->block_tokens; i++) {
         h = (h ^ (uint32_t)tokens[i]) * 0xbf58476d1ce4e5b9ull;
         h ^= h >> 29;
     }
@@ -57,8 +57,8 @@ static void unpublish(trm_kv_block_pool *b, int32_t i)
 int32_t trm_kv_block_pool_find(const trm_kv_block_pool *b, uint64_t parent, const int32_t *tokens)
 {
     int32_t i = *bucket_of(b, parent, tokens);
-    while (i >= 0 &&
-           (b->blocks[i].parent != parent || memcmp(b->blocks[i].tokens, tokens, sizeof(b->blocks[i].tokens)) != 0)) {
+    const size_t bytes = (size_t)b->block_tokens * sizeof(*tokens);
+    while (i >= 0 && (b->blocks[i].parent != parent || memcmp(b->blocks[i].tokens, tokens, bytes) != 0)) {
         i = b->blocks[i].next;
     }
     return i;
@@ -72,7 +72,7 @@ uint64_t trm_kv_block_pool_publish(trm_kv_block_pool *b, int32_t i, uint64_t par
     if (equal >= 0) {
         return b->blocks[equal].serial;
     }
-    memcpy(block->tokens, tokens, sizeof(block->tokens));
+    memcpy(block->tokens, tokens, (size_t)b->block_tokens * sizeof(*tokens));
     block->parent = parent;
     block->serial = ++b->last_serial;
     int32_t *bucket = bucket_of(b, parent, tokens);
@@ -110,20 +110,22 @@ void trm_kv_block_pool_release(trm_kv_block_pool *b, int32_t i)
     }
 }
 
-trm_status trm_kv_block_pool_init(trm_kv_block_pool *b, int32_t n)
+trm_status trm_kv_block_pool_init(trm_kv_block_pool *b, int32_t n, int32_t block_tokens)
 {
-    *b = (trm_kv_block_pool){.n = n, .oldest = -1, .newest = -1, .n_buckets = 1};
+    *b = (trm_kv_block_pool){.n = n, .oldest = -1, .newest = -1, .n_buckets = 1, .block_tokens = block_tokens};
     while (b->n_buckets < n && b->n_buckets < 1 << 30) {
         b->n_buckets *= 2;
     }
     b->blocks = calloc((size_t)n + 1, sizeof(*b->blocks));
     b->buckets = malloc((size_t)b->n_buckets * sizeof(*b->buckets));
-    if (b->blocks == NULL || b->buckets == NULL) {
+    b->tokens = calloc((size_t)n + 1, (size_t)block_tokens * sizeof(*b->tokens));
+    if (b->blocks == NULL || b->buckets == NULL || b->tokens == NULL) {
         trm_kv_block_pool_fini(b);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of %d cache blocks", n);
     }
     memset(b->buckets, -1, (size_t)b->n_buckets * sizeof(*b->buckets));
     for (int32_t i = n - 1; i >= 0; i--) { /* so that block 0 is taken first, then its neighbours */
+        b->blocks[i].tokens = b->tokens + (size_t)i * (size_t)block_tokens;
         link_free(b, i);
     }
     return TRM_OK;
@@ -133,5 +135,6 @@ void trm_kv_block_pool_fini(trm_kv_block_pool *b)
 {
     free(b->blocks);
     free(b->buckets);
+    free(b->tokens);
     *b = (trm_kv_block_pool){0};
 }

@@ -10,17 +10,10 @@
 
 #include "dist/llm/scheduler/scheduler.h"
 
-#define BLOCK TRM_KV_BLOCK_SIZE
-
 static bool is_ahead(const trm_sequence *a, const trm_sequence *b)
 {
     return a->request.priority > b->request.priority ||
            (a->request.priority == b->request.priority && a->turn < b->turn);
-}
-
-static int32_t blocks_for(int64_t tokens)
-{
-    return (int32_t)((tokens + BLOCK - 1) / BLOCK);
 }
 
 static int32_t *row_of(const trm_scheduler *s, const trm_sequence *sequence)
@@ -47,7 +40,7 @@ static void place(trm_scheduler *s, trm_sequence *sequence)
 static bool is_worth_keeping(const trm_scheduler *s, const trm_sequence *sequence)
 {
     return s->prefix_cache && sequence->state == sequence->next_state && sequence->n_published > 0 &&
-           sequence->n_cached == (int64_t)sequence->n_published * BLOCK &&
+           sequence->n_cached == (int64_t)sequence->n_published * s->g->block_tokens &&
            trm_state_pool_find(&s->states, sequence->chain) < 0;
 }
 
@@ -134,7 +127,7 @@ static void preempt(trm_scheduler *s, trm_sequence *sequence)
 
 bool trm_scheduler_grow(trm_scheduler *s, trm_sequence *sequence)
 {
-    while (sequence->n_blocks < blocks_for(sequence->n_tokens)) {
+    while (sequence->n_blocks < trm_generator_blocks(s->g, sequence->n_tokens)) {
         if (s->blocks.n_free > 0) {
             row_of(s, sequence)[sequence->n_blocks++] = trm_kv_block_pool_take(&s->blocks);
             continue;
@@ -150,20 +143,22 @@ bool trm_scheduler_grow(trm_scheduler *s, trm_sequence *sequence)
 
 int32_t trm_scheduler_grow_for_drafts(trm_scheduler *s, trm_sequence *sequence, int32_t wanted)
 {
-    while (sequence->n_blocks < blocks_for(sequence->n_tokens + wanted) && s->blocks.n_free > headroom(s)) {
+    while (sequence->n_blocks < trm_generator_blocks(s->g, sequence->n_tokens + wanted) &&
+           s->blocks.n_free > headroom(s)) {
         row_of(s, sequence)[sequence->n_blocks++] = trm_kv_block_pool_take(&s->blocks);
     }
-    int64_t room = (int64_t)sequence->n_blocks * BLOCK - sequence->n_tokens;
+    int64_t room = (int64_t)sequence->n_blocks * s->g->block_tokens - sequence->n_tokens;
     return wanted < room ? wanted : (int32_t)room;
 }
 
 void trm_scheduler_publish(trm_scheduler *s, trm_sequence *sequence)
 {
     const int32_t *row = row_of(s, sequence);
-    for (; s->prefix_cache && (sequence->n_published + 1) * (int64_t)BLOCK <= sequence->n_cached;
+    for (; s->prefix_cache && (sequence->n_published + 1) * (int64_t)s->g->block_tokens <= sequence->n_cached;
          sequence->n_published++) {
-        sequence->chain = trm_kv_block_pool_publish(&s->blocks, row[sequence->n_published], sequence->chain,
-                                                    sequence->tokens + (size_t)sequence->n_published * BLOCK);
+        sequence->chain =
+            trm_kv_block_pool_publish(&s->blocks, row[sequence->n_published], sequence->chain,
+                                      sequence->tokens + (size_t)sequence->n_published * s->g->block_tokens);
     }
 }
 
@@ -199,8 +194,8 @@ static prefix find_prefix(const trm_scheduler *s, const trm_sequence *sequence, 
     prefix found = {.state = -1, .chain = chain};
     int32_t n = 0, idle = 0;
     bool may = looks_up(s, sequence);
-    for (; may && (n + 1) * (int64_t)BLOCK < sequence->n_tokens; n++) {
-        int32_t block = trm_kv_block_pool_find(&s->blocks, chain, sequence->tokens + (size_t)n * BLOCK);
+    for (; may && (n + 1) * (int64_t)s->g->block_tokens < sequence->n_tokens; n++) {
+        int32_t block = trm_kv_block_pool_find(&s->blocks, chain, sequence->tokens + (size_t)n * s->g->block_tokens);
         if (block < 0) {
             break;
         }
@@ -233,8 +228,8 @@ static bool is_being_computed(const trm_scheduler *s, const trm_sequence *sequen
         while (common < most && other->tokens[common] == sequence->tokens[common]) {
             common++;
         }
-        common -= common % BLOCK;
-        if (common > (int64_t)found * BLOCK && other->n_cached < common) {
+        common -= common % s->g->block_tokens;
+        if (common > (int64_t)found * s->g->block_tokens && other->n_cached < common) {
             return true;
         }
     }
@@ -258,7 +253,7 @@ static void begin_states(trm_scheduler *s, trm_sequence *sequence, const prefix 
     }
     sequence->next_state = trm_state_pool_take(&s->states);
     sequence->state = found->state >= 0 ? found->state : sequence->next_state;
-    sequence->cut = (int64_t)found->known * BLOCK;
+    sequence->cut = (int64_t)found->known * s->g->block_tokens;
 }
 
 static void admit(trm_scheduler *s, trm_sequence *sequence)
@@ -275,8 +270,8 @@ static void admit(trm_scheduler *s, trm_sequence *sequence)
     for (int32_t i = 0; i < sequence->n_blocks; i++) {
         trm_kv_block_pool_retain(&s->blocks, row[i]);
     }
-    sequence->n_cached = (int64_t)sequence->n_blocks * BLOCK;
-    for (int32_t n = blocks_for(sequence->n_tokens); sequence->n_blocks < n;) {
+    sequence->n_cached = (int64_t)sequence->n_blocks * s->g->block_tokens;
+    for (int32_t n = trm_generator_blocks(s->g, sequence->n_tokens); sequence->n_blocks < n;) {
         row[sequence->n_blocks++] = trm_kv_block_pool_take(&s->blocks);
     }
     if (sequence->started == 0.0) {
@@ -293,7 +288,7 @@ static bool make_place(trm_scheduler *s, trm_sequence *sequence)
 {
     for (;;) {
         const prefix found = find_prefix(s, sequence, NULL);
-        const int32_t needed = blocks_for(sequence->n_tokens) - found.n;
+        const int32_t needed = trm_generator_blocks(s->g, sequence->n_tokens) - found.n;
         if (s->n_free_slots > 0 && needed + found.idle + (s->n_running > 0 ? headroom(s) : 0) <= s->blocks.n_free) {
             admit(s, sequence);
             return true;

@@ -317,7 +317,7 @@ void trm_scheduler_get_stats(const trm_scheduler *s, trm_scheduler_stats *stats)
     stats->waiting = s->n_waiting;
     stats->max_running = s->g->max_sequences;
     stats->max_waiting = s->max_waiting;
-    stats->block_tokens = TRM_KV_BLOCK_SIZE;
+    stats->block_tokens = s->g->block_tokens;
     stats->blocks = s->blocks.n;
     stats->blocks_used = s->blocks.n - s->blocks.n_free;
     stats->blocks_cached = s->blocks.n_cached;
@@ -361,7 +361,7 @@ static trm_status allocate(trm_scheduler *s)
         s->free_slots[s->n_free_slots++] = i;
     }
     TRM_TRY(trm_state_pool_init(&s->states, g->versions > 0 ? g->state_slots : 0));
-    TRM_TRY(trm_kv_block_pool_init(&s->blocks, g->n_blocks));
+    TRM_TRY(trm_kv_block_pool_init(&s->blocks, g->n_blocks, g->block_tokens));
     trm_scheduler_init_adapters(s);
     return TRM_OK;
 }

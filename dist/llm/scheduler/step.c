@@ -8,7 +8,7 @@
 
 #define BURST_CHUNKS 4
 #define BESIDE_ONE   24 /* prompt tokens for each decoding sequence: new requests keep up with those that end */
-#define LEAST_CUT    (4 * TRM_KV_BLOCK_SIZE) /* tokens of a chunk that is worth a step for the rest */
+#define LEAST_CUT    4  /* blocks of a chunk that is worth a step for the rest */
 
 /* ---- what runs --------------------------------------------------------------------------------- */
 
@@ -127,7 +127,8 @@ static int32_t end_chunk(const trm_scheduler *s, const trm_sequence *sequence, i
     if (sequence->n_cached < sequence->cut && sequence->cut < end) {
         return (int32_t)(sequence->cut - sequence->n_cached);
     }
-    return chunk >= LEAST_CUT ? chunk - (int32_t)(end % TRM_KV_BLOCK_SIZE) : chunk;
+    const int32_t block = s->g->block_tokens;
+    return chunk >= LEAST_CUT * block ? chunk - (int32_t)(end % block) : chunk;
 }
 
 /* Number of prompt tokens to run. A long prompt leaves up to half of the room to later ones, so that short prompts do

@@ -67,8 +67,7 @@ trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on)
     for (int32_t i = 0; i < s->n_sequences; i++) {
         const trm_step_sequence *sequence = &s->sequences[i];
         int32_t slot = s->slots[i], *known = &s->n_sent[slot];
-        int32_t blocks =
-            (int32_t)((sequence->n_cached + sequence->n_tokens + goes_on + TRM_KV_BLOCK_SIZE - 1) / TRM_KV_BLOCK_SIZE);
+        int32_t blocks = trm_generator_blocks(s->g, sequence->n_cached + sequence->n_tokens + goes_on);
         *to++ = slot;
         *to++ = sequence->n_tokens;
         *to++ = (int32_t)sequence->n_cached;
@@ -170,7 +169,7 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
         adapter < 0 || adapter > g->adapters.n || n_targets < 0 || n_hidden < 0 || n_choices > n_tokens ||
         n_targets > n_tokens || n_hidden > (g->hidden == NULL ? 0 : n_tokens) || known < 0 || fresh < 0 ||
         fresh > g->blocks_per_sequence - known || end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
-        n_cached + n_tokens > (int64_t)(known + fresh) * TRM_KV_BLOCK_SIZE) {
+        n_cached + n_tokens > (int64_t)(known + fresh) * g->block_tokens) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
                  slot, n_tokens, (long long)n_cached, known, fresh);
     }
