@@ -107,7 +107,7 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     g->max_step_tokens = options->max_step_tokens > 0 ? options->max_step_tokens
                          : !cuda                      ? DEFAULT_STEP_TOKENS_HOST
                          : streams                    ? streaming_step_tokens(g)
-                                                      : DEFAULT_STEP_TOKENS_CUDA;
+                                                      : DEFAULT_STEP_TOKENS_CUDA * g->token_ranks;
     TRM_TRY(choose_draft(g, options, has_states));
     if (g->max_step_tokens < g->max_rows) {
         g->max_step_tokens = g->max_rows;
@@ -168,7 +168,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
 static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
 {
     return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
-           g->token_ranks == 1 && (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1);
+           (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1 || g->token_ranks > 1);
 }
 
 /* Most tokens of a microbatch, unless a sequence cannot be split. */

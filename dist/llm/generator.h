@@ -42,7 +42,7 @@ struct trm_generator {
     int32_t max_rows; /* logits rows in a step: one per sequence, and those of drafts */
     trm_speculation speculation;
     trm_generator *draft; /* or NULL */
-    int32_t token_ranks;  /* along cp: a step has a multiple of so many tokens, which they share; 1: none share them */
+    int32_t token_ranks;  /* ranks along cp, which share the tokens of a step: it has a multiple of their number */
     int32_t block_tokens; /* of a cache block, of which every one of these ranks has TRM_KV_BLOCK_SIZE */
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
     /* Versions of states by sequence: one more than the last tokens that can be taken back; 0: there are no states. */
@@ -96,7 +96,7 @@ static inline int32_t trm_generator_table_blocks(const trm_generator *generator,
     return form != NULL && form->table_blocks > 0 ? form->table_blocks : generator->blocks_per_sequence;
 }
 
-/* Cache blocks of so many tokens. */
+/* Number of cache blocks for `tokens` tokens. */
 static inline int32_t trm_generator_blocks(const trm_generator *generator, int64_t tokens)
 {
     return (int32_t)((tokens + generator->block_tokens - 1) / generator->block_tokens);

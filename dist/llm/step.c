@@ -342,7 +342,7 @@ static int32_t blocks_ahead(const trm_generator *g, const trm_step_sequence *seq
         const int64_t length = sequences[i].n_cached + sequences[i].n_tokens + 1;
         most = length > most ? length : most;
     }
-    return (int32_t)((most + g->block_tokens - 1) / g->block_tokens);
+    return trm_generator_blocks(g, most);
 }
 
 /* The bucket that a step is padded to; NULL: none. */

@@ -1,11 +1,14 @@
 /*
- * The batch axis of each tensor, for ranks along dp that split the batch.
+ * The batch axis of each tensor, for ranks along dp that split the batch, or along cp the tokens of packed sequences.
  *
  * It starts as the first axis of inputs and follows the layers by the rules for splits (graph/axis_links.h) and some
  * more for unknown sizes: reshapes with a computed shape, and tensors made as long as the batch. Whether ranks divide
  * an unknown size cannot be tested. So every unknown size along a batch axis is by construction a multiple of n if
  * those of the inputs are, which is checked when their dims are set. If a layer mixes entries, or may do so, its
  * outputs have no batch.
+ *
+ * Tokens begin as the inputs that embeddings are looked up with; an input that a layer takes token by token beside them
+ * has them, too. Attention over a cache takes all of a step's queries, keys and values and gives a rank its own rows.
  *
  * Slicing a rank's batch out of a whole tensor is cheap. So positions, masks and the like that are computed from the
  * batch size stay whole, and are sliced where they meet the batch.
@@ -41,10 +44,21 @@ static void mark(batch_walk *w, const trm_tensor *tensor, int32_t axis)
     w->partitioner->tensors[tensor->index].batch_axis = axis;
 }
 
+/* Elements that decide dims are not batch entries. */
+static bool may_have_batch(const trm_partitioner *partitioner, const trm_tensor *tensor)
+{
+    return tensor->role == TRM_TENSOR_INPUT && tensor->dims.n > 0 &&
+           !trm_inference_wants(partitioner->inference, tensor);
+}
+
 /* Whether ranks can split a tensor along an axis: its batch axis, or one of a known size that they divide. */
 static bool can_be_cut(const batch_walk *w, const trm_tensor *tensor, int32_t axis)
 {
     const int64_t length = tensor->dims.d[axis];
+    if (w->partitioner->shares_tokens && axis == 0 && length < 0 && axis_of(w, tensor) < 0 &&
+        may_have_batch(w->partitioner, tensor)) {
+        return true;
+    }
     if (tensor->role == TRM_TENSOR_STATE || length == 0 || (length > 0 && length % w->partitioner->n != 0)) {
         return false;
     }
@@ -72,13 +86,6 @@ static bool may_agree(const trm_partitioner *partitioner, const trm_tensor *a, c
         }
     }
     return may;
-}
-
-/* Elements that decide dims are not batch entries. */
-static bool may_have_batch(const trm_partitioner *partitioner, const trm_tensor *tensor)
-{
-    return tensor->role == TRM_TENSOR_INPUT && tensor->dims.n > 0 &&
-           !trm_inference_wants(partitioner->inference, tensor);
 }
 
 /* The input whose first dimension is the batch: the first input of several dimensions, or else the first input; NULL if
@@ -109,6 +116,20 @@ static int32_t find_named(const trm_tensor *tensor, const trm_tensor *first)
     return axis;
 }
 
+/* Inputs of unknown size that embeddings are looked up with. */
+static void mark_tokens(batch_walk *w, bool *found)
+{
+    const trm_network *network = w->partitioner->network;
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        const trm_tensor *ids = layer->desc.kind == TRM_LAYER_EMBEDDING ? layer->inputs[1] : NULL;
+        if (ids != NULL && may_have_batch(w->partitioner, ids) && ids->dims.n == 1 && ids->dims.d[0] < 0) {
+            mark(w, ids, 0);
+            *found = true;
+        }
+    }
+}
+
 static trm_status mark_inputs(batch_walk *w, bool *found)
 {
     const trm_network *network = w->partitioner->network;
@@ -136,7 +157,7 @@ trm_status trm_partition_check_batch(const trm_tensor *input, const trm_dims *di
     if (input->batch_ranks > 0 && dims->d[0] % input->batch_ranks != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "input %s has a batch of %" PRId64 ", expected a multiple of %" PRId32
-                 ", the ranks of mesh axis dp that share it",
+                 ", the ranks of mesh axis dp or cp that share it",
                  input->name, dims->d[0], input->batch_ranks);
     }
     return TRM_OK;
@@ -362,8 +383,8 @@ static bool sizes_agree(const batch_walk *w, const trm_layer *layer, int32_t i, 
 {
     const trm_tensor *in = layer->inputs[i], *out = layer->outputs[0];
     const bool is_loose = trm_kind_is(layer, TRM_KIND_LOOSE_SIZES);
-    if (layer->desc.kind == TRM_LAYER_RESHAPE) {
-        return true;
+    if (layer->desc.kind == TRM_LAYER_RESHAPE || (w->partitioner->shares_tokens && axis_of(w, in) == axis)) {
+        return true; /* all tokens of a step */
     }
     return in->dims.d[axis] == out->dims.d[k] &&
            (!is_loose || out->dims.d[k] >= 0 || class_of(w, in, axis) == class_of(w, out, k));
@@ -404,6 +425,10 @@ static bool follow_axis(batch_walk *w, const trm_layer *layer, int32_t k, bool s
 static bool follow_layer(batch_walk *w, const trm_layer *layer, trm_batch_axes *axes)
 {
     const trm_layer_kind kind = layer->desc.kind;
+    if (w->partitioner->shares_tokens && trm_partition_has_cache(layer)) {
+        axes->outputs[0] = 0;
+        return true;
+    }
     if (kind == TRM_LAYER_RESHAPE && (layer->n_inputs > 1 || !trm_dims_are_known(&layer->inputs[0]->dims))) {
         return follow_reshape(w, layer, axes);
     }
@@ -451,7 +476,13 @@ trm_status trm_partition_find_batch(trm_partitioner *partitioner, bool *found)
     const trm_network *network = partitioner->network;
     batch_walk w = {.partitioner = partitioner};
     TRM_TRY(trm_analysis_init(network, &w.analysis));
-    trm_status status = mark_inputs(&w, found);
+    *found = false;
+    trm_status status = TRM_OK;
+    if (partitioner->shares_tokens) {
+        mark_tokens(&w, found);
+    } else {
+        status = mark_inputs(&w, found);
+    }
     for (int32_t i = 0; status == TRM_OK && *found && i < network->n_layers; i++) {
         mark_layer(&w, network->layers[i]);
     }

@@ -26,7 +26,7 @@ static int32_t stage_of(const trm_emitter *e, const trm_tensor *tensor)
 /* The rank with this rank's position in another stage. */
 static int32_t peer_in(const trm_emitter *e, int32_t stage)
 {
-    return e->world_rank + (stage - e->stage) * e->partitioner->n;
+    return e->world_rank + (stage - e->stage) * trm_mesh_tensor_ranks(e->mesh);
 }
 
 static void count_send(trm_emitter *e, const trm_tensor *tensor)
@@ -185,6 +185,42 @@ static trm_status cut_keys(trm_emitter *e, const trm_layer *layer, const trm_str
     return trm_emitter_slice(e, mask, "seen", last, begin, end, *columns, columns);
 }
 
+/* Exchanges rows of all queries, for the keys of this rank, against those of this rank's queries, for all keys. */
+static trm_status exchange_rows(trm_emitter *e, const trm_tensor *of, const char *what, trm_tensor **tensor)
+{
+    trm_layer_desc desc = {.kind = TRM_LAYER_DIST_COLLECTIVE,
+                           .collective = {.op = TRM_ALL_TO_ALL, .reduce = TRM_REDUCE_NONE}};
+    trm_emitter_list_axis_groups(e->mesh, TRM_AXIS_CP, &desc.collective);
+    e->report->n_collectives++;
+    return trm_emitter_add(e, of, what, &desc, *tensor, tensor);
+}
+
+/*
+ * Attention of ranks that share tokens and cache: each attends with all queries of the step to its share of the keys,
+ * then gets what all have found for its own queries, and joins it.
+ */
+static trm_status emit_shared_attention(trm_emitter *e, const trm_layer *layer, const trm_layer_desc *desc,
+                                        trm_tensor *const *inputs, trm_tensor **output)
+{
+    const trm_tensor *of = layer->outputs[0];
+    const char *name = trm_arena_printf(&e->arena, "%s.share", layer->name);
+    trm_layer_desc share = *desc;
+    trm_tensor *found[2], *joined[TRM_ATTENTION_JOIN_INPUT_COUNT] = {NULL};
+    if (name == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    share.attention.cache_ranks = e->partitioner->n;
+    share.attention.cache_rank = e->rank;
+    TRM_TRY(trm_network_add_layer(e->network, name, &share, inputs, TRM_ATTENTION_VALUE_CACHE + 1, found));
+    TRM_TRY(exchange_rows(e, of, "all_to_all", &found[0]));
+    TRM_TRY(exchange_rows(e, of, "logs.all_to_all", &found[1]));
+    joined[TRM_ATTENTION_JOIN_RESULTS] = found[0];
+    joined[TRM_ATTENTION_JOIN_LOGS] = found[1];
+    joined[TRM_ATTENTION_JOIN_SINKS] = layer->n_inputs > TRM_ATTENTION_SINKS ? inputs[TRM_ATTENTION_SINKS] : NULL;
+    const trm_layer_desc join = {.kind = TRM_LAYER_ATTENTION_JOIN, .attention_join = {.n_ranks = e->partitioner->n}};
+    return trm_network_add_layer(e->network, layer->name, &join, joined, TRM_ATTENTION_JOIN_INPUT_COUNT, output);
+}
+
 /* Turns the shape of a whole tensor into that of this rank's part. */
 static trm_status localize_shape(trm_emitter *e, const trm_layer *layer, const trm_strategy *strategy,
                                  trm_tensor **inputs)
@@ -232,11 +268,12 @@ static trm_status emit_before_region(trm_emitter *e, const trm_layer *begin)
     return TRM_OK;
 }
 
-/* Adds an exchange along dp, which the network already has. */
+/* Adds an exchange along dp or cp, which the network already has. */
 static void count_exchange(trm_emitter *e, const trm_layer *layer)
 {
     const trm_collective_params *p = &layer->desc.collective;
-    const trm_sharding from = {p->op == TRM_ALL_GATHER ? TRM_SPLIT : TRM_PARTIAL, p->axis, p->n_ranks};
+    const bool adds = p->op != TRM_ALL_GATHER && p->op != TRM_ALL_TO_ALL;
+    const trm_sharding from = {adds ? TRM_PARTIAL : TRM_SPLIT, p->axis, p->n_ranks};
     const trm_sharding to = {p->op == TRM_REDUCE_SCATTER ? TRM_SPLIT : TRM_REPLICATED, p->axis, p->n_ranks};
     const trm_tensor *tensor = p->op == TRM_REDUCE_SCATTER ? layer->inputs[0] : layer->outputs[0];
     e->report->n_collectives++;
@@ -290,7 +327,9 @@ static trm_status emit_layer(trm_emitter *e, const trm_layer *layer)
     }
     TRM_TRY(localize_shape(e, layer, strategy, inputs));
     e->partitioner->layers[layer->index].written = e->network->n_layers;
-    TRM_TRY(trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));
+    const bool shares_cache = e->partitioner->shares_tokens && trm_partition_has_cache(layer);
+    TRM_TRY(shares_cache ? emit_shared_attention(e, layer, &desc, inputs, outputs)
+                         : trm_network_add_layer(e->network, layer->name, &desc, inputs, layer->n_inputs, outputs));
     TRM_TRY(trm_kind_is(layer, TRM_KIND_FOREIGN) ? check_parts(e, layer, strategy, outputs) : TRM_OK);
     if (desc.kind == TRM_LAYER_SHAPE) {
         TRM_TRY(restore_shape(e, layer, strategy, &outputs[0]));
@@ -463,7 +502,8 @@ trm_status trm_partition_emit(const trm_partitioner *partitioner, const trm_mesh
     trm_emitter e = {.partitioner = partitioner,
                      .mesh = mesh,
                      .world_rank = rank,
-                     .rank = shares ? trm_mesh_coordinate(mesh, TRM_AXIS_DP, rank) : rank % trm_mesh_tensor_ranks(mesh),
+                     .rank = shares ? trm_mesh_coordinate(mesh, trm_partition_batch_mesh_axis(partitioner), rank)
+                                    : rank % partitioner->n,
                      .stage = stage,
                      .begin = partitioner->stage_begins[stage],
                      .end = partitioner->stage_begins[stage + 1],

@@ -54,6 +54,8 @@ trm_status trm_emitter_add(trm_emitter *e, const trm_tensor *tensor, const char 
                            trm_tensor *input, trm_tensor **output);
 trm_status trm_emitter_slice(trm_emitter *e, const trm_tensor *tensor, const char *what, int32_t axis, int64_t start,
                              int64_t end, trm_tensor *input, trm_tensor **output);
+/* The groups of ranks along an axis of the mesh. */
+void trm_emitter_list_axis_groups(const trm_mesh *mesh, trm_axis axis, trm_collective_params *params);
 /* Multiplies or divides `x` by a constant whose element `at` is `factor` and whose others are 1. */
 trm_status trm_emitter_scale_sizes(trm_emitter *e, const trm_tensor *tensor, const char *what, trm_elementwise_op op,
                                    int32_t at, int64_t factor, trm_tensor *x, trm_tensor **output);

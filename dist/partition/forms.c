@@ -96,17 +96,16 @@ static int32_t world_size(const trm_mesh *mesh)
     return size;
 }
 
-/* The groups of ranks along dp. */
-static void list_batch_groups(const trm_mesh *mesh, trm_collective_params *params)
+void trm_emitter_list_axis_groups(const trm_mesh *mesh, trm_axis axis, trm_collective_params *params)
 {
-    const int32_t n = mesh->size[TRM_AXIS_DP], world = world_size(mesh);
+    const int32_t n = mesh->size[axis], world = world_size(mesh);
     int32_t at = 0;
     params->n_ranks = n;
     params->n_groups = n == world ? 0 : world / n;
     params->group_size = n == world ? 0 : n;
     for (int32_t i = 0; i < world && n < world; i++) {
-        if (trm_mesh_coordinate(mesh, TRM_AXIS_DP, i) == 0) {
-            trm_mesh_group(mesh, TRM_AXIS_DP, i, params->groups + at);
+        if (trm_mesh_coordinate(mesh, axis, i) == 0) {
+            trm_mesh_group(mesh, axis, i, params->groups + at);
             at += n;
         }
     }
@@ -116,9 +115,9 @@ static void list_batch_groups(const trm_mesh *mesh, trm_collective_params *param
  * The groups of ranks that hold the different parts. tp and cp are the innermost axes of the mesh: their groups are n
  * consecutive ranks. With fewer parts than ranks, these form n / parts groups of ranks that are n / parts apart.
  */
-static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_params *params)
+static void list_groups(const trm_mesh *mesh, int32_t n, int32_t parts, trm_collective_params *params)
 {
-    int32_t n = trm_mesh_tensor_ranks(mesh), world = world_size(mesh), apart = n / parts, at = 0;
+    int32_t world = world_size(mesh), apart = n / parts, at = 0;
     params->n_ranks = parts;
     if (parts == world) {
         return;
@@ -137,13 +136,15 @@ static void list_groups(const trm_mesh *mesh, int32_t parts, trm_collective_para
 trm_status trm_partition_open_groups(const trm_mesh *mesh, const trm_partition_report *report,
                                      trm_communicator *communicator)
 {
-    for (int32_t i = 0; i < report->n_parts + report->shares_batch; i++) {
+    const int32_t n = report->shares_tokens ? mesh->size[TRM_AXIS_TP] : trm_mesh_tensor_ranks(mesh);
+    for (int32_t i = 0; i < report->n_parts + report->shares_batch + report->shares_tokens; i++) {
         trm_collective_params params = {.op = TRM_ALL_REDUCE};
         trm_communicator *part;
         if (i < report->n_parts) {
-            list_groups(mesh, report->parts[i], &params);
+            list_groups(mesh, n, report->parts[i], &params);
         } else {
-            list_batch_groups(mesh, &params);
+            const bool of_batch = i == report->n_parts && report->shares_batch;
+            trm_emitter_list_axis_groups(mesh, of_batch ? TRM_AXIS_DP : TRM_AXIS_CP, &params);
         }
         TRM_TRY(trm_communicator_part(communicator, params.groups, params.n_groups, params.group_size, &part));
     }
@@ -168,9 +169,9 @@ static trm_status add_collective(trm_emitter *e, const trm_tensor *tensor, const
         .kind = TRM_LAYER_DIST_COLLECTIVE,
         .collective = {.op = op, .reduce = reduces ? TRM_REDUCE_SUM : TRM_REDUCE_NONE, .axis = axis}};
     if (e->partitioner->shares_batch) {
-        list_batch_groups(e->mesh, &desc.collective);
+        trm_emitter_list_axis_groups(e->mesh, trm_partition_batch_mesh_axis(e->partitioner), &desc.collective);
     } else {
-        list_groups(e->mesh, parts, &desc.collective);
+        list_groups(e->mesh, e->partitioner->n, parts, &desc.collective);
     }
     e->report->n_collectives++;
     return trm_emitter_add(e, tensor, what, &desc, input, output);

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "dist/partition/context_parallel.h"
 #include "dist/parallel/world.h"
+#include "graph/kinds/kind.h"
 #include "graph/layer_runs.h"
 #include "graph/regions.h"
 
@@ -193,8 +194,7 @@ static const trm_layer *find_exchange(const trm_network *network)
     return NULL;
 }
 
-/* Such exchanges may use any axis. */
-static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written)
+static trm_status check_mesh(const trm_mesh *mesh, int32_t rank)
 {
     int64_t size = 1;
     for (int32_t i = 0; i < TRM_AXIS_COUNT; i++) {
@@ -209,10 +209,6 @@ static trm_status check_mesh(const trm_mesh *mesh, int32_t rank, bool as_written
         if (size > TRM_MAX_RANKS) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the mesh has more than %d ranks", TRM_MAX_RANKS);
         }
-    }
-    if (mesh->size[TRM_AXIS_CP] > 1 && mesh->size[TRM_AXIS_TP] > 1 && !as_written) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "cannot partition a network over mesh axes cp and tp together; use one of them");
     }
     if (rank < 0 || rank >= size) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "rank %" PRId32 " is not in a mesh of %" PRId64 " ranks", rank, size);
@@ -256,24 +252,35 @@ trm_status trm_partition_prepare(trm_partitioner *partitioner, int32_t stages)
 }
 
 /* Only padded attention has rows to split. */
-static trm_status check_rows(const trm_network *network)
+static bool has_rows(const trm_network *network)
 {
+    bool has = false;
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer_desc *desc = &network->layers[i]->desc;
-        if (desc->kind == TRM_LAYER_ATTENTION && desc->attention.form != TRM_ATTENTION_PACKED_NHD) {
-            return TRM_OK;
-        }
+        has = has || (desc->kind == TRM_LAYER_ATTENTION && desc->attention.form != TRM_ATTENTION_PACKED_NHD);
     }
-    TRM_FAIL(
-        TRM_ERROR_INVALID_ARGUMENT,
-        "mesh axis cp shares the rows of attention over padded sequences, and the network has none; use tp, pp or dp");
+    return has;
+}
+
+static trm_status check_rows(const trm_network *network, const trm_mesh *mesh)
+{
+    if (mesh->size[TRM_AXIS_TP] > 1) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "cannot partition a network without attention over a cache over mesh axes cp and tp together; use one "
+                 "of them");
+    }
+    if (!has_rows(network)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh axis cp shares attention over padded sequences or over a cache, and "
+                                             "the network has none; use tp, pp or dp");
+    }
+    return TRM_OK;
 }
 
 static trm_status solve(trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank, trm_network **local,
                         trm_partition_report *report)
 {
     if (partitioner->shares_rows) {
-        TRM_TRY(check_rows(partitioner->network));
+        TRM_TRY(check_rows(partitioner->network, mesh));
         partitioner->model.memory_price = 0; /* context parallelism is for speed: weights may be whole on every rank */
     }
     TRM_TRY(trm_partition_prepare(partitioner, mesh->size[TRM_AXIS_PP]));
@@ -391,7 +398,6 @@ static trm_status share(trm_partitioner *p, const trm_mesh *mesh, int32_t rank, 
 /* Makes the network of a rank with its part of the batch, which the other axes of the mesh then split. */
 static trm_status share_batch(const trm_partitioner *whole, const trm_mesh *mesh, int32_t rank, sharing *shared)
 {
-    *shared = (sharing){0};
     if (mesh->size[TRM_AXIS_DP] == 1 || has_state(whole->network)) {
         return TRM_OK;
     }
@@ -410,21 +416,81 @@ static trm_status share_batch(const trm_partitioner *whole, const trm_mesh *mesh
     return status;
 }
 
+/* ---- tokens ------------------------------------------------------------------------------------ */
+
+/* Tokens of a step that ranks along cp are chosen for: those of a chunk of a long prompt. */
+#define TOKENS_OF_CHUNK 4096
+
+bool trm_partition_has_cache(const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_ATTENTION && layer->desc.attention.form == TRM_ATTENTION_PACKED_NHD &&
+           layer->n_inputs > TRM_ATTENTION_KEY_CACHE && layer->inputs[TRM_ATTENTION_KEY_CACHE] != NULL;
+}
+
+/* Every state must be the cache of such attention, whose blocks have keys of all ranks. */
+static trm_status check_states(const trm_network *network, const trm_mesh *mesh)
+{
+    for (int32_t i = 0; i < network->n_layers; i++) {
+        const trm_layer *layer = network->layers[i];
+        const bool may = trm_partition_has_cache(layer) || trm_kind_is(layer, TRM_KIND_READS_STATES);
+        for (int32_t k = 0; k < layer->n_inputs && !may; k++) {
+            if (layer->inputs[k] != NULL && layer->inputs[k]->role == TRM_TENSOR_STATE) {
+                TRM_FAIL(TRM_ERROR_UNSUPPORTED,
+                         "mesh axis cp shares the tokens of attention over keys and values, and layer %s has state %s; "
+                         "use tp or pp",
+                         layer->name, layer->inputs[k]->name);
+            }
+        }
+    }
+    if (mesh->size[TRM_AXIS_PP] > 1) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "mesh axis cp shares the tokens of a network with a cache, whose stages then "
+                                        "cannot be split; use cp with tp, without pp");
+    }
+    return TRM_OK;
+}
+
+/* Makes the network of a rank with its part of the tokens, which the ranks along tp then split. */
+static trm_status share_tokens(const trm_partitioner *whole, const trm_mesh *mesh, int32_t rank, sharing *shared)
+{
+    TRM_TRY(check_states(whole->network, mesh));
+    trm_partitioner p = {.network = whole->network,
+                         .model = whole->model,
+                         .n = mesh->size[TRM_AXIS_CP],
+                         .shares_batch = true,
+                         .shares_tokens = true};
+    p.model.memory_price = 0; /* weights are whole on every rank along cp */
+    p.model.unknown_dimension = TOKENS_OF_CHUNK;
+    trm_status status = share(&p, mesh, rank, shared);
+    trm_arena_fini(&p.arena);
+    return status;
+}
+
 /* ---- the entry --------------------------------------------------------------------------------- */
 
 static trm_status partition(trm_partitioner *partitioner, const trm_mesh *mesh, int32_t rank, trm_network **local,
                             trm_partition_report *report)
 {
-    sharing shared;
+    sharing shared = {0};
     trm_status status;
-    TRM_TRY_GOTO(status, share_batch(partitioner, mesh, rank, &shared), done);
+    const trm_network *network = partitioner->network;
+    const bool shares_tokens = mesh->size[TRM_AXIS_CP] > 1 && has_state(network) && !has_rows(network);
+    TRM_TRY_GOTO(status,
+                 shares_tokens ? share_tokens(partitioner, mesh, rank, &shared)
+                               : share_batch(partitioner, mesh, rank, &shared),
+                 done);
     if (shared.network != NULL) {
         partitioner->network = shared.network;
         partitioner->model.runs = shared.runs;
-        partitioner->is_share = report->shares_batch = true;
+        partitioner->is_share = true;
+        report->shares_tokens = shares_tokens;
+        report->shares_batch = !shares_tokens;
+    }
+    if (shares_tokens) {
+        partitioner->n = mesh->size[TRM_AXIS_TP];
+        partitioner->shares_rows = false;
     }
     status = solve(partitioner, mesh, rank, local, report);
-    if (status == TRM_OK && shared.cause != NULL && report->note[0] == '\0') {
+    if (status == TRM_OK && shared.cause != NULL && !shares_tokens && report->note[0] == '\0') {
         snprintf(report->note, sizeof(report->note), "mesh axis dp splits nothing: %s", shared.cause);
     }
 done:
@@ -439,7 +505,7 @@ trm_status trm_partition_bounded(const trm_network *network, const trm_mesh *mes
 {
     trm_partition_report made = {0};
     const trm_layer *exchange = find_exchange(network);
-    TRM_TRY(check_mesh(mesh, rank, exchange != NULL));
+    TRM_TRY(check_mesh(mesh, rank));
     trm_partitioner partitioner = {.network = network,
                                    .n = trm_mesh_tensor_ranks(mesh),
                                    .shares_rows = mesh->size[TRM_AXIS_CP] > 1,

@@ -35,8 +35,9 @@ typedef struct trm_partition_report {
     double seconds;         /* the cost model's estimate of one run of this rank's stage */
     int32_t n_parts;        /* with several stages: group sizes of their collectives */
     int32_t parts[8];
-    bool shares_batch; /* ranks along dp split the batch */
-    bool as_written;   /* the network has exchanges of its own: the rank runs it as written */
+    bool shares_batch;  /* ranks along dp split the batch */
+    bool shares_tokens; /* ranks along cp split the tokens of a step and the keys of a cache */
+    bool as_written;    /* the network has exchanges of its own: the rank runs it as written */
     bool has_regions; /* there are loops or branches, perhaps in another stage; false for networks as written, which may
                          differ between ranks */
     char note[512];   /* what could not be split and why, or "" */

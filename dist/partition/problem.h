@@ -69,6 +69,7 @@ typedef struct trm_partitioner {
     int32_t n;                     /* ranks the tensors are spread over */
     bool shares_rows;              /* along cp: attention splits rows, not heads */
     bool shares_batch;             /* along dp: only the batch is split, whose size may be unknown */
+    bool shares_tokens;            /* with shares_batch: it is the tokens of packed sequences with a cache, along cp */
     bool has_batch;                /* there is one; known when strategies are enumerated */
     double discount;               /* factor on the cost of conversions; 0: full cost */
     bool is_share;                 /* the network is that of one rank along dp, with its part of the batch */
@@ -83,6 +84,15 @@ typedef struct trm_partitioner {
     trm_inference *inference;                /* while strategies are enumerated: tensors that decide dims stay whole */
     trm_arena arena;
 } trm_partitioner;
+
+/* The axis of the mesh along which the batch is split. */
+static inline trm_axis trm_partition_batch_mesh_axis(const trm_partitioner *partitioner)
+{
+    return partitioner->shares_tokens ? TRM_AXIS_CP : TRM_AXIS_DP;
+}
+
+/* ATTENTION over packed sequences with a cache. */
+bool trm_partition_has_cache(const trm_layer *layer);
 
 /* Whether all parts have the same size, without zeros at the end. */
 bool trm_sharding_is_even(const trm_dims *dims, const trm_sharding *sharding);

@@ -219,7 +219,8 @@ static trm_status enumerate_layer(trm_partitioner *partitioner, const trm_layer 
     strategy_taker self = {{.take = take, .shares_rows = partitioner->shares_rows}, partitioner};
     const trm_kind *kind = trm_kind_of(layer);
     const trm_way whole = trm_way_whole();
-    TRM_TRY(take(&self.base, layer, &whole));
+    const bool has_share = partitioner->shares_tokens && trm_partition_has_cache(layer); /* of its cache */
+    TRM_TRY(has_share ? TRM_OK : take(&self.base, layer, &whole));
     if (partitioner->shares_batch) {
         return offer_batch(&self, layer);
     }

@@ -561,6 +561,7 @@ static trm_status get_partition(const reader *r)
     to->bytes_exchanged = from->bytes_exchanged;
     to->seconds = from->seconds;
     to->shares_batch = from->shares_batch;
+    to->shares_tokens = from->shares_tokens;
     to->as_written = from->as_written;
     to->has_regions = from->has_regions;
     strncpy(to->note, from->note, sizeof(to->note) - 1);

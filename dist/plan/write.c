@@ -522,6 +522,7 @@ static trm_status put_partition(writer *w, const trm_partition_report *report, T
     made->parts = parts;
     made->n_parts = (size_t)report->n_parts;
     made->shares_batch = report->shares_batch;
+    made->shares_tokens = report->shares_tokens;
     made->as_written = report->as_written;
     made->has_regions = report->has_regions;
     to->partition = made;

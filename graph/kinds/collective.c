@@ -218,6 +218,14 @@ static void sizes_of_collective(trm_size_walk *walk, const trm_layer *layer)
     }
 }
 
+/* Entries along other axes are exchanged apart. */
+static int32_t link_collective(const trm_layer *layer, int32_t k, int32_t i)
+{
+    const trm_collective_params *p = &layer->desc.collective;
+    const bool cuts = p->op == TRM_ALL_GATHER || p->op == TRM_ALL_TO_ALL;
+    return cuts && i == 0 && k != p->axis ? k : TRM_LINK_NEVER;
+}
+
 const trm_kind trm_kind_dist_collective = {
     TRM_FIELDS(TRM_FIELD(ENUM, collective, op, .always = true, .values = TRM_NAMES(TRM_COLLECTIVE_OPS)),
                TRM_FIELD(ENUM, collective, reduce, .values = TRM_NAMES(TRM_REDUCE_OPS)),
@@ -227,6 +235,7 @@ const trm_kind trm_kind_dist_collective = {
                TRM_FIELD(DTYPE, collective, dtype), TRM_FIELD(DIMS, collective, dims)),
     .axis = TRM_AT(collective.axis),
     .infer = infer_collective,
+    .link = link_collective,
     .sizes = sizes_of_collective,
 };
 

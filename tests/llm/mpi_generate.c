@@ -54,7 +54,7 @@ static trm_generator *make_generator_with_cache(trm_dtype dtype, trm_dtype cache
     options.max_sequences = sequences;
     options.max_step_tokens = step_tokens;
     make_brief(&options);
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+    options.mesh = test_mesh();
     trm_generator *generator;
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     test_assert_split(generator->engine->plan);
@@ -126,7 +126,7 @@ static int64_t copied_sums_of_step(const trm_generator *generator)
     for (int32_t i = 0; i < network->n_layers; i++) {
         sums += network->layers[i]->desc.kind == TRM_LAYER_ALL_REDUCE_NORM ? TRM_MICROBATCHES : 0;
     }
-    assert_true(trm_world_size(test_world) == 1 || sums > 0);
+    assert_true(generator->engine->plan->mesh.size[TRM_AXIS_TP] == 1 || sums > 0);
     return trm_world_size(test_world) == 2 && strcmp(test_world->communicator->ops->name, "peer") == 0 ? sums : 0;
 }
 
@@ -203,7 +203,7 @@ static void the_context_is_a_limit(void **state)
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     options.max_context = test_is_brief() ? 23 : 50; /* not a multiple of a block */
     make_brief(&options);
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+    options.mesh = test_mesh();
     trm_generator *generator;
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     trm_request request = {.prompt = genesis_1, .n_prompt = 20, .max_tokens = 100, .sampling = TRM_SAMPLING_INIT};

@@ -84,7 +84,7 @@ static void captured_steps_give_the_same(void **state)
         options.max_step_tokens = test_is_brief() ? 40 : 80;
         options.no_tune = true;
         options.pad_steps = true;
-        assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+        options.mesh = test_mesh();
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
         test_assert_split(g->engine->plan);
         memset(results, 0, sizeof(results));
@@ -218,7 +218,7 @@ static void steps_ahead_give_the_same(void **state)
         options.cache_tokens = slots * 64; /* not for all to their ends: some give way */
         options.no_tune = true;
         options.pad_steps = true;
-        assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+        options.mesh = test_mesh();
         assert_ok(trm_generator_create(test_model, test_world, &options, &g));
         test_assert_split(g->engine->plan);
         for (int32_t i = test_is_brief() ? 1 : 0; i < 2; i++) { /* also draws, and ends nobody foresees */
@@ -293,7 +293,7 @@ static void other_steps_than_expected(void **state)
     options.max_step_tokens = 20;
     options.no_tune = true;
     options.pad_steps = true;
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+    options.mesh = test_mesh();
     assert_ok(trm_generator_create(test_model, test_world, &options, &g));
     test_assert_split(g->engine->plan);
     run_others(g, false, without);

@@ -671,15 +671,48 @@ static void shares_rows_along_cp(void **unused)
     trm_network_destroy(network);
 }
 
+/* A language model's tokens and cache: queries, keys and values are gathered for each rank's share of the keys, and
+ * what the ranks find goes back to those that have the tokens. Along tp as well, heads and weights are split. */
+static void shares_tokens_along_cp(void **unused)
+{
+    (void)unused;
+    static const trm_mesh meshes[] = {{{1, 1, 4, 1, 1}}, {{2, 1, 2, 1, 1}}};
+    trm_network *network = test_decoder_network(&llama_8b);
+    for (int32_t m = 0; m < 2; m++) {
+        const int32_t tp_ranks = meshes[m].size[TRM_AXIS_TP], n = meshes[m].size[TRM_AXIS_CP];
+        for (int32_t rank = 0; rank < 4; rank++) {
+            trm_partition_report report;
+            trm_network *local = partition(network, meshes[m], rank, &report);
+            const trm_layer *share = find_layer(local, "layers.1.attention.share");
+            const trm_layer *join = find_layer(local, "layers.1.attention");
+            assert_true(report.shares_tokens && !report.shares_batch);
+            assert_int_equal(share->desc.attention.cache_ranks, n);
+            assert_int_equal(share->desc.attention.cache_rank, rank / tp_ranks);
+            assert_int_equal(share->inputs[TRM_ATTENTION_Q]->dims.d[1], 32 / tp_ranks);
+            assert_int_equal(join->desc.kind, TRM_LAYER_ATTENTION_JOIN);
+            assert_int_equal(join->desc.attention_join.n_ranks, n);
+            assert_int_equal(count_op(local, TRM_ALL_TO_ALL), 2 * llama_8b.layers);
+            assert_true(count_op(local, TRM_ALL_GATHER) >= 3 * llama_8b.layers + 1); /* of the last tokens, too */
+            assert_true(count_op(local, TRM_ALL_REDUCE) >= (tp_ranks > 1 ? 2 * llama_8b.layers : 0));
+            expect_dims(local, "layers.1.key_cache", DIMS(-1, 16, 8 / tp_ranks, 128));
+            assert_int_equal(trm_network_find_tensor(local, "token_ids")->batch_ranks, n);
+            assert_int_equal(trm_network_find_tensor(local, "positions")->batch_ranks, n);
+            assert_int_equal(trm_network_find_tensor(local, "sequence_starts")->batch_ranks, 0);
+            assert_int_equal(trm_network_find_tensor(local, "block_table")->batch_ranks, 0);
+            trm_network_destroy(local);
+        }
+    }
+    trm_network_destroy(network);
+}
+
 static void refuses_meshes(void **unused)
 {
     (void)unused;
     trm_network *network = test_decoder_network(&llama_8b);
     trm_network *local;
-    trm_mesh cp = {{1, 1, 2, 1, 1}}, both = {{2, 1, 2, 1, 1}}, none = {{0, 1, 1, 1, 1}}, two = tp(2);
-    assert_fails(trm_partition(network, &cp, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "axis cp");
-    assert_fails(trm_partition(network, &both, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT,
-                 "axes cp and tp together");
+    trm_mesh staged = {{1, 2, 2, 1, 1}}, none = {{0, 1, 1, 1, 1}}, two = tp(2);
+    assert_fails(trm_partition(network, &staged, 0, NULL, &local, NULL), TRM_ERROR_UNSUPPORTED,
+                 "use cp with tp, without pp");
     assert_fails(trm_partition(network, &none, 0, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "size 0");
     assert_fails(trm_partition(network, &two, 2, NULL, &local, NULL), TRM_ERROR_INVALID_ARGUMENT, "rank 2");
     trm_network_destroy(network);
@@ -735,6 +768,7 @@ int main(void)
         cmocka_unit_test(plans_know_the_passes_of_loops),
         cmocka_unit_test(keeps_names_of_outputs),
         cmocka_unit_test(shares_rows_along_cp),
+        cmocka_unit_test(shares_tokens_along_cp),
         cmocka_unit_test(refuses_meshes),
         cmocka_unit_test(is_quick_and_alike_on_every_rank),
     };

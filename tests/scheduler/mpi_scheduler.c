@@ -23,7 +23,7 @@ static trm_generator *make(int32_t sequences, int32_t step_tokens, int64_t cache
     options.dtype = made_dtype;
     options.batch_invariant = made_invariant;
     options.pad_steps = made_padded;
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(test_world), &options.mesh));
+    options.mesh = test_mesh();
     assert_ok(trm_generator_create(test_model, test_world, &options, &generator));
     test_assert_split(generator->engine->plan);
     return generator;

@@ -226,7 +226,7 @@ static inline void load_check_blocks(const trm_scheduler *s)
         for (int32_t k = 0; k < sequence->n_blocks; k++) {
             holders[row[k]]++;
         }
-        assert_true(sequence->n_cached <= (int64_t)sequence->n_blocks * TRM_KV_BLOCK_SIZE);
+        assert_true(sequence->n_cached <= (int64_t)sequence->n_blocks * s->g->block_tokens);
     }
     int32_t free_blocks = 0, cached = 0, listed = 0;
     for (int32_t i = 0; i < s->blocks.n; i++) {

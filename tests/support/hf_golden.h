@@ -80,7 +80,7 @@ test_runner test_runner_of_context(trm_context *context, const trm_network *netw
 #define TEST_GOLDEN_CACHE     (TEST_GOLDEN_SEQUENCES * TEST_GOLDEN_BLOCKS + 3)
 
 /* Most tokens and rows of a step that the functions below make, for bounds. */
-#define TEST_GOLDEN_STEP_TOKENS 128
+#define TEST_GOLDEN_STEP_TOKENS 144 /* up to 4 ranks share them */
 
 /* Bounds of the inputs and states of a golden's network, for trm_build: at most TEST_GOLDEN_MAX_BOUNDS. Returns their
  * number; names live with the network. */

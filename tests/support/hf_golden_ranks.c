@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "dist/partition/partition.h"
+#include "dist/plan/plan.h"
 
 static void check(trm_world *world, const test_golden *golden, trm_dtype dtype, const char *way,
                   test_golden_difference difference)
@@ -40,6 +41,18 @@ static void run_all_ways(trm_world *world, const test_golden *golden, trm_dtype 
     check(world, golden, dtype, "batch", test_golden_run_batch(golden, runner));
 }
 
+/* Whether a network has states that ranks along cp do not share: latents, and those by sequence. */
+static bool has_other_states(const trm_network *network)
+{
+    bool has = false;
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        has = has || (tensor->role == TRM_TENSOR_STATE &&
+                      (trm_tensor_is_by_sequence(tensor) || strstr(tensor->name, "latent") != NULL));
+    }
+    return has;
+}
+
 void test_golden_on_engine(trm_world *world, const char *name, trm_dtype dtype)
 {
     test_golden golden;
@@ -52,10 +65,18 @@ void test_golden_on_engine(trm_world *world, const char *name, trm_dtype dtype)
     assert_ok(trm_model_build_network(golden.model, dtype, &network));
     trm_build_options options = {
         .size = sizeof(options), .backend = trm_device_backend(world->device), .rank = trm_world_rank(world)};
-    assert_ok(trm_mesh_parse(NULL, trm_world_size(world), &options.mesh));
+    assert_ok(trm_mesh_parse(getenv("TRM_TEST_MESH"), trm_world_size(world), &options.mesh));
     options.bounds = bounds;
     options.n_bounds = test_golden_bounds(network, bounds);
+    if (options.mesh.size[TRM_AXIS_CP] > 1 && has_other_states(network)) {
+        assert_fails(trm_build(network, &options, &plan), TRM_ERROR_UNSUPPORTED,
+                     "mesh axis cp shares the tokens of attention over keys and values");
+        trm_network_destroy(network);
+        test_golden_close(&golden);
+        return;
+    }
     assert_ok(trm_build(network, &options, &plan));
+    assert_int_equal(plan->partition.shares_tokens, options.mesh.size[TRM_AXIS_CP] > 1);
     assert_ok(trm_engine_create(plan, world, NULL, NULL, &engine));
     assert_ok(trm_context_create(engine, &context));
     test_runner runner = test_runner_of_context(context, network);

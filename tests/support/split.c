@@ -16,6 +16,7 @@ void __wrap_trm_cost_model_default(trm_backend backend, trm_cost_model *model)
 
 void test_assert_split(const trm_plan *plan)
 {
+    assert_int_equal(plan->partition.shares_tokens, plan->mesh.size[TRM_AXIS_CP] > 1);
     trm_model_info info;
     trm_model_get_info(test_model, &info);
     if (plan->mesh.size[TRM_AXIS_TP] > 1) { /* a sum behind attention and one behind the MLP, at the least */

@@ -21,6 +21,13 @@ bool test_lacks_backend(void)
     return test_backend() == TRM_BACKEND_CUDA && test_lacks_cuda();
 }
 
+trm_mesh test_mesh(void)
+{
+    trm_mesh mesh;
+    assert_ok(trm_mesh_parse(getenv("TRM_TEST_MESH"), trm_world_size(test_world), &mesh));
+    return mesh;
+}
+
 static void open_world(trm_backend backend, int32_t threads, bool bind)
 {
     trm_world_options options = TRM_WORLD_OPTIONS_INIT;
@@ -87,6 +94,7 @@ int test_close_world(void **state)
 int test_run_host_ranks(const struct CMUnitTest *tests, size_t n)
 {
     open_world(TRM_BACKEND_HOST, 1, true);
+    cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     const int failed = _cmocka_run_group_tests("tests", tests, n, NULL, NULL);
     if (failed != 0) {
         trm_world_abort(test_world, TRM_ERROR_INTERNAL); /* peers may wait in a collective */

@@ -20,6 +20,8 @@ extern test_golden test_llama; /* of open_llama */
 trm_backend test_backend(void);
 /* Whether that is CUDA and there is no GPU, with a line that says why: the program then exits 77. */
 bool test_lacks_backend(void);
+/* How the ranks of test_world are arranged: as TRM_TEST_MESH says, or all along tp. */
+trm_mesh test_mesh(void);
 
 int test_open_world(void **state);         /* one thread of the host, bound by none */
 int test_open_shipped_model(void **state); /* the ranks that the launcher has started, and configs/models/kjv-7m */
