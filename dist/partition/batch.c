@@ -451,6 +451,18 @@ static bool follow_layer(batch_walk *w, const trm_layer *layer, trm_batch_axes *
     return false;
 }
 
+/* Layers of states by sequence take all tokens and are whole; a rank's tokens are sliced out of what they give. */
+static void mark_whole(batch_walk *w, const trm_layer *layer)
+{
+    const trm_tensor *x = layer->n_inputs > 0 ? layer->inputs[0] : NULL;
+    for (int32_t i = 0; x != NULL && axis_of(w, x) == 0 && i < layer->n_outputs; i++) {
+        const trm_tensor *out = layer->outputs[i];
+        if (out->dims.n > 0 && out->dims.d[0] < 0 && class_of(w, out, 0) == class_of(w, x, 0)) {
+            mark(w, out, 0);
+        }
+    }
+}
+
 static void mark_layer(batch_walk *w, const trm_layer *layer)
 {
     trm_batch_axes axes = {.can = true};
@@ -468,6 +480,8 @@ static void mark_layer(batch_walk *w, const trm_layer *layer)
             mark(w, layer->outputs[i], axes.outputs[i]);
         }
         w->partitioner->layers[layer->index].batch = axes;
+    } else if (w->partitioner->shares_tokens) {
+        mark_whole(w, layer);
     }
 }
 

@@ -427,14 +427,13 @@ bool trm_partition_has_cache(const trm_layer *layer)
            layer->n_inputs > TRM_ATTENTION_KEY_CACHE && layer->inputs[TRM_ATTENTION_KEY_CACHE] != NULL;
 }
 
-/* Every state must be the cache of such attention, whose blocks have keys of all ranks. */
+/* A cache must be that of such attention, whose blocks have keys of all ranks. States by sequence are whole. */
 static trm_status check_states(const trm_network *network, const trm_mesh *mesh)
 {
     for (int32_t i = 0; i < network->n_layers; i++) {
         const trm_layer *layer = network->layers[i];
-        const bool may = trm_partition_has_cache(layer) || trm_kind_is(layer, TRM_KIND_READS_STATES);
-        for (int32_t k = 0; k < layer->n_inputs && !may; k++) {
-            if (layer->inputs[k] != NULL && layer->inputs[k]->role == TRM_TENSOR_STATE) {
+        for (int32_t k = 0; k < layer->n_inputs && !trm_partition_has_cache(layer); k++) {
+            if (layer->inputs[k] != NULL && trm_tensor_is_by_block(layer->inputs[k])) {
                 TRM_FAIL(TRM_ERROR_UNSUPPORTED,
                          "mesh axis cp shares the tokens of attention over keys and values, and layer %s has state %s; "
                          "use tp or pp",

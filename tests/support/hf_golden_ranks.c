@@ -41,14 +41,13 @@ static void run_all_ways(trm_world *world, const test_golden *golden, trm_dtype 
     check(world, golden, dtype, "batch", test_golden_run_batch(golden, runner));
 }
 
-/* Whether a network has states that ranks along cp do not share: latents, and those by sequence. */
-static bool has_other_states(const trm_network *network)
+/* Whether a network has a cache that ranks along cp do not share. */
+static bool has_latents(const trm_network *network)
 {
     bool has = false;
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
-        has = has || (tensor->role == TRM_TENSOR_STATE &&
-                      (trm_tensor_is_by_sequence(tensor) || strstr(tensor->name, "latent") != NULL));
+        has = has || (tensor->role == TRM_TENSOR_STATE && strstr(tensor->name, "latent") != NULL);
     }
     return has;
 }
@@ -68,7 +67,7 @@ void test_golden_on_engine(trm_world *world, const char *name, trm_dtype dtype)
     assert_ok(trm_mesh_parse(getenv("TRM_TEST_MESH"), trm_world_size(world), &options.mesh));
     options.bounds = bounds;
     options.n_bounds = test_golden_bounds(network, bounds);
-    if (options.mesh.size[TRM_AXIS_CP] > 1 && has_other_states(network)) {
+    if (options.mesh.size[TRM_AXIS_CP] > 1 && has_latents(network)) {
         assert_fails(trm_build(network, &options, &plan), TRM_ERROR_UNSUPPORTED,
                      "mesh axis cp shares the tokens of attention over keys and values");
         trm_network_destroy(network);
