@@ -106,6 +106,10 @@ bool trm_peer_gathers(int32_t size, size_t bytes);
 trm_status trm_cuda_peer_gather(const trm_peer_link *link, int32_t root, const void *from, void *to, size_t bytes,
                                 void *cuda_stream);
 
+/* Block r of to [size, bytes] = block `rank` of from [size, bytes] of rank r, where gathers of `bytes` are possible. */
+trm_status trm_cuda_peer_all_to_all(const trm_peer_link *link, const void *from, void *to, size_t bytes,
+                                    void *cuda_stream);
+
 /* All-reduce and norm in one kernel, see trm_all_reduce_norm_params: all [rows, width] except weight and bias [width].
  */
 typedef struct trm_peer_norm {

@@ -275,9 +275,13 @@ static trm_status peer_exchange(trm_communicator *communicator, const trm_exchan
                (x->dtype == TRM_F32 || x->dtype == TRM_F16 || x->dtype == TRM_BF16);
     size_t bytes = x->count * trm_dtype_size(x->dtype);
     trm_peer_way way = sum ? choose_sum(c, bytes) : TRM_PEER_NO_WAY;
-    bool gathers = (x->op == TRM_ALL_GATHER || x->op == TRM_BROADCAST) && choose_gather(c, bytes);
+    bool deals = x->op == TRM_ALL_TO_ALL && x->from != x->to;
+    bool gathers = (x->op == TRM_ALL_GATHER || x->op == TRM_BROADCAST || deals) && choose_gather(c, bytes);
     if ((way == TRM_PEER_NO_WAY && !gathers) || stream == NULL || trm_stream_device(stream) != c->device) {
         return c->inner->ops->exchange(c->inner, x, stream);
+    }
+    if (deals && gathers) {
+        return trm_cuda_peer_all_to_all(&c->link, x->from, x->to, bytes, trm_stream_native(stream));
     }
     if (gathers) {
         return trm_cuda_peer_gather(&c->link, x->op == TRM_BROADCAST ? x->root : -1, x->from, x->to, bytes,

@@ -1,4 +1,4 @@
-/* All-gathers and broadcasts over peer memory: bytes, whatever their type. */
+/* All-gathers, broadcasts and all-to-alls over peer memory: bytes, whatever their type. */
 #include "collectives/cuda/peer.cuh"
 
 #define BLOCK_THREADS 512 /* at most */
@@ -10,18 +10,20 @@ typedef struct gather_args {
     int items;     /* of a block; the last may be cut short */
     int per_block;
     int root;     /* of a broadcast; -1: everybody's blocks are gathered */
+    bool deals;   /* a rank has a block for each: an all-to-all */
     bool aligned; /* items of all blocks may be read and written whole */
 } gather_args;
 
-static __device__ __forceinline__ uint2 load_bytes(const gather_args &a, int item)
+static __device__ __forceinline__ uint2 load_bytes(const gather_args &a, int block, int item)
 {
     int64_t at = (int64_t)item * TRM_PEER_DATA;
+    const unsigned char *from = a.from + block * a.bytes;
     if (a.aligned && at + TRM_PEER_DATA <= a.bytes) {
-        return *(const uint2 *)(a.from + at);
+        return *(const uint2 *)(from + at);
     }
     uint64_t data = 0;
     for (int j = 0; j < TRM_PEER_DATA && at + j < a.bytes; j++) {
-        data |= (uint64_t)a.from[at + j] << 8 * j;
+        data |= (uint64_t)from[at + j] << 8 * j;
     }
     return make_uint2((uint32_t)data, (uint32_t)(data >> 32));
 }
@@ -53,8 +55,17 @@ static __global__ void __launch_bounds__(BLOCK_THREADS)
     begin_overlapped();
     channel c = open_channel(link);
     for (int i = threadIdx.x; i < n; i += blockDim.x) {
-        uint2 own = gives ? load_bytes(a, first + i) : make_uint2(0, 0);
-        send_to_all<N>(link, c, i, own);
+        uint2 own = gives ? load_bytes(a, a.deals ? link.rank : 0, first + i) : make_uint2(0, 0);
+        if (a.deals) {
+#pragma unroll
+            for (int r = 0; r < N; r++) {
+                if (r != link.rank) {
+                    send_item(link, c, r, 0, i, load_bytes(a, r, first + i));
+                }
+            }
+        } else {
+            send_to_all<N>(link, c, i, own);
+        }
         if (gives) {
             store_bytes(a, a.root < 0 ? link.rank : 0, first + i, own);
         }
@@ -84,8 +95,8 @@ bool trm_peer_gathers(int32_t size, size_t bytes)
     return size >= 2 && size <= TRM_PEER_RANKS && bytes <= (size_t)256 << 10;
 }
 
-trm_status trm_cuda_peer_gather(const trm_peer_link *link, int32_t root, const void *from, void *to, size_t bytes,
-                                void *cuda_stream)
+static trm_status launch_gather(const trm_peer_link *link, int32_t root, bool deals, const void *from, void *to,
+                                size_t bytes, void *cuda_stream)
 {
     typedef void (*kernel)(trm_peer_link, gather_args);
     static const kernel kernels[] = {gather_one_shot<2>, gather_one_shot<3>, gather_one_shot<4>, gather_one_shot<5>,
@@ -100,6 +111,7 @@ trm_status trm_cuda_peer_gather(const trm_peer_link *link, int32_t root, const v
     a.bytes = (int64_t)bytes;
     a.items = (int)((bytes + TRM_PEER_DATA - 1) / TRM_PEER_DATA);
     a.root = root;
+    a.deals = deals;
     a.aligned = (((uintptr_t)from | (uintptr_t)to | (root < 0 ? bytes : 0)) & (TRM_PEER_DATA - 1)) == 0;
     int most = (a.items + TRM_PEER_CHANNELS - 1) / TRM_PEER_CHANNELS; /* every block has an item */
     a.per_block = most > 128 ? (most + 31) / 32 * 32 : 128;
@@ -107,4 +119,16 @@ trm_status trm_cuda_peer_gather(const trm_peer_link *link, int32_t root, const v
     launch_overlapped(kernels[link->size - 2], (unsigned)(a.items + a.per_block - 1) / (unsigned)a.per_block, threads,
                       0, (cudaStream_t)cuda_stream, *link, a);
     return trm_cuda_launched("gather over peer memory");
+}
+
+trm_status trm_cuda_peer_gather(const trm_peer_link *link, int32_t root, const void *from, void *to, size_t bytes,
+                                void *cuda_stream)
+{
+    return launch_gather(link, root, false, from, to, bytes, cuda_stream);
+}
+
+trm_status trm_cuda_peer_all_to_all(const trm_peer_link *link, const void *from, void *to, size_t bytes,
+                                    void *cuda_stream)
+{
+    return launch_gather(link, -1, true, from, to, bytes, cuda_stream);
 }
