@@ -368,6 +368,7 @@ static void presets_have_the_published_sizes(void **state)
         {"llama-3-70b", 70553706496},
         {"llama-3.2-1b", 1235814400},
         {"llama-3.2-3b", 3212749824},
+        {"llama-3-8b-1m", 8030261248},
         {"llama-2-7b", 6738415616},
         {"mistral-7b", 7248023552},
         {"qwen2.5-0.5b", 494032768},
