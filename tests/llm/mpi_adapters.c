@@ -180,6 +180,15 @@ static void stages_equal_peft(void **state)
     }
 }
 
+static void shared_tokens_equal_peft(void **state)
+{
+    (void)state;
+    const int32_t n = trm_world_size(test_world);
+    const char *mesh = n == 2 ? "cp=2" : n == 3 ? "cp=3" : n == 4 ? "cp=2,tp=2" : NULL;
+    golden_equals_peft("llama/all", mesh, TRM_F32, 2e-5);
+    golden_equals_peft("gpt2/all", mesh, TRM_F32, 2e-5);
+}
+
 static int32_t count_layers(const trm_generator *g, trm_layer_kind kind)
 {
     int32_t n = 0;
@@ -340,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_equal_peft),
         cmocka_unit_test(stages_equal_peft),
+        cmocka_unit_test(shared_tokens_equal_peft),
         cmocka_unit_test(adapters_are_beside_joined_products),
         cmocka_unit_test(mixed_batch_equals_each_alone),
         cmocka_unit_test(refusals_say_why),
