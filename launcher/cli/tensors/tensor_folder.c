@@ -478,8 +478,10 @@ trm_status tensor_folder_join(const tensor_folder *folder, int32_t first, const 
                               tensor_value *value, bool *complete)
 {
     const trm_tensor_part *part = &tensor->part;
-    int32_t n = folder->mesh.size[TRM_AXIS_TP] * folder->mesh.size[TRM_AXIS_CP], apart = 1; /* differs between ranks */
-    if (n == 1) { /* parts are those of a batch */
+    const int32_t *size = folder->mesh.size;
+    int32_t n = size[TRM_AXIS_TP] > 1 ? size[TRM_AXIS_TP] : size[TRM_AXIS_CP]; /* with both, parts along tp are known */
+    int32_t apart = 1;                                                         /* differs between ranks */
+    if (n == 1) {                                                              /* parts are those of a batch */
         n = folder->mesh.size[TRM_AXIS_DP];
         apart = folder->mesh.size[TRM_AXIS_PP];
     }
