@@ -186,7 +186,6 @@ typedef struct trm_plugin_info {
     const char *library; /* path; "" for one of the program itself */
     bool host, cuda;     /* backends that it has a kernel for */
 } trm_plugin_info;
-TRM_API int32_t trm_plugin_count(void);
 /* In the order of loading; false past the last. Strings live as long as the process. */
 TRM_API bool trm_plugin_get_info(int32_t index, trm_plugin_info *info);
 

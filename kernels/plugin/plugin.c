@@ -55,14 +55,9 @@ const trm_plugin_entry *trm_plugin_find(const char *domain, const char *name, in
     return best;
 }
 
-int32_t trm_plugin_count(void)
-{
-    return atomic_load(&loaded.n);
-}
-
 bool trm_plugin_get_info(int32_t index, trm_plugin_info *info)
 {
-    if (index < 0 || index >= trm_plugin_count()) {
+    if (index < 0 || index >= atomic_load(&loaded.n)) {
         return false;
     }
     const trm_plugin_entry *entry = &loaded.entries[index];

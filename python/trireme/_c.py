@@ -2807,7 +2807,6 @@ class Library:
     trm_onnx_read_value: Callable[..., Any]
     trm_plugin_load: Callable[..., Any]
     trm_plugin_register: Callable[..., Any]
-    trm_plugin_count: Callable[..., Any]
     trm_plugin_get_info: Callable[..., Any]
     trm_plugin_make_layer: Callable[..., Any]
     trm_scheduler_create: Callable[..., Any]
@@ -3027,7 +3026,6 @@ class Library:
         self.trm_onnx_read_value = _function(library, 'trm_onnx_read_value', check, [c_char_p, c_char_p, POINTER(POINTER(trm_onnx_fixed_value)), POINTER(c_int32)])
         self.trm_plugin_load = _function(library, 'trm_plugin_load', check, [c_char_p])
         self.trm_plugin_register = _function(library, 'trm_plugin_register', check, [POINTER(trm_plugin_list)])
-        self.trm_plugin_count = _function(library, 'trm_plugin_count', c_int32, [])
         self.trm_plugin_get_info = _function(library, 'trm_plugin_get_info', c_bool, [c_int32, POINTER(trm_plugin_info)])
         self.trm_plugin_make_layer = _function(library, 'trm_plugin_make_layer', check, [c_char_p, c_char_p, c_int32, POINTER(trm_plugin_setting), c_int32, POINTER(c_int32)])
         self.trm_scheduler_create = _function(library, 'trm_scheduler_create', check, [c_void_p, POINTER(trm_scheduler_options), POINTER(c_void_p)])

@@ -183,6 +183,16 @@ static inline void check_context(trm_context *context, uint64_t seed, int64_t st
     }
 }
 
+static inline int32_t plugin_count(void)
+{
+    trm_plugin_info info;
+    int32_t n = 0;
+    while (trm_plugin_get_info(n, &info)) {
+        n++;
+    }
+    return n;
+}
+
 /* The plan is used up. `other` (may be NULL): a model whose weights, of seed 2, an engine then gets. */
 static inline void check_plan(trm_plan *plan, uint64_t seed, int64_t step, const char *other)
 {

@@ -142,7 +142,7 @@ static void lists_are_checked(void **state)
     trm_plugin_list list = {sizeof(list), TRM_PLUGIN_ABI, 2, both};
     assert_fails(trm_plugin_register(NULL), TRM_ERROR_INVALID_ARGUMENT, "NULL");
     assert_fails(trm_plugin_register(&list), TRM_ERROR_INVALID_ARGUMENT, "a plugin's table has 0 bytes");
-    assert_int_equal(trm_plugin_count(), 0); /* all or none */
+    assert_int_equal(plugin_count(), 0); /* all or none */
     list.plugins = none;
     list.n_plugins = 1;
     assert_fails(trm_plugin_register(&list), TRM_ERROR_INVALID_ARGUMENT, "a plugin of the list is NULL");
@@ -210,14 +210,14 @@ static void tables_are_checked(void **state)
     REFUSED("it needs all of a CUDA source or image", t.cuda_source = "x", t.cuda_image = "y", t.cuda_kernel = "z",
             t.launch = launch);
 #undef REFUSED
-    assert_int_equal(trm_plugin_count(), 0);
+    assert_int_equal(plugin_count(), 0);
     const trm_plugin good = good_table("Good");
     assert_ok(register_table(&good));
     assert_fails(register_table(&good), TRM_ERROR_INVALID_ARGUMENT, "plugin test.Good 1 is loaded already");
     trm_plugin newer = good;
     newer.version = 2;
     assert_ok(register_table(&newer));
-    assert_int_equal(trm_plugin_count(), 2);
+    assert_int_equal(plugin_count(), 2);
 }
 
 /* Numbers of a good table replaced at random: refused, or harmless. */

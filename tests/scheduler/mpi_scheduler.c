@@ -189,7 +189,7 @@ static void async_steps_change_no_token(void **state)
             assert_ok(trm_scheduler_end(s));
         }
         check_steps();
-        assert_true(together == 0 || g->ahead.n_taken > 0);
+        assert_true(together == 0 || few || g->ahead.n_taken > 0); /* requests of a few tokens may need none */
         trm_scheduler_destroy(s);
         trm_generator_destroy(g);
     }
