@@ -11,6 +11,7 @@
  */
 #include "kernels/cuda/common.cuh"
 #include "kernels/sampling/backends.h"
+#include "kernels/sampling/cuda_block.cuh"
 
 #define SAMPLE_THREADS  1024
 #define SAMPLE_BINS     2048 /* two per thread */
@@ -35,29 +36,6 @@ static __device__ __forceinline__ uint64_t place_of(float x, int64_t id)
 static __device__ __forceinline__ int32_t id_of(uint64_t place)
 {
     return (int32_t) ~(uint32_t)place;
-}
-
-static __device__ __forceinline__ uint64_t warp_max_u64(uint64_t x)
-{
-    for (int offset = 16; offset > 0; offset /= 2) {
-        uint64_t other = __shfl_xor_sync(0xffffffffu, (unsigned long long)x, offset);
-        x = other > x ? other : x;
-    }
-    return x;
-}
-
-/* Over a block of SAMPLE_THREADS; `scratch` is 32 words of shared memory, free again on return. */
-static __device__ uint64_t block_max_u64(uint64_t x, uint64_t *scratch)
-{
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    x = warp_max_u64(x);
-    if (lane == 0) {
-        scratch[warp] = x;
-    }
-    __syncthreads();
-    x = warp_max_u64(scratch[lane]);
-    __syncthreads();
-    return x;
 }
 
 /* ---- greedy ---- */
@@ -519,24 +497,6 @@ static __device__ uint64_t remaining_mass(const sample_row &r, const trm_sample_
         remains = probable.count < remains.count ? probable : remains;
     }
     return remains.mass;
-}
-
-/* Over a block of SAMPLE_THREADS, in an order of its own that is always the same. */
-static __device__ double block_sum_f64(double x, double *scratch)
-{
-    for (int offset = 16; offset > 0; offset /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    }
-    if ((threadIdx.x & 31) == 0) {
-        scratch[threadIdx.x >> 5] = x;
-    }
-    __syncthreads();
-    x = scratch[threadIdx.x & 31];
-    for (int offset = 16; offset > 0; offset /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    }
-    __syncthreads();
-    return x;
 }
 
 /* A logit's distance from the typical one, as a number of the same order. */

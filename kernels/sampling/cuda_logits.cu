@@ -2,6 +2,7 @@
  * their copy in `adjust`, and a block that ends at once in `report`. */
 #include "kernels/cuda/common.cuh"
 #include "kernels/sampling/backends.h"
+#include "kernels/sampling/cuda_block.cuh"
 
 #define ADJUST_THREADS 256
 #define ADJUST_BLOCKS  32 /* per row */
@@ -98,42 +99,6 @@ static __device__ __forceinline__ uint64_t place_of(float x, int64_t id)
     return (uint64_t)order << 32 | (uint32_t) ~(uint32_t)id;
 }
 
-static __device__ uint64_t block_max(uint64_t x, uint64_t *scratch)
-{
-    for (int offset = 16; offset > 0; offset /= 2) {
-        uint64_t other = __shfl_xor_sync(0xffffffffu, (unsigned long long)x, offset);
-        x = other > x ? other : x;
-    }
-    if ((threadIdx.x & 31) == 0) {
-        scratch[threadIdx.x >> 5] = x;
-    }
-    __syncthreads();
-    x = scratch[threadIdx.x & 31];
-    for (int offset = 16; offset > 0; offset /= 2) {
-        uint64_t other = __shfl_xor_sync(0xffffffffu, (unsigned long long)x, offset);
-        x = other > x ? other : x;
-    }
-    __syncthreads();
-    return x;
-}
-
-static __device__ double block_sum(double x, double *scratch)
-{
-    for (int offset = 16; offset > 0; offset /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    }
-    if ((threadIdx.x & 31) == 0) {
-        scratch[threadIdx.x >> 5] = x;
-    }
-    __syncthreads();
-    x = scratch[threadIdx.x & 31];
-    for (int offset = 16; offset > 0; offset /= 2) {
-        x += __shfl_xor_sync(0xffffffffu, x, offset);
-    }
-    __syncthreads();
-    return x;
-}
-
 /* The first place of this thread's tokens that comes after `after` (all ones: of all). */
 static __device__ uint64_t own_best(const float *logits, int64_t vocab, uint64_t after)
 {
@@ -156,7 +121,7 @@ static __global__ void __launch_bounds__(REPORT_THREADS) report(trm_logits_repor
     const float *logits = args.logits + row * vocab;
     if (p.n_top >= 0) {
         uint64_t best = own_best(logits, vocab, ~(uint64_t)0);
-        uint64_t first = block_max(best, places);
+        uint64_t first = block_max_u64(best, places);
         float largest = logits[(int32_t) ~(uint32_t)first];
         largest = largest == largest ? largest : -INFINITY;
         float part = 0.0f;
@@ -164,7 +129,7 @@ static __global__ void __launch_bounds__(REPORT_THREADS) report(trm_logits_repor
             float x = logits[i];
             part += x == largest ? 1.0f : x == x ? expf(x - largest) : largest == -INFINITY ? 1.0f : 0.0f;
         }
-        double all = (double)largest + log(block_sum((double)part, sums));
+        double all = (double)largest + log(block_sum_f64((double)part, sums));
         int32_t *top = args.top_tokens + row * TRM_LOGITS_MAX_TOP;
         float *top_logprobs = args.top_logprobs + row * TRM_LOGITS_MAX_TOP;
         for (int32_t n = 0; n < p.n_top; n++) {
@@ -177,7 +142,7 @@ static __global__ void __launch_bounds__(REPORT_THREADS) report(trm_logits_repor
             if (best == first) { /* its owner's next; the same for all where none is left */
                 best = first == 0 ? 0 : own_best(logits, vocab, first);
             }
-            first = block_max(best, places);
+            first = block_max_u64(best, places);
         }
         if (threadIdx.x == 0) {
             float x = logits[p.target >= 0 ? p.target : args.tokens[row]];
