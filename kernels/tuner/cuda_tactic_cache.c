@@ -1,57 +1,64 @@
-/* What tuning chose, in a table without chains. */
+/* What tuning chose, and the tuning of what has a few ways. */
 #include "kernels/tuner/cuda_tactic_cache.h"
 
 #include <cuda_runtime_api.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "kernels/tuner/tactic_cache.h"
 
 #define SLOTS 4096 /* a power of two */
 
 typedef struct slot {
-    trm_choice_key key;
-    int device;
-    bool used;
+    trm_tactic_state state;
     int32_t way;
+    trm_choice_key key;
 } slot;
 
-static struct {
-    pthread_mutex_t mutex;
-    slot slots[SLOTS];
-} choices = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static slot slots[SLOTS + 1];
 
-static slot *slot_of(const trm_choice_key *key, int device)
+/* Used under the mutex. */
+static const trm_tactic_cache choices = {
+    .slots = slots, .n = SLOTS, .size = sizeof(slot), .key = offsetof(slot, key), .key_size = sizeof(trm_choice_key)};
+
+/* Of the current device. */
+static bool describe(const trm_choice_key *key, trm_choice_key *described)
 {
-    const uint64_t hash = trm_hash_bytes(trm_hash_bytes(TRM_HASH_START, key, sizeof(*key)), &device, sizeof(device));
-    return &choices.slots[(hash >> 32 ^ hash) & (SLOTS - 1)];
+    int device;
+    const bool has_device = cudaGetDevice(&device) == cudaSuccess;
+    *described = *key;
+    described->words[sizeof(key->words) / sizeof(key->words[0]) - 1] = has_device ? device : -1;
+    return has_device;
 }
 
 void trm_choice_remember(const trm_choice_key *key, int32_t way)
 {
-    int device;
-    if (cudaGetDevice(&device) != cudaSuccess) {
+    trm_choice_key described;
+    if (!describe(key, &described)) {
         return;
     }
-    pthread_mutex_lock(&choices.mutex);
-    *slot_of(key, device) = (slot){*key, device, true, way};
-    pthread_mutex_unlock(&choices.mutex);
+    pthread_mutex_lock(&mutex);
+    slot *found = trm_tactic_cache_get(&choices, &described, true);
+    found->state = TRM_TACTIC_TUNED;
+    found->way = way;
+    pthread_mutex_unlock(&mutex);
 }
 
 bool trm_choice_recall(const trm_choice_key *key, int32_t *way)
 {
-    int device;
-    if (cudaGetDevice(&device) != cudaSuccess) {
+    trm_choice_key described;
+    if (!describe(key, &described)) {
         return false;
     }
-    pthread_mutex_lock(&choices.mutex);
-    const slot *found = slot_of(key, device);
-    const bool known = found->used && found->device == device && memcmp(&found->key, key, sizeof(*key)) == 0;
-    *way = known ? found->way : *way;
-    pthread_mutex_unlock(&choices.mutex);
-    return known;
+    pthread_mutex_lock(&mutex);
+    const slot *found = trm_tactic_cache_find(&choices, &described);
+    *way = found != NULL ? found->way : *way;
+    pthread_mutex_unlock(&mutex);
+    return found != NULL;
 }
 
 /* ---- tuning ---- */

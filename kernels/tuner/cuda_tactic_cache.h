@@ -1,6 +1,6 @@
 /*
- * Which of several ways tuning chose for a problem, remembered for the process and the current device. A later choice
- * may push out an earlier one, whose problem is then done the usual way. From any thread.
+ * Which of several ways tuning chose for a problem, remembered for the process and the current device: 4096 problems.
+ * Of more, a later one may take the place of an earlier one, which is then done the usual way. From any thread.
  */
 #ifndef TRM_KERNELS_TUNER_CUDA_TACTIC_CACHE_H
 #define TRM_KERNELS_TUNER_CUDA_TACTIC_CACHE_H
@@ -14,7 +14,7 @@ extern "C" {
 
 /* What tells a problem from others, its layer's kind first; the rest 0. */
 typedef struct trm_choice_key {
-    int64_t words[12];
+    int64_t words[13]; /* the last: the device, filled in here */
 } trm_choice_key;
 
 void trm_choice_remember(const trm_choice_key *key, int32_t way);
