@@ -4,7 +4,6 @@
 /* Entry points by the form of a row. */
 #define PLAIN(function)     .accepts = function##_accepts, .run = function##_run
 #define WORKSPACE(function) PLAIN(function), .workspace = function##_workspace
-#define TUNED(function)     WORKSPACE(function), .is_tuned = true, .tune = function##_tune
 
 #define PREPARED(function)                                                                                             \
     .accepts = function##_accepts, .workspace = function##_workspace, .prepare = function##_prepare

@@ -31,7 +31,6 @@ static inline int64_t trm_dims_count(const trm_dims *dims)
 }
 
 struct trm_communicator; /* collectives/communicator.h */
-struct trm_tuner;        /* kernels/tuner/tuner.h */
 struct trm_program;      /* kernels/program.h */
 
 typedef struct trm_kernel_call {
@@ -73,9 +72,6 @@ typedef struct trm_kernel {
     trm_status (*prepare)(const trm_kernel_call *call, struct trm_program *program);
     /* Whether it chooses among variants where a program that is prepared tunes (kernels/program.h). */
     bool is_tuned;
-    /* How one with `run` does: for these dims, as the tuner knows from before, else by timing them, which the tuner
-     * (may be NULL) is then told. Called outside capture, with real addresses; may overwrite outputs and workspace. */
-    trm_status (*tune)(const trm_kernel_call *call, struct trm_tuner *tuner);
 } trm_kernel;
 
 /* A table of kernels, best first. */

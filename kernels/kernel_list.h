@@ -14,8 +14,8 @@ extern "C" {
 /*
  * EACH(kind, name, form, family): a kernel of both backends, "host.<name>" and "cuda.<name>"; HOST and CUDA: of one.
  * The entry points are trm_<backend>_<family>_{accepts,run}. A WORKSPACE kernel has trm_<backend>_<family>_workspace,
- * too, a TUNED one that and trm_<backend>_<family>_tune. A PREPARED kernel has trm_<backend>_<family>_prepare instead
- * of `run`, and a workspace; a PREPARED_TUNED one tunes in it.
+ * too. A PREPARED kernel has trm_<backend>_<family>_prepare instead of `run`, and a workspace; a PREPARED_TUNED one
+ * tunes in it.
  */
 /* clang-format off */
 #define TRM_KERNELS(EACH, HOST, CUDA)                                                            \
@@ -31,12 +31,12 @@ extern "C" {
     HOST(MATMUL,                  "matmul.reference",        WORKSPACE, matmul_reference)        \
     HOST(MATMUL,                  "matmul_wide",             PLAIN,     matmul_wide)             \
     CUDA(MATMUL,                  "matmul_invariant",        PLAIN,     matmul_invariant)        \
-    CUDA(MATMUL,                  "matmul",                  TUNED,     matmul)                  \
+    CUDA(MATMUL,                  "matmul",                  PREPARED_TUNED, matmul)             \
     CUDA(MATMUL,                  "matmul_wide",             PLAIN,     matmul_wide)             \
     HOST(CONVOLUTION,             "convolution.rows",        PLAIN,     convolution_rows)        \
     HOST(CONVOLUTION,             "convolution.columns",     PLAIN,     convolution_columns)     \
     HOST(CONVOLUTION,             "convolution.reference",   PLAIN,     convolution)             \
-    CUDA(CONVOLUTION,             "convolution",             TUNED,     convolution)             \
+    CUDA(CONVOLUTION,             "convolution",             PREPARED_TUNED, convolution)        \
     CUDA(CONVOLUTION,             "convolution.plain",       PLAIN,     convolution_plain)       \
     EACH(POOL,                    "pool",                    PLAIN,     pool)                    \
     HOST(DECONVOLUTION,           "deconvolution.products",  PLAIN,     deconvolution_products)  \
@@ -61,7 +61,7 @@ extern "C" {
     HOST(DEQUANT_MATMUL,          "dequant_matmul",          WORKSPACE, dequant_matmul)          \
     CUDA(DEQUANT_MATMUL,          "dequant_matmul",          PREPARED_TUNED, dequant_matmul)     \
     HOST(NORM_DEQUANT_MATMUL,     "norm_dequant_matmul",     PREPARED,  norm_dequant_matmul)     \
-    CUDA(NORM_DEQUANT_MATMUL,     "norm_dequant_matmul",     PREPARED_TUNED, norm_dequant_matmul) \
+    CUDA(NORM_DEQUANT_MATMUL,     "norm_dequant_matmul",     PREPARED_TUNED, norm_dequant_matmul)\
     HOST(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED,  glu_dequant_matmul)      \
     CUDA(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED_TUNED, glu_dequant_matmul) \
     HOST(ROUTER,                  "router",                  PLAIN,     router)                  \
@@ -123,9 +123,6 @@ extern "C" {
 #define TRM_DECLARE_WORKSPACE(function)                                                                                \
     TRM_DECLARE_PLAIN(function)                                                                                        \
     size_t function##_workspace(const trm_kernel_call *call);
-#define TRM_DECLARE_TUNED(function)                                                                                    \
-    TRM_DECLARE_WORKSPACE(function)                                                                                    \
-    trm_status function##_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
 #define TRM_DECLARE_PREPARED(function)                                                                                 \
     bool function##_accepts(const trm_kernel_call *call);                                                              \
     size_t function##_workspace(const trm_kernel_call *call);                                                          \
@@ -140,7 +137,6 @@ TRM_KERNELS(TRM_DECLARE_EACH, TRM_DECLARE_HOST, TRM_DECLARE_CUDA)
 
 #undef TRM_DECLARE_PLAIN
 #undef TRM_DECLARE_WORKSPACE
-#undef TRM_DECLARE_TUNED
 #undef TRM_DECLARE_PREPARED
 #undef TRM_DECLARE_PREPARED_TUNED
 #undef TRM_DECLARE_HOST

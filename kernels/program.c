@@ -36,8 +36,13 @@ trm_status trm_program_append(trm_program *program, const char *name, trm_status
         program->launches = launches;
         program->capacity = capacity;
     }
-    program->launches[program->n++] = (trm_launch){name, enqueue, args, program->layer, program->stream};
+    program->launches[program->n++] = (trm_launch){name, enqueue, NULL, args, program->layer, program->stream};
     return TRM_OK;
+}
+
+void trm_program_set_plan(trm_program *program, trm_status (*plan)(void *, trm_stream *))
+{
+    program->launches[program->n - 1].plan = plan;
 }
 
 trm_status trm_program_run(const trm_program *program, int32_t begin, int32_t end, int32_t *at)
@@ -72,24 +77,10 @@ static trm_status run_kernel(void *args, trm_stream *stream)
     return a->kernel->run(&a->call);
 }
 
-const trm_kernel *trm_launch_kernel(const trm_launch *launch, const trm_kernel_call **call)
-{
-    const kernel_args *args = launch->args;
-    if (launch->enqueue != run_kernel) {
-        return NULL;
-    }
-    *call = &args->call;
-    return args->kernel;
-}
-
 trm_status trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program)
 {
-    struct trm_tuner *tuner;
     if (kernel->prepare != NULL) {
         return kernel->prepare(call, program);
-    }
-    if (kernel->tune != NULL && trm_program_take_tuner(program, &tuner)) {
-        TRM_TRY(kernel->tune(call, tuner));
     }
     kernel_args *args = trm_program_alloc(program, sizeof(*args));
     if (args == NULL) {

@@ -16,6 +16,9 @@ extern "C" {
 typedef struct trm_launch {
     const char *name; /* of the kernel, or of what it does */
     trm_status (*enqueue)(void *args, trm_stream *stream);
+    /* Asks a library what `enqueue` would else ask it the first time; NULL: nothing is left to ask. Enqueues nothing;
+     * any thread, several launches at a time. */
+    trm_status (*plan)(void *args, trm_stream *stream);
     void *args; /* the program's; nothing refers to them when `enqueue` has returned */
     int32_t layer;
     trm_stream *stream;
@@ -42,6 +45,8 @@ void trm_program_clear(trm_program *program);
 void *trm_program_alloc(trm_program *program, size_t size);
 trm_status trm_program_append(trm_program *program, const char *name, trm_status (*enqueue)(void *, trm_stream *),
                               void *args);
+/* What the launch that was appended last plans. */
+void trm_program_set_plan(trm_program *program, trm_status (*plan)(void *, trm_stream *));
 /* Appends what runs a call. Its layer, and the elements of value inputs, must be there as long as the program. */
 trm_status trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program);
 
@@ -56,9 +61,6 @@ trm_status trm_program_run(const trm_program *program, int32_t begin, int32_t en
 trm_status trm_program_run_on(const trm_program *program, int32_t begin, int32_t end, trm_stream *stream, int32_t *at);
 /* Prepares a call and runs it once, on its stream. */
 trm_status trm_kernel_run(const trm_kernel *kernel, const trm_kernel_call *call);
-
-/* The kernel and the call of a launch that calls a kernel's `run`, else NULL. */
-const trm_kernel *trm_launch_kernel(const trm_launch *launch, const trm_kernel_call **call);
 
 #ifdef __cplusplus
 }

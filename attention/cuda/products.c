@@ -7,6 +7,7 @@
 #include "attention/cuda/attention.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/kernel_list.h"
+#include "kernels/matmul/cuda_gemm.h"
 
 #define LEAST_SCORES ((int64_t)8192)     /* below, one launch of the plain kernel is faster than three */
 #define SCORES_LIMIT ((size_t)256 << 20) /* bytes of scores at a time, unless one pair has more */
@@ -130,7 +131,6 @@ static trm_status tune(const trm_kernel_call *call, product_plan *plan, struct t
 
 trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_program *program)
 {
-    static const trm_kernel product = {.name = "cuda.matmul", .run = trm_cuda_matmul_run};
     product_plan plan;
     if (!plan_make(call, &plan)) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "an attention call does not fit the layer it was accepted for");
@@ -154,9 +154,9 @@ trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_
                                plan.wv};
         plan.q_by_k.layer = &args->qk;
         plan.w_by_v.layer = &args->wv;
-        TRM_TRY(trm_kernel_prepare(&product, &plan.q_by_k, program));
+        TRM_TRY(trm_cuda_matmul_prepare(&plan.q_by_k, program));
         TRM_TRY(trm_program_append(program, "cuda.attention.softmax", run_softmax, args));
-        TRM_TRY(trm_kernel_prepare(&product, &plan.w_by_v, program));
+        TRM_TRY(trm_cuda_matmul_prepare(&plan.w_by_v, program));
     }
     return TRM_OK;
 }

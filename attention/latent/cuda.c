@@ -7,6 +7,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/kernel_list.h"
+#include "kernels/matmul/cuda_gemm.h"
 
 #define LIMIT          ((size_t)256 << 20) /* bytes of queries and sums at a time, unless one head has more */
 #define EXPANDED_LIMIT ((size_t)640 << 20) /* of keys and values of a step's tokens; beyond, they are not expanded */
@@ -108,7 +109,7 @@ static bool expansion_make(const trm_kernel_call *call, const trm_latent_shape *
     return true;
 }
 
-/* Bytes for it: as for the most that is expanded where it is more, so that they do not fall. */
+/* Bytes for it: as for the most that is expanded if that is more, so that they do not fall. */
 static size_t bytes_of_expansion(const trm_kernel_call *call, const trm_latent_shape *s)
 {
     expansion e;
@@ -173,7 +174,6 @@ static trm_status append_heads(const trm_cuda_latent *l, bool fast, trm_program 
 static trm_status append_prompts(const trm_kernel_call *call, const trm_latent_shape *s, trm_cuda_latent *l,
                                  char *memory, trm_program *program)
 {
-    static const trm_kernel product = {.name = "cuda.matmul", .run = trm_cuda_matmul_run};
     expansion e;
     if (!expansion_make(call, s, &e) || e.all > EXPANDED_LIMIT ||
         s->absorbed.tokens <= s->absorbed.sequences + TRM_LATENT_FEW) { /* most likely there is no prompt */
@@ -191,7 +191,7 @@ static trm_status append_prompts(const trm_kernel_call *call, const trm_latent_s
     e.call.workspace = memory + 256 + 2 * e.logs;
     e.call.workspace_size = e.product;
     l->expanded = e.call.outputs[0].data = memory + 256 + 2 * e.logs + e.product;
-    TRM_TRY(trm_kernel_prepare(&product, &e.call, program));
+    TRM_TRY(trm_cuda_matmul_prepare(&e.call, program));
     return append(program, "cuda.latent_attention.prefill", trm_cuda_latent_prefill, l);
 }
 

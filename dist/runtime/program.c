@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "graph/memory_plan.h"
-#include "kernels/prepare.h"
 
 static trm_status open_streams(trm_context *context)
 {
@@ -317,10 +316,10 @@ static void plan_range(void *user, int64_t begin, int64_t end)
 {
     planning *p = user;
     for (int64_t i = begin; i < end; i++) {
-        const trm_kernel_call *call;
-        const trm_kernel *kernel = trm_launch_kernel(&p->program->launches[p->launches[i]], &call);
-        trm_status status = trm_preparation_find(kernel)->prepare(call);
+        trm_launch *launch = &p->program->launches[p->launches[i]];
+        const trm_status status = launch->plan(launch->args, launch->stream);
         if (status == TRM_OK) {
+            launch->plan = NULL;
             continue;
         }
         pthread_mutex_lock(&p->mutex);
@@ -330,15 +329,6 @@ static void plan_range(void *user, int64_t begin, int64_t end)
         }
         pthread_mutex_unlock(&p->mutex);
     }
-}
-
-/* Whether the next run would prepare something for this launch. */
-static bool has_to_plan(const trm_program *program, int32_t launch)
-{
-    const trm_kernel_call *call;
-    const trm_kernel *kernel = trm_launch_kernel(&program->launches[launch], &call);
-    const trm_preparation *preparation = kernel == NULL ? NULL : trm_preparation_find(kernel);
-    return preparation != NULL && !preparation->is_done(call);
 }
 
 /* The engine's threads, created when first needed; NULL if that fails: one thread then prepares. */
@@ -374,7 +364,7 @@ static trm_status plan_ahead(trm_context *context)
     const trm_program *program = &context->program.list;
     planning p = {.program = program, .mutex = PTHREAD_MUTEX_INITIALIZER, .failed = program->n};
     int32_t first = 0;
-    while (first < program->n && !has_to_plan(program, first)) {
+    while (first < program->n && program->launches[first].plan == NULL) {
         first++;
     }
     if (first == program->n || trm_context_is_tuning(context)) { /* tuning prepares what it times */
@@ -383,7 +373,7 @@ static trm_status plan_ahead(trm_context *context)
     TRM_TRY(reserve_plans(context, program->n));
     p.launches = context->program.to_plan;
     for (int32_t i = first; i < program->n; i++) {
-        if (i == first || has_to_plan(program, i)) {
+        if (program->launches[i].plan != NULL) {
             p.launches[p.n++] = i;
         }
     }

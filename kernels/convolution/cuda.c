@@ -9,7 +9,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/kernel_list.h"
-#include "kernels/cuda/prepare.h"
+#include "kernels/program.h"
 
 #define LEAST_WORKSPACE ((size_t)16 << 20)
 #define MOST_WORKSPACE  ((size_t)512 << 20)
@@ -109,62 +109,6 @@ static bool widen(const trm_convolution_args *args, void *workspace, size_t work
     wide->workspace = (char *)workspace + x_bytes + weight_bytes;
     wide->workspace_size = workspace_size - x_bytes - weight_bytes;
     return true;
-}
-
-trm_status trm_cuda_convolution_run(const trm_kernel_call *call)
-{
-    wide_convolution wide;
-    trm_convolution_args args;
-    if (!trm_convolution_args_of(call, &args) || trm_dims_count(&args.dims) == 0) {
-        return TRM_OK;
-    }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    if (widen(&args, call->workspace, call->workspace_size, &wide) &&
-        trm_cudnn_convolution_is_likely(&wide.args, wide.workspace_size)) {
-        TRM_TRY(trm_cuda_convolution_fold(&wide.folding, args.dtype, stream));
-        const trm_status status = trm_cudnn_convolution_run(&wide.args, wide.workspace, wide.workspace_size, stream);
-        if (status != TRM_ERROR_UNSUPPORTED) { /* what suited another batch need not suit this one */
-            return status;
-        }
-    }
-    trm_status status = trm_cudnn_convolution_run(&args, call->workspace, call->workspace_size, stream);
-    return status == TRM_ERROR_UNSUPPORTED ? trm_cuda_convolution_own(&args, stream) : status;
-}
-
-/* ---- planning ahead ---- */
-
-/* The problem that cuDNN is given first, with its workspace: the widened one where that is likely to do. False if the
- * library has nothing to plan. The stream's device is made the thread's. */
-static bool find_problem(const trm_kernel_call *call, trm_convolution_args *args, size_t *workspace_size)
-{
-    wide_convolution wide;
-    if (!trm_convolution_args_of(call, args) || trm_dims_count(&args->dims) == 0 || args->dtype == TRM_F64) {
-        return false;
-    }
-    (void)trm_cuda_stream(call->stream);
-    *workspace_size = call->workspace_size;
-    if (widen(args, call->workspace, call->workspace_size, &wide) &&
-        trm_cudnn_convolution_is_likely(&wide.args, wide.workspace_size)) {
-        *args = wide.args;
-        *workspace_size = wide.workspace_size;
-    }
-    return true;
-}
-
-bool trm_cuda_convolution_is_prepared(const trm_kernel_call *call)
-{
-    trm_convolution_args args;
-    size_t workspace_size;
-    return !find_problem(call, &args, &workspace_size) || trm_cudnn_convolution_is_prepared(&args, workspace_size);
-}
-
-trm_status trm_cuda_convolution_prepare(const trm_kernel_call *call)
-{
-    trm_convolution_args args;
-    size_t workspace_size;
-    const trm_status status =
-        find_problem(call, &args, &workspace_size) ? trm_cudnn_convolution_prepare(&args, workspace_size) : TRM_OK;
-    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* our own kernel does it */
 }
 
 /* ---- tuning ---- */
@@ -286,7 +230,7 @@ static bool use_tactic(const trm_kernel_call *call, const trm_convolution_args *
     return status == TRM_OK;
 }
 
-trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tuner *tuner)
+static trm_status tune(const trm_kernel_call *call, trm_tuner *tuner)
 {
     trm_convolution_args args;
     char problem[TRM_PROBLEM_TEXT_SIZE];
@@ -320,6 +264,99 @@ trm_status trm_cuda_convolution_tune(const trm_kernel_call *call, struct trm_tun
     }
     free(tactics);
     return status;
+}
+
+/* ---- the choice, and the launch ---- */
+
+/* How a convolution is done. What one way turns out not to do, the next one does: what suited another batch need not
+ * suit this one. */
+typedef enum convolution_way { WIDENED, BY_LIBRARY, OWN } convolution_way;
+
+typedef struct convolution_args {
+    trm_convolution_args plain;
+    wide_convolution wide; /* if WIDENED */
+    void *workspace;
+    size_t workspace_size;
+    convolution_way way;
+} convolution_args;
+
+static trm_status enqueue_convolution(void *user, trm_stream *stream)
+{
+    const convolution_args *args = user;
+    cudaStream_t native = trm_cuda_stream(stream);
+    trm_status status = TRM_ERROR_UNSUPPORTED;
+    if (args->way == WIDENED) {
+        const wide_convolution *wide = &args->wide;
+        TRM_TRY(trm_cuda_convolution_fold(&wide->folding, args->plain.dtype, native));
+        status = trm_cudnn_convolution_run(&wide->args, wide->workspace, wide->workspace_size, native);
+    }
+    if (status == TRM_ERROR_UNSUPPORTED && args->way != OWN) {
+        status = trm_cudnn_convolution_run(&args->plain, args->workspace, args->workspace_size, native);
+    }
+    return status == TRM_ERROR_UNSUPPORTED ? trm_cuda_convolution_own(&args->plain, native) : status;
+}
+
+/* The problem that the library is asked for. */
+static const trm_convolution_args *problem_of(const convolution_args *args, size_t *workspace_size)
+{
+    *workspace_size = args->way == WIDENED ? args->wide.workspace_size : args->workspace_size;
+    return args->way == WIDENED ? &args->wide.args : &args->plain;
+}
+
+static trm_status plan_convolution(void *user, trm_stream *stream)
+{
+    convolution_args *args = user;
+    size_t workspace_size;
+    (void)trm_cuda_stream(stream); /* whose device becomes the thread's */
+    trm_status status = TRM_ERROR_UNSUPPORTED;
+    while (status == TRM_ERROR_UNSUPPORTED && args->way != OWN) {
+        const trm_convolution_args *problem = problem_of(args, &workspace_size);
+        status = trm_cudnn_convolution_prepare(problem, workspace_size);
+        args->way = status == TRM_ERROR_UNSUPPORTED ? (convolution_way)(args->way + 1) : args->way;
+    }
+    return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status;
+}
+
+/* The widened one where that is likely to do. */
+static convolution_way choose_way(convolution_args *args)
+{
+    const size_t size = args->workspace_size;
+    if (args->plain.dtype == TRM_F64) {
+        return OWN;
+    }
+    if (widen(&args->plain, args->workspace, size, &args->wide) &&
+        trm_cudnn_convolution_is_likely(&args->wide.args, args->wide.workspace_size)) {
+        return WIDENED;
+    }
+    const bool is_refused =
+        trm_cudnn_convolution_is_tuned(&args->plain, size) && !trm_cudnn_convolution_is_chosen(&args->plain, size);
+    return is_refused ? OWN : BY_LIBRARY;
+}
+
+trm_status trm_cuda_convolution_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    trm_tuner *tuner;
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(tune(call, tuner));
+    }
+    convolution_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    (void)trm_cuda_stream(call->stream); /* whose device becomes the thread's */
+    args->workspace = call->workspace;
+    args->workspace_size = call->workspace_size;
+    if (!trm_convolution_args_of(call, &args->plain) || trm_dims_count(&args->plain.dims) == 0) {
+        return TRM_OK;
+    }
+    args->way = choose_way(args);
+    TRM_TRY(trm_program_append(program, "cuda.convolution", enqueue_convolution, args));
+    size_t workspace_size;
+    const trm_convolution_args *problem = problem_of(args, &workspace_size);
+    if (args->way != OWN && !trm_cudnn_convolution_is_prepared(problem, workspace_size)) {
+        trm_program_set_plan(program, plan_convolution);
+    }
+    return TRM_OK;
 }
 
 bool trm_cuda_convolution_plain_accepts(const trm_kernel_call *call)

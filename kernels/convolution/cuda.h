@@ -36,6 +36,10 @@ trm_status trm_cuda_convolution_fold(const trm_folding *folding, trm_dtype dtype
  * the first that the library proposes. Capturable. */
 trm_status trm_cudnn_convolution_run(const trm_convolution_args *args, void *workspace, size_t workspace_size,
                                      cudaStream_t stream);
+/* Chooses an engine for the problem as a run does, unless another thread is about to; whether that is done. Any thread.
+ * UNSUPPORTED where there is no library or no engine. */
+trm_status trm_cudnn_convolution_prepare(const trm_convolution_args *args, size_t workspace_size);
+bool trm_cudnn_convolution_is_prepared(const trm_convolution_args *args, size_t workspace_size);
 /* Times up to `proposals` of the library's engines for each of its two graphs, and appends them to tactics
  * [TRM_MOST_TACTICS]. UNSUPPORTED where there is no library. Not while capturing; overwrites y. */
 trm_status trm_cudnn_convolution_time(const trm_convolution_args *args, void *workspace, size_t workspace_size,

@@ -17,7 +17,6 @@
 #include "kernels/convolution/cuda.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/cuda/prepare.h"
 #include "kernels/tuner/tactic_cache.h"
 
 #if defined(__has_include) && __has_include(<cudnn.h>)

@@ -13,8 +13,8 @@
 #include "kernels/matmul/cuda_cublaslt.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/kernel_list.h"
-#include "kernels/cuda/prepare.h"
 #include "kernels/cuda/strides.h"
+#include "kernels/program.h"
 
 #define LIBRARY_WORKSPACE TRM_GEMM_WORKSPACE
 #define TEMPORARY_LIMIT   ((size_t)64 << 20) /* of the f32 rows that wait for a pass of their own */
@@ -175,17 +175,6 @@ static bool as_convolution(const matmul_plan *plan, const trm_gemm *gemm, trm_co
     return form && trm_convolution_args_of(&call, args);
 }
 
-/* UNSUPPORTED unless tuning chose it. */
-static trm_status run_as_convolution(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
-                                     cudaStream_t stream)
-{
-    trm_convolution_args args;
-    if (!as_convolution(plan, gemm, &args) || !trm_cudnn_convolution_is_tuned(&args, LIBRARY_WORKSPACE)) {
-        return TRM_ERROR_UNSUPPORTED;
-    }
-    return trm_cudnn_convolution_run(&args, call->workspace, LIBRARY_WORKSPACE, stream);
-}
-
 /* ---- running ---- */
 
 static const void *at_element(const void *from, int64_t index, trm_dtype dtype)
@@ -194,8 +183,7 @@ static const void *at_element(const void *from, int64_t index, trm_dtype dtype)
 }
 
 /* One product whose bias and activation are a pass of their own, in pieces of plan->rows rows. */
-static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
-                                cudaStream_t stream)
+static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, void *workspace, cudaStream_t stream)
 {
     size_t in = trm_dtype_size(gemm->in), out = trm_dtype_size(gemm->out);
     for (int64_t i = 0; i < gemm->batch; i++) {
@@ -207,11 +195,11 @@ static trm_status run_in_passes(const matmul_plan *plan, const trm_gemm *gemm, c
                       (size_t)(i * gemm->stride_a + (gemm->transpose_a ? row : row * gemm->row_a)) * in;
             piece.b = (const char *)gemm->b + (size_t)(i * gemm->stride_b) * in;
             void *to = (char *)gemm->c + (size_t)(i * gemm->stride_c + row * gemm->n) * out;
-            piece.c = plan->temporary > 0 ? (char *)call->workspace + LIBRARY_WORKSPACE : to;
+            piece.c = plan->temporary > 0 ? (char *)workspace + LIBRARY_WORKSPACE : to;
             piece.out = TRM_F32;
             piece.bias = NULL;
             piece.activation = TRM_ACTIVATION_NONE;
-            TRM_TRY(trm_cublaslt_run(&piece, call->workspace, LIBRARY_WORKSPACE, stream));
+            TRM_TRY(trm_cublaslt_run(&piece, workspace, LIBRARY_WORKSPACE, stream));
             const void *bias = at_element(gemm->bias, i * gemm->stride_bias, gemm->in);
             trm_epilogue epilogue = {piece.m, gemm->n, piece.c, bias, gemm->in, gemm->out, gemm->activation, to};
             TRM_TRY(trm_cuda_epilogue(&epilogue, stream));
@@ -228,35 +216,12 @@ static bool can_run_apart(const matmul_plan *plan, const trm_gemm *gemm)
 
 /* The library's product, then the activation. Rounded once more than by run_in_passes, as two layers would, with half
  * the bytes. */
-static trm_status run_apart(const trm_gemm *gemm, const trm_kernel_call *call, cudaStream_t stream)
+static trm_status run_apart(const trm_gemm *gemm, void *workspace, cudaStream_t stream)
 {
     trm_gemm plain = *gemm;
     plain.activation = TRM_ACTIVATION_NONE;
-    TRM_TRY(trm_cublaslt_run(&plain, call->workspace, LIBRARY_WORKSPACE, stream));
+    TRM_TRY(trm_cublaslt_run(&plain, workspace, LIBRARY_WORKSPACE, stream));
     return trm_cuda_activate_in_place(gemm->c, gemm->batch * gemm->m * gemm->n, gemm->out, gemm->activation, stream);
-}
-
-static trm_status run_product(const matmul_plan *plan, const trm_gemm *gemm, const trm_kernel_call *call,
-                              cudaStream_t stream)
-{
-    bool gemv, known = gemv_recall(gemm, &gemv);
-    if (known ? gemv : trm_cuda_gemv_accepts(gemm)) { /* ours unless the library was seen to be faster */
-        return trm_cuda_gemv_run(gemm, stream);
-    }
-    if (plan->fused) {
-        trm_status status = trm_cublaslt_run(gemm, call->workspace, LIBRARY_WORKSPACE, stream);
-        if (status != TRM_ERROR_UNSUPPORTED || plan->plain) {
-            return status;
-        }
-    }
-    if (can_run_apart(plan, gemm)) {
-        trm_status status = run_as_convolution(plan, gemm, call, stream);
-        status = status == TRM_ERROR_UNSUPPORTED ? run_apart(gemm, call, stream) : status;
-        if (status != TRM_ERROR_UNSUPPORTED) {
-            return status;
-        }
-    }
-    return run_in_passes(plan, gemm, call, stream);
 }
 
 /* The product at step `i` of the loop. */
@@ -279,9 +244,8 @@ static trm_gemm product_at(const matmul_plan *plan, int64_t i)
 }
 
 /* Products with K of 0: what is made of the bias. */
-static trm_status run_empty_sums(matmul_plan *plan, const trm_kernel_call *call, cudaStream_t stream)
+static trm_status run_empty_sums(const matmul_plan *plan, cudaStream_t stream)
 {
-    plan_loop(call, plan);
     int64_t steps = trm_strided_count(&plan->loop);
     for (int64_t i = 0; i < steps; i++) {
         trm_gemm gemm = product_at(plan, i);
@@ -311,61 +275,126 @@ size_t trm_cuda_matmul_workspace(const trm_kernel_call *call)
     return LIBRARY_WORKSPACE + plan.temporary;
 }
 
-trm_status trm_cuda_matmul_run(const trm_kernel_call *call)
-{
+/* ---- the choice, and the launch ---- */
+
+/* How products are done. What one way turns out not to do, the next one does. */
+typedef enum matmul_way { BY_GEMV, BY_LIBRARY, BY_CONVOLUTION, APART, IN_PASSES } matmul_way;
+
+typedef struct matmul_args {
     matmul_plan plan;
-    plan_make(call, &plan);
-    if (plan.empty) {
-        return TRM_OK;
+    void *workspace;
+    matmul_way way;
+} matmul_args;
+
+static trm_status run_way(const matmul_args *args, matmul_way way, const trm_gemm *gemm, cudaStream_t stream)
+{
+    const matmul_plan *plan = &args->plan;
+    trm_convolution_args convolution;
+    switch (way) {
+    case BY_GEMV:
+        return trm_cuda_gemv_accepts(gemm) ? trm_cuda_gemv_run(gemm, stream) : TRM_ERROR_UNSUPPORTED;
+    case BY_LIBRARY:
+        return plan->fused ? trm_cublaslt_run(gemm, args->workspace, LIBRARY_WORKSPACE, stream) : TRM_ERROR_UNSUPPORTED;
+    case BY_CONVOLUTION:
+        return can_run_apart(plan, gemm) && as_convolution(plan, gemm, &convolution)
+                   ? trm_cudnn_convolution_run(&convolution, args->workspace, LIBRARY_WORKSPACE, stream)
+                   : TRM_ERROR_UNSUPPORTED;
+    case APART:
+        return can_run_apart(plan, gemm) ? run_apart(gemm, args->workspace, stream) : TRM_ERROR_UNSUPPORTED;
+    default:
+        return run_in_passes(plan, gemm, args->workspace, stream);
     }
-    cudaStream_t stream = trm_cuda_stream(call->stream);
-    if (plan.gemm.k == 0) {
-        return run_empty_sums(&plan, call, stream);
+}
+
+static trm_status run_product(const matmul_args *args, const trm_gemm *gemm, cudaStream_t stream)
+{
+    const matmul_way last = args->plan.plain && args->plan.fused ? BY_LIBRARY : IN_PASSES;
+    trm_status status = run_way(args, args->way, gemm, stream);
+    for (int way = (int)args->way + 1; status == TRM_ERROR_UNSUPPORTED && way <= (int)last; way++) {
+        status = way == BY_CONVOLUTION ? status : run_way(args, (matmul_way)way, gemm, stream); /* only if chosen */
     }
-    int64_t steps = trm_strided_count(&plan.loop);
+    return status;
+}
+
+static trm_status enqueue_products(void *user, trm_stream *stream)
+{
+    const matmul_args *args = user;
+    cudaStream_t native = trm_cuda_stream(stream);
+    int64_t steps = trm_strided_count(&args->plan.loop);
     for (int64_t i = 0; i < steps; i++) {
-        trm_gemm gemm = product_at(&plan, i);
-        TRM_TRY(run_product(&plan, &gemm, call, stream));
+        trm_gemm gemm = product_at(&args->plan, i);
+        TRM_TRY(run_product(args, &gemm, native));
     }
     return TRM_OK;
 }
 
-/* ---- planning ahead ---- */
-
-/* The product that a run asks the library for, the first of a loop's, which are alike; false if none, or cuDNN does it
- * as tuning chose. The stream's device is made the thread's. */
-static bool find_product(const trm_kernel_call *call, trm_gemm *gemm)
+static trm_status enqueue_empty_sums(void *user, trm_stream *stream)
 {
-    matmul_plan plan;
+    const matmul_args *args = user;
+    return run_empty_sums(&args->plan, trm_cuda_stream(stream));
+}
+
+/* Ours unless the library was seen to be faster; the stream's device is the thread's. */
+static matmul_way choose_way(const matmul_plan *plan, const trm_gemm *gemm)
+{
     bool gemv;
-    plan_make(call, &plan);
-    if (plan.empty || plan.gemm.k == 0) {
-        return false;
-    }
-    (void)trm_cuda_stream(call->stream);
-    *gemm = product_at(&plan, 0);
+    trm_convolution_args args;
     if (gemv_recall(gemm, &gemv) ? gemv : trm_cuda_gemv_accepts(gemm)) {
-        return false;
+        return BY_GEMV;
     }
-    if (!plan.fused && can_run_apart(&plan, gemm)) {
-        trm_convolution_args args;
+    if (plan->fused) {
+        return BY_LIBRARY;
+    }
+    const bool one_kernel = can_run_apart(plan, gemm) && as_convolution(plan, gemm, &args) &&
+                            trm_cudnn_convolution_is_chosen(&args, LIBRARY_WORKSPACE);
+    return one_kernel ? BY_CONVOLUTION : can_run_apart(plan, gemm) ? APART : IN_PASSES;
+}
+
+/* The product that the library is asked for, the first of a loop's, which are alike; false if none. */
+static bool find_product(const matmul_args *args, trm_gemm *gemm)
+{
+    *gemm = product_at(&args->plan, 0);
+    if (args->way == APART) {
         gemm->activation = TRM_ACTIVATION_NONE;
-        return !as_convolution(&plan, &plan.gemm, &args) || !trm_cudnn_convolution_is_chosen(&args, LIBRARY_WORKSPACE);
     }
-    return plan.fused;
+    return args->way == BY_LIBRARY || args->way == APART;
 }
 
-bool trm_cuda_matmul_is_prepared(const trm_kernel_call *call)
+static trm_status plan_product(void *user, trm_stream *stream)
 {
     trm_gemm gemm;
-    return !find_product(call, &gemm) || trm_cublaslt_is_prepared(&gemm, LIBRARY_WORKSPACE);
-}
-
-trm_status trm_cuda_matmul_prepare(const trm_kernel_call *call)
-{
-    trm_gemm gemm;
-    const trm_status status = find_product(call, &gemm) ? trm_cublaslt_prepare(&gemm, LIBRARY_WORKSPACE) : TRM_OK;
+    (void)trm_cuda_stream(stream); /* whose device becomes the thread's */
+    const trm_status status = find_product(user, &gemm) ? trm_cublaslt_prepare(&gemm, LIBRARY_WORKSPACE) : TRM_OK;
     return status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* it is run in passes */
+}
+
+trm_status trm_cuda_matmul_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    trm_tuner *tuner;
+    if (trm_program_take_tuner(program, &tuner)) {
+        TRM_TRY(trm_cuda_matmul_tune(call, tuner));
+    }
+    matmul_args *args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    (void)trm_cuda_stream(call->stream); /* whose device becomes the thread's */
+    plan_make(call, &args->plan);
+    args->workspace = call->workspace;
+    if (args->plan.empty) {
+        return TRM_OK;
+    }
+    if (args->plan.gemm.k == 0) {
+        plan_loop(call, &args->plan);
+        return trm_program_append(program, "cuda.matmul", enqueue_empty_sums, args);
+    }
+    trm_gemm gemm = product_at(&args->plan, 0);
+    args->way = choose_way(&args->plan, &gemm);
+    TRM_TRY(trm_program_append(program, "cuda.matmul", enqueue_products, args));
+    if (find_product(args, &gemm) && !trm_cublaslt_is_prepared(&gemm, LIBRARY_WORKSPACE)) {
+        trm_program_set_plan(program, plan_product);
+    }
+    return TRM_OK;
 }
 
 /* ---- tactics ---- */
@@ -489,7 +518,7 @@ typedef struct apart_run {
 static trm_status apart_enqueue(void *user)
 {
     const apart_run *run = user;
-    return run_apart(run->gemm, run->call, trm_cuda_stream(run->call->stream));
+    return run_apart(run->gemm, run->call->workspace, trm_cuda_stream(run->call->stream));
 }
 
 /* Times the library's product with a pass behind it, and what cuDNN does in one kernel. */

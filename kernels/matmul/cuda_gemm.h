@@ -50,6 +50,9 @@ typedef struct trm_gemm {
 /* Chooses the library's algorithm for a product, with real addresses, as the tuner knows it or by timing. */
 trm_status trm_cuda_gemm_tune(const trm_gemm *gemm, void *workspace, trm_stream *stream, struct trm_tuner *tuner);
 
+/* The same for a matrix product layer, of all ways to do it. */
+trm_status trm_cuda_matmul_tune(const trm_kernel_call *call, struct trm_tuner *tuner);
+
 /* Calls `run(user)` a few times on the stream, each time with a cold cache, and gives the shortest time of one call.
  * Takes 128 MiB of device memory meanwhile. */
 trm_status trm_cuda_time(cudaStream_t stream, trm_status (*run)(void *user), void *user, float *milliseconds);

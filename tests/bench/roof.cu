@@ -109,7 +109,7 @@ static trm_status enqueue_products(const bench *b, void *user)
     const product *p = (const product *)user;
     (void)b;
     for (int i = 0; i < PRODUCTS; i++) {
-        TRM_TRY(p->kernel->run(&p->call));
+        TRM_TRY(trm_kernel_run(p->kernel, &p->call));
     }
     return TRM_OK;
 }

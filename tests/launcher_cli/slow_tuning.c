@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "dist/plan/plan.h"
+#include "kernels/program.h"
 #include "kernels/tuner/tuner.h"
 
 static const trm_kernel_table *const host[] = {&trm_host_kernels};
@@ -23,11 +25,6 @@ static size_t workspace(const trm_kernel_call *call)
 {
     const trm_kernel *kernel = trm_kernel_find(host, 1, TRM_BACKEND_HOST, call);
     return kernel->workspace == NULL ? 0 : kernel->workspace(call);
-}
-
-static trm_status run(const trm_kernel_call *call)
-{
-    return trm_kernel_find(host, 1, TRM_BACKEND_HOST, call)->run(call);
 }
 
 /* Every call is a problem of its own, in the order in which layers run. */
@@ -53,15 +50,21 @@ static trm_status tune(const trm_kernel_call *call, trm_tuner *tuner)
     return status;
 }
 
+static trm_status prepare(const trm_kernel_call *call, trm_program *program)
+{
+    trm_tuner *tuner;
+    TRM_TRY(trm_program_take_tuner(program, &tuner) ? tune(call, tuner) : TRM_OK);
+    return trm_kernel_prepare(trm_kernel_find(host, 1, TRM_BACKEND_HOST, call), call, program);
+}
+
 static const trm_kernel slow_kernels[] = {
     {.name = "host.slow",
      .kind = TRM_LAYER_MATMUL,
      .backend = TRM_BACKEND_HOST,
      .accepts = accepts,
      .workspace = workspace,
-     .run = run,
-     .is_tuned = true,
-     .tune = tune},
+     .prepare = prepare,
+     .is_tuned = true},
 };
 static const trm_kernel_table slow = {slow_kernels, 1};
 

@@ -1,7 +1,7 @@
 /*
  * Kernels that plan before they first run dims: what a context asks of them, on which threads, and what it says if that
- * fails. Products of the host stand for those of libraries: they are given something to plan here
- * (LINKER:--wrap=trm_preparation_find).
+ * fails. Products of the host stand for those of libraries: their launches are given something to plan here
+ * (LINKER:--wrap=trm_kernel_prepare).
  */
 #include "graph/nets.h"
 
@@ -15,7 +15,7 @@
 
 #include "base/error.h"
 #include "dist/runtime/context.h"
-#include "kernels/prepare.h"
+#include "kernels/program.h"
 
 enum { LAYERS = 6, MOST_ROWS = 9, FIRST_WIDTH = 8, THREADS = 4, PATIENCE = 60 };
 
@@ -54,7 +54,7 @@ static void wait_for_others(void)
     }
 }
 
-static trm_status prepare(const trm_kernel_call *call)
+static trm_status ask(const trm_kernel_call *call)
 {
     const int64_t layer = call->outputs[0].dims.d[1] - FIRST_WIDTH;
     pthread_mutex_lock(&library.mutex);
@@ -69,11 +69,40 @@ static trm_status prepare(const trm_kernel_call *call)
     return fails ? trm_fail(TRM_ERROR_INTERNAL, "nothing is known of %d columns", (int)layer + FIRST_WIDTH) : TRM_OK;
 }
 
-const trm_preparation *__wrap_trm_preparation_find(const trm_kernel *kernel);
-const trm_preparation *__wrap_trm_preparation_find(const trm_kernel *kernel)
+typedef struct product_args {
+    const trm_kernel *kernel;
+    trm_kernel_call call;
+} product_args;
+
+static trm_status run_product(void *user, trm_stream *stream)
 {
-    static const trm_preparation preparation = {"host.matmul", is_done, prepare};
-    return strncmp(kernel->name, "host.matmul", 11) == 0 ? &preparation : NULL;
+    product_args *args = user;
+    args->call.stream = stream;
+    return args->kernel->run(&args->call);
+}
+
+static trm_status plan_product(void *user, trm_stream *stream)
+{
+    const product_args *args = user;
+    (void)stream;
+    return ask(&args->call);
+}
+
+trm_status __real_trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program);
+trm_status __wrap_trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program);
+trm_status __wrap_trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program)
+{
+    if (strncmp(kernel->name, "host.matmul", 11) != 0) {
+        return __real_trm_kernel_prepare(kernel, call, program);
+    }
+    product_args *args = trm_program_alloc(program, sizeof(*args));
+    assert_true(args != NULL && kernel->run != NULL);
+    *args = (product_args){kernel, *call};
+    assert_ok(trm_program_append(program, kernel->name, run_product, args));
+    if (!is_done(call)) {
+        trm_program_set_plan(program, plan_product);
+    }
+    return TRM_OK;
 }
 
 static int forget_plans(void **state)
