@@ -1,6 +1,6 @@
 /*
- * Kinds that begin, end and join regions: if, end_if, loop, end_loop, enter, recurrence, next, loop_output, merge. What
- * a condition decides beyond dims is the business of the walk (graph/inference.c).
+ * Kinds that begin, end and join regions: if, end_if, loop, end_loop, enter, recurrence, next, loop_output, merge. The
+ * walk (graph/inference.c) handles what a condition decides beyond dims.
  */
 #include "graph/kinds/kind.h"
 

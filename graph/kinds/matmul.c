@@ -385,9 +385,9 @@ static int32_t link_dequant_matmul(const trm_layer *layer, int32_t k, int32_t i)
     return k == layer->outputs[0]->dims.n - 1 ? TRM_LINK_NEVER : i == TRM_DEQUANT_MATMUL_X ? k : TRM_LINK_WHOLE;
 }
 
-/* How scales, and zero points, lie when an axis of `size` is cut into parts: whole where they are one along it, else
- * cut like it, in whole blocks. False where a part would have a piece of a block, and where what lies behind the end
- * would be no zeros: numbers of 4 bits stand for zero by their scale alone, which a whole one is not there. */
+/* How scales and zero points are cut when an axis of `size` is cut into parts: not at all if there is one along it,
+ * else like it, in whole blocks. False if a part would have a piece of a block, or if elements behind the end would not
+ * be zeros: numbers of 4 bits are zero only with a scale of zero, which a scale that is not cut does not have there. */
 static bool cut_blocks(const trm_layer *layer, int32_t axis, int64_t size, int64_t block, int32_t parts,
                        trm_sharding *scales)
 {

@@ -3,8 +3,8 @@
  *
  * A convolution whose windows lie side by side becomes a matrix product of patches.
  *
- * Products whose activation is no epilogue of cuBLASLt get their weight transposed, as cuDNN takes it, which has
- * kernels with any activation in them.
+ * Products whose activation is no epilogue of cuBLASLt get their weight transposed for cuDNN, which has kernels with
+ * any activation.
  *
  * Each such layer gets transposes of its inputs and outputs; between two such layers they cancel (simplify.c), those of
  * constants are done when weights are read, and one is left at each end of a chain.

@@ -188,8 +188,8 @@ static bool is_private(const selector *self, const trm_layer *layer, int32_t axi
     return true;
 }
 
-/* Whether a reshape whose input has fewer entries along axis `from`, which its output's axis `k` follows, can still be
- * told: where the size is known it becomes a number (set_size), else no other axis may copy it, nor `k` another. */
+/* Whether a reshape whose input has fewer entries along axis `from`, which its output's axis `k` follows, stays valid:
+ * a known size becomes a number (set_size); otherwise no other axis may copy it, and `k` may not copy another. */
 static bool reshape_follows(const trm_layer *layer, int32_t from, int32_t k)
 {
     const trm_dims *out = &layer->outputs[0]->dims, *wanted = &layer->desc.reshape.dims;
@@ -213,8 +213,8 @@ static bool carries(const selector *self, const trm_layer *layer, int32_t i, int
 }
 
 /* Puts the inputs that a layer makes its entries along axis `k` from in the place of its outputs. False, and the walk
- * ends there, if entries are not made one by one. Products of two activations, as in attention, are none to pass: their
- * patterns are found whole. */
+ * ends there, if entries are not made one by one. The walk does not pass products of two activations, as in attention,
+ * whose patterns must stay whole. */
 static bool walk_over(selector *self, trm_layer *layer, int32_t k)
 {
     int32_t n_met = 0;
@@ -334,8 +334,8 @@ static trm_status move_choices(selector *self, const trm_row_choice *choices, co
 
 /* ---- the pass ---------------------------------------------------------------------------------- */
 
-/* Moves what is chosen from a tensor, if there is anything to gain and nobody else reads it. To copy more than half of
- * the entries, from two places, may take longer than what is saved. */
+/* Moves the selection from a tensor, if that gains anything and the tensor has no other reader. Copying more than half
+ * of the entries, from two places, may take longer than it saves. */
 static trm_status try_choices(selector *self, const trm_tensor *data, bool *moved)
 {
     const trm_row_choice *choices = self->choices_of[data->index];

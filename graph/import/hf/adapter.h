@@ -37,7 +37,7 @@ typedef struct trm_hf_adapter trm_hf_adapter;
 
 /*
  * Opens a folder for a model with these names, whose network has these targets with room for `rank`. Reads the
- * configuration and the header of the file. Errors: IO, INVALID_MODEL (what does not fit the model), UNSUPPORTED, each
+ * configuration and the header of the file. Errors: IO, INVALID_MODEL (it does not fit the model), UNSUPPORTED, each
  * with what was found and expected. The targets must live on.
  */
 trm_status trm_hf_adapter_open(const char *folder, const trm_hf_names *names, const trm_hf_targets *targets,

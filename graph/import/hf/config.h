@@ -59,7 +59,7 @@ typedef struct trm_hf_names {
     const char *kv_a, *kv_a_norm, *kv_b;
     const char *qkv; /* STACKED, PER_HEAD */
     /* Of the gated delta rule: projections to q, k and v in turn, or to q, k, v and z by key head, and to
-     * b and a likewise; then what else it has. A_LOG and A_BIAS are whole names. */
+     * b and a likewise; then the rest. A_LOG and A_BIAS are whole names. */
     const char *delta_qkv, *delta_z, *delta_b, *delta_a;
     const char *delta_qkvz, *delta_ba;
     const char *delta_convolution, *delta_a_log, *delta_a_bias, *delta_norm, *delta_out;
@@ -81,15 +81,15 @@ typedef struct trm_hf_names {
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_router;          /* their weight: sigmoid of one logit */
     const char *latent_in, *latent_out; /* linear layers before and behind the routed experts, to fewer dimensions */
-    /* Of a mixture beside an MLP: whole names of what scales the router's input, and weights by expert; norms of what
-     * the MLP gives, of the experts' input and of what they give. */
+    /* Of a mixture beside an MLP: whole names of what scales the router's input, and weights by expert; norms of the
+     * MLP's output, of the experts' input and of their output. */
     const char *router_scale, *expert_scale;
     const char *beside_mlp_norm, *beside_norm, *beside_post_norm;
     const char *attention_norm, *attention_post_norm; /* before attention; on its output */
     const char *mlp_norm, *mlp_post_norm;
     const char *layer_scale; /* of what a block gives, a whole name: [1] */
     /* Embeddings by layer: their table, the projection of the usual ones and its norm, after the root; of a block, the
-     * linear layers before and behind them, and the norm of what they give. */
+     * linear layers before and behind them, and the norm of their output. */
     const char *layer_embedding, *layer_projection, *layer_projection_norm;
     const char *layer_gate, *layer_out, *layer_out_norm;
     const char *final_norm; /* after the root */

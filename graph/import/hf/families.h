@@ -93,8 +93,8 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
 
 /* What Llama and many others read: sizes, hidden_act (silu), rms_norm_eps, rope. */
 trm_status trm_hf_read_common(const trm_hf_reader *reader, trm_hf_config *config);
-/* The sizes of a mixture of experts, by the family's keys; NULL: it has none. What config->moe has beforehand are
- * defaults; where there is no key of the width, it is intermediate_size. Goes behind trm_hf_read_sizes. */
+/* The sizes of a mixture of experts, by the family's keys; NULL: it has none. Values of config->moe are defaults;
+ * without a key for the width it is intermediate_size. Call it after trm_hf_read_sizes. */
 typedef struct trm_hf_moe_keys {
     const char *experts, *k, *width;
 } trm_hf_moe_keys;

@@ -97,8 +97,8 @@ typedef struct trm_hf_rows {
     trm_dims view;      /* dims of the rows, n == 0: the whole */
     int32_t axis;
     int64_t first, count;
-    /* pairs > 0: of each head, `head_dim` of those rows, 2 * pairs are stored as (0, 1), (2, 3), ... and
-     * taken as 0, 2, ..., 1, 3, ...: so one kind of rope is for all. They begin at row first_pair of the head. */
+    /* pairs > 0: of each head, `head_dim` of those rows, 2 * pairs are stored as (0, 1), (2, 3), ... and read as 0, 2,
+     * ..., 1, 3, ..., so that one kind of rope does for all. They begin at row first_pair of the head. */
     int64_t head_dim, pairs, first_pair;
 } trm_hf_rows;
 

@@ -203,8 +203,8 @@ static trm_status read_strategy(const reader *r, const trm_json *weights)
     return refuse(r, "strategy", strategy, "tensor, channel, group or block");
 }
 
-/* How activations of a weight of fp8 are quantized; those of others stay as they are. One dynamic scale for all tokens
- * is taken as one for each, which is at most that, and a token's results depend on no other. */
+/* How activations of a weight of fp8 are quantized; those of others stay as they are. A single dynamic scale for all
+ * tokens becomes one per token, which is at most as large, so that a token's results depend on no other. */
 static trm_status read_activations(const reader *r, const trm_json *activations)
 {
     int32_t bits = 0, group = 0;

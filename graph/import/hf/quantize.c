@@ -1,8 +1,8 @@
 /*
  * trm_model_quantize: a model folder with its linear layers quantized, in the format of compressed-tensors.
  *
- * What is written is what a model opened with these weights reads: the model is opened so, and every layer that is
- * quantized on its way is read and written, a few rows at a time. So both have the same bits.
+ * The model is opened with these weights, and every layer that this quantizes is read and written, a few rows at a
+ * time. So the folder has the bits that such a model reads.
  */
 #include <ctype.h>
 #include <dirent.h>

@@ -1,6 +1,6 @@
 /*
- * The tensors of quantized linear layers, as DEQUANT_MATMUL reads them: views of what is stored, whose bits are put
- * elsewhere as they are read. The device's form, and what is streamed, have one layout whatever the method.
+ * The tensors of quantized linear layers, as DEQUANT_MATMUL reads them: views of the stored tensors, whose bits are
+ * rearranged as they are read. The device's form, and what is streamed, have one layout whatever the method.
  */
 #include <fnmatch.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 #include "graph/network.h"
 
 /* Layers that are quantized here have both sizes in multiples of STEP, which products of 8 and 4 bits take everywhere,
- * and LEAST_ROWS: what is smaller are gates. */
+ * and at least LEAST_ROWS rows: smaller ones are gates. */
 #define STEP       16
 #define LEAST_ROWS 64
 
@@ -138,8 +138,8 @@ static const char *scale_suffix(taker *t)
     return trm_hf_checkpoint_has(t->checkpoint, name(t, "weight_scale_inv")) ? "weight_scale_inv" : "weight_scale";
 }
 
-/* One scale for all becomes one for every row, so that weights join and are cut whatever theirs are; one a row may lack
- * its second dimension; others are by the blocks of the configuration. */
+/* A single scale is repeated for every row, so that weights with any scales can be joined and cut. Scales of rows may
+ * lack their second dimension. Others follow the blocks of the configuration. */
 static trm_status take_any_scales(taker *t, trm_hf_quantized *to)
 {
     const trm_hf_quantization *q = t->quantization;
@@ -280,8 +280,8 @@ static trm_status check_group_index(taker *t, int64_t group, trm_hf_quantized *t
     return status;
 }
 
-/* Whether all zero points of a symmetric quantization are the middle, as they should be. Of those that are stored less
- * 1, one more is the middle, too: files say "gptq" that have them as "gptq_v2" does. */
+/* Whether all zero points of a symmetric quantization are the middle, as they should be. Zero points stored less 1 may
+ * also be the middle itself: some files that say "gptq" store them as "gptq_v2" does. */
 static trm_status are_middle(const trm_weight *zeros, bool less_one, bool *middle)
 {
     const trm_dims dims = trm_weight_dims(zeros);

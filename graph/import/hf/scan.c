@@ -1,5 +1,5 @@
 /* The selective scan of a block (Mamba-2), in place of attention: one projection to a gate, x, b, c and steps, short
- * convolutions of x, b and c, the scan with its state, and a norm of what it gives times the gate. */
+ * convolutions of x, b and c, the scan with its state, and a norm of its output times the gate. */
 #include "graph/import/hf/parts.h"
 
 #include <stdio.h>

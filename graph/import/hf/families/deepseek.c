@@ -179,8 +179,8 @@ const trm_hf_family trm_hf_deepseek_v3 = {
 
 /* ---- with sparse attention -------------------------------------------------------------------------- */
 
-/* A token attends to the index_topk tokens that an indexer finds best: to all of them in a context that is no longer.
- * So the context ends there, and the indexer is not needed. */
+/* A token attends to the index_topk tokens that an indexer rates highest, which are all tokens of a context of that
+ * length. The context ends there, so the indexer is not needed. */
 static trm_status read_sparse(const trm_hf_reader *reader, trm_hf_config *config)
 {
     int64_t most = 2048;

@@ -1,4 +1,4 @@
-/* EXAONE 4: norms on what attention and MLP give, and on the heads of q and k; the large one has a window on three
+/* EXAONE 4: norms on the outputs of attention and MLP, and on the heads of q and k; the large one has a window on three
  * layers of four, and no rope in the others. */
 #include "graph/import/hf/families.h"
 

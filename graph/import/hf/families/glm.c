@@ -1,5 +1,5 @@
-/* GLM-4 (9B and 32B): interleaved rope on half of each head, gate and up fused; the releases of 2025 have norms on what
- * attention and MLP give, too. GLM-4.5 is Llama with rope on half of each head and the mixture of DeepSeek-V3. */
+/* GLM-4 (9B and 32B): interleaved rope on half of each head, gate and up fused; the releases of 2025 also have norms on
+ * the outputs of attention and MLP. GLM-4.5 is Llama with rope on half of each head and the mixture of DeepSeek-V3. */
 #include "graph/import/hf/families.h"
 
 #include "base/error.h"

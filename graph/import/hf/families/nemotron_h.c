@@ -1,5 +1,5 @@
 /* Nemotron-H: blocks of one half each, a selective scan (Mamba-2), attention without positions, an MLP of relu^2 or a
- * mixture of such experts. What Granite's hybrid shares with it is here, too. */
+ * mixture of such experts. Shared parts of Granite's hybrid are here, too. */
 #include "graph/import/hf/families.h"
 
 #include <string.h>

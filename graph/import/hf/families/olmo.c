@@ -1,4 +1,4 @@
-/* OLMo 2 and 3: norms on what attention and MLP give, not on what they take, and one over all heads of q and of k.
+/* OLMo 2 and 3: norms on the outputs of attention and MLP, not on their inputs, and one over all heads of q and of k.
  * OLMo 3 has a window on three layers of four; only the others' rope is scaled. OLMoE has the norms of Llama, those of
  * q and k, and a mixture of experts. */
 #include "graph/import/hf/families.h"
