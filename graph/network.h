@@ -256,7 +256,8 @@ trm_status trm_pass_layouts(trm_network *network, bool tf32, int32_t *changes);
  * other. */
 trm_status trm_pass_fuse_exchanges(trm_network *network, int32_t *changes);
 /* Fuses RMS norms, also with residual, and the products that read them: into NORM_MATMUL, into NORM_DEQUANT_MATMUL
- * where x is quantized; likewise GLU_DEQUANT_MATMUL. After all passes that look for norms or products. */
+ * where x is quantized, and into NORM_ROUTER; likewise GLU_DEQUANT_MATMUL. After all passes that look for norms or
+ * products. */
 trm_status trm_pass_fuse_norm_products(trm_network *network, int32_t *changes);
 /* Runs the passes of a stage in order, until nothing changes. */
 trm_status trm_run_passes(trm_network *network, trm_pass_stage stage);

@@ -66,6 +66,8 @@ extern "C" {
     CUDA(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED_TUNED, glu_dequant_matmul) \
     HOST(ROUTER,                  "router",                  PLAIN,     router)                  \
     CUDA(ROUTER,                  "router",                  PREPARED_TUNED, router)             \
+    HOST(NORM_ROUTER,             "norm_router",             PREPARED,  norm_router)             \
+    CUDA(NORM_ROUTER,             "norm_router",             PREPARED_TUNED, norm_router)        \
     HOST(EXPERTS,                 "experts",                 PLAIN,     experts)                 \
     CUDA(EXPERTS,                 "experts",                 WORKSPACE, experts)                 \
     EACH(SHORT_CONVOLUTION,       "short_convolution",       PLAIN,     short_convolution)       \

@@ -16,7 +16,8 @@
     X(FUSED_ELEMENTWISE, fused_elementwise)                                                                            \
     X(ROTATE, rotate)                                                                                                  \
     X(DELTA_NET, delta_net)                                                                                            \
-    X(ATTENTION_JOIN, attention_join)
+    X(ATTENTION_JOIN, attention_join)                                                                                  \
+    X(NORM_ROUTER, norm_router)
 #define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
 
 /* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
@@ -62,6 +63,21 @@ enum {
     TRM_NORM_DEQUANT_MATMUL_RESIDUAL,
     TRM_NORM_DEQUANT_MATMUL_INPUT_COUNT
 };
+
+/* A ROUTER of an RMS norm. Its inputs begin with those of the ROUTER, but x [T, H] is what is normalized: (x, weight,
+ * bias, correction, expert_scale, norm_weight [H] optional) -> (ids, weights, norm of x); with `residual`: (...,
+ * norm_weight, residual [T, H]) -> (ids, weights, norm of x + residual, x + residual), the sum rounded to the type of x
+ * before it is normalized. What the router takes need not be rounded. */
+typedef struct trm_norm_router_params {
+    trm_router_params router;
+    bool residual;
+    float eps, weight_offset; /* of the norm, as in trm_norm_params */
+} trm_norm_router_params;
+
+enum { TRM_NORM_ROUTER_NORM_WEIGHT = TRM_ROUTER_INPUT_COUNT, TRM_NORM_ROUTER_RESIDUAL, TRM_NORM_ROUTER_INPUT_COUNT };
+
+/* Outputs, behind those of the ROUTER. */
+enum { TRM_NORM_ROUTER_NORM = 2, TRM_NORM_ROUTER_SUM };
 
 /* Positions of a QKV_ATTENTION's inputs. */
 enum {
@@ -192,6 +208,7 @@ typedef struct trm_delta_net_params {
     trm_norm_matmul_params norm_matmul;                                                                                \
     trm_norm_dequant_matmul_params norm_dequant_matmul;                                                                \
     trm_glu_dequant_matmul_params glu_dequant_matmul;                                                                  \
+    trm_norm_router_params norm_router;                                                                                \
     trm_qkv_attention_params qkv_attention;                                                                            \
     trm_all_reduce_norm_params all_reduce_norm; /* begins as `collective` does */                                      \
     trm_fused_elementwise_params fused_elementwise;                                                                    \

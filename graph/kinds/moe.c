@@ -1,5 +1,5 @@
 /*
- * Kinds of a mixture of experts: router, experts.
+ * Kinds of a mixture of experts: router, norm_router, experts.
  *
  * Over ranks the router is whole, or its tokens are split. The experts' layer has two ways besides: each rank has a
  * part of every expert, or some of the experts as a whole; either gives a summand of the output. Which is taken is a
@@ -85,17 +85,69 @@ static double router_depth(const trm_layer *layer, const trm_dims *in, int64_t u
            (double)layer->desc.router.k;
 }
 
+/* Of the parameters of a router, which are a layer's or part of them. */
+#define ROUTER_FIELDS(params)                                                                                          \
+    TRM_FIELD(INT32, params, k, .always = true),                                                                       \
+        TRM_FIELD(ENUM, params, scoring, .always = true, .values = TRM_NAMES(TRM_ROUTER_SCORINGS)),                    \
+        TRM_FIELD(INT32, params, groups), TRM_FIELD(INT32, params, top_groups), TRM_FIELD(BOOL, params, group_sum),    \
+        TRM_FIELD(BOOL, params, renormalize), TRM_FIELD(FLOAT, params, epsilon), TRM_FIELD(FLOAT, params, scale)
+
 const trm_kind trm_kind_router = {
-    TRM_FIELDS(TRM_FIELD(INT32, router, k, .always = true),
-               TRM_FIELD(ENUM, router, scoring, .always = true, .values = TRM_NAMES(TRM_ROUTER_SCORINGS)),
-               TRM_FIELD(INT32, router, groups), TRM_FIELD(INT32, router, top_groups),
-               TRM_FIELD(BOOL, router, group_sum), TRM_FIELD(BOOL, router, renormalize),
-               TRM_FIELD(FLOAT, router, epsilon), TRM_FIELD(FLOAT, router, scale)),
-    .infer = infer_router,
-    .n_outputs = 2,
-    .link = link_router,
+    TRM_FIELDS(ROUTER_FIELDS(router)), .infer = infer_router,           .n_outputs = 2, .link = link_router,
+    .sizes = sizes_of_tokens,          .multiplications = router_depth,
+};
+
+/* The rule of a norm, then that of a router. */
+static trm_status infer_norm_router(const trm_infer_call *call)
+{
+    const trm_norm_router_params *p = &call->desc->norm_router;
+    TRM_TRY(trm_infer_require_inputs(call, 2, TRM_NORM_ROUTER_INPUT_COUNT - (p->residual ? 0 : 1)));
+    if (p->residual && !trm_infer_has(call, TRM_NORM_ROUTER_RESIDUAL)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "residual is not given");
+    }
+    const int32_t norm_inputs[] = {TRM_ROUTER_X, p->residual ? TRM_NORM_ROUTER_RESIDUAL : TRM_NORM_ROUTER_NORM_WEIGHT,
+                                   TRM_NORM_ROUTER_NORM_WEIGHT};
+    const trm_dims *dims[TRM_ROUTER_INPUT_COUNT];
+    trm_dtype dtypes[TRM_ROUTER_INPUT_COUNT];
+    for (int32_t i = 0; i < 3; i++) {
+        const bool given = trm_infer_has(call, norm_inputs[i]);
+        dims[i] = given ? call->dims[norm_inputs[i]] : NULL;
+        dtypes[i] = given ? call->dtypes[norm_inputs[i]] : TRM_DTYPE_NONE;
+    }
+    trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
+                           .norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset}};
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
+    inner.n_inputs = p->residual ? 3 : 2;
+    inner.output_dims = call->output_dims + TRM_NORM_ROUTER_NORM;
+    inner.output_dtypes = call->output_dtypes + TRM_NORM_ROUTER_NORM;
+    TRM_TRY(trm_kind_norm.infer(&inner));
+    for (int32_t i = 0; i < TRM_ROUTER_INPUT_COUNT; i++) {
+        const bool given = trm_infer_has(call, i);
+        dims[i] = i == TRM_ROUTER_X ? &call->output_dims[TRM_NORM_ROUTER_NORM] : given ? call->dims[i] : NULL;
+        dtypes[i] = given ? call->dtypes[i] : TRM_DTYPE_NONE;
+    }
+    desc = (trm_layer_desc){.kind = TRM_LAYER_ROUTER, .router = p->router};
+    inner.n_inputs = call->n_inputs < TRM_ROUTER_INPUT_COUNT ? call->n_inputs : TRM_ROUTER_INPUT_COUNT;
+    inner.output_dims = call->output_dims;
+    inner.output_dtypes = call->output_dtypes;
+    return infer_router(&inner);
+}
+
+static int32_t norm_router_outputs(const trm_layer_desc *desc)
+{
+    return (desc->norm_router.residual ? TRM_NORM_ROUTER_SUM : TRM_NORM_ROUTER_NORM) + 1;
+}
+
+const trm_kind trm_kind_norm_router = {
+    TRM_FIELDS(ROUTER_FIELDS(norm_router.router), TRM_FIELD(BOOL, norm_router, residual),
+               TRM_FIELD(FLOAT, norm_router, eps, .always = true), TRM_FIELD(FLOAT, norm_router, weight_offset)),
+    .infer = infer_norm_router,
+    .output_count = norm_router_outputs,
     .sizes = sizes_of_tokens,
-    .multiplications = router_depth,
 };
 
 /* ---- experts ------------------------------------------------------------------------------------ */

@@ -1,4 +1,5 @@
-/* ROUTER and EXPERTS layers on CUDA: by the fast kernels where they take the call, else by the plain ones. */
+/* ROUTER, NORM_ROUTER and EXPERTS layers on CUDA: by the fast kernels where they take the call, else by the plain ones.
+ */
 #include "kernels/cuda/cuda.h"
 #include "kernels/moe/cuda_moe.h"
 #include "kernels/moe/layer.h"
@@ -93,6 +94,68 @@ trm_status trm_cuda_router_prepare(const trm_kernel_call *call, trm_program *pro
     return trm_cuda_moe_router_accepts(&router)
                ? trm_program_append(program, parts ? "cuda.router choice" : "cuda.router", enqueue_router, args)
                : trm_program_append(program, "cuda.router plain", enqueue_plain_router, args);
+}
+
+/* ---- a norm before the router ----------------------------------------------------------------------- */
+
+bool trm_cuda_norm_router_accepts(const trm_kernel_call *call)
+{
+    return trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, trm_norm_router_parts);
+}
+
+size_t trm_cuda_norm_router_workspace(const trm_kernel_call *call)
+{
+    return trm_kernel_parts_workspace(call, TRM_BACKEND_CUDA, trm_norm_router_parts);
+}
+
+typedef struct norm_router_args {
+    trm_moe_router router;
+    trm_moe_norm norm;
+    bool constant_weights;
+} norm_router_args;
+
+/* Whether one kernel does it. */
+static bool norm_router_of(const trm_kernel_call *call, norm_router_args *args)
+{
+    const trm_norm_router_params *p = &call->layer->norm_router;
+    trm_kernel_parts parts = {0};
+    if (call->batch_invariant || !trm_norm_router_parts(call, &parts) ||
+        !trm_moe_router_of(&parts.calls[1], &args->router) || takes_parts(&parts.calls[1])) {
+        return false;
+    }
+    const trm_kernel_call *norm = &parts.calls[0];
+    const int32_t weight = p->residual ? 2 : 1;
+    const bool has_weight = norm->n_inputs > weight;
+    args->router.x = call->inputs[TRM_ROUTER_X].data;
+    args->norm = (trm_moe_norm){.weight = has_weight ? norm->inputs[weight].data : NULL,
+                                .residual = p->residual ? norm->inputs[1].data : NULL,
+                                .to = norm->outputs[0].data,
+                                .sum = p->residual && (norm->unread >> 1 & 1) == 0 ? norm->outputs[1].data : NULL,
+                                .eps = p->eps,
+                                .offset = p->weight_offset};
+    args->constant_weights = (parts.calls[1].constants >> TRM_ROUTER_WEIGHT & 1) != 0 &&
+                             (!has_weight || (norm->constants >> weight & 1) != 0);
+    return trm_cuda_moe_norm_router_accepts(&args->router, &args->norm);
+}
+
+static trm_status enqueue_norm_router(void *user, trm_stream *stream)
+{
+    const norm_router_args *args = user;
+    return trm_cuda_moe_norm_router_run(&args->router, &args->norm, args->constant_weights, trm_stream_native(stream));
+}
+
+trm_status trm_cuda_norm_router_prepare(const trm_kernel_call *call, trm_program *program)
+{
+    norm_router_args found, *args;
+    if (!norm_router_of(call, &found)) {
+        return trm_kernel_parts_prepare(call, TRM_BACKEND_CUDA, trm_norm_router_parts, program);
+    }
+    args = trm_program_alloc(program, sizeof(*args));
+    if (args == NULL) {
+        return TRM_ERROR_OUT_OF_MEMORY;
+    }
+    *args = found;
+    return trm_program_append(program, "cuda.router norm", enqueue_norm_router, args);
 }
 
 /* ---- experts ---------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /*
- * The router: logits of all experts and the choice among them in one kernel, for a few tokens; or the choice alone,
- * among logits that a library's product made.
+ * The router: logits of all experts and the choice among them in one kernel, for a few tokens, perhaps with the norm
+ * before them; or the choice alone, among logits that a library's product made.
  */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/common.cuh"
@@ -8,7 +8,7 @@
 
 #define CLUSTER 8 /* blocks, where there are clusters */
 #define WARPS   16
-#define LOADS   8 /* of 16 bytes of a weight in flight in a lane */
+#define EACH    8 /* experts whose logits a warp makes at a time */
 #define CHOOSE  8 /* warps of a block that chooses alone */
 
 /* ---- choosing ---- */
@@ -187,21 +187,6 @@ template <typename X, int N> static __device__ __forceinline__ void load_x(const
         }
     }
 }
-/* To the same place of shared memory in block `block` of the cluster. */
-static __device__ __forceinline__ void store_to_block(float *place, int block, float value)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .b32 at;\n"
-                 "mapa.shared::cluster.u32 at, %0, %1;\n"
-                 "st.shared::cluster.f32 [at], %2; }"
-                 :
-                 : "r"(shared_address(place)), "r"(block), "f"(value)
-                 : "memory");
-#else
-    (void)block;
-    *place = value;
-#endif
-}
 
 static __device__ __forceinline__ uint4 load_early(const void *from)
 {
@@ -210,80 +195,220 @@ static __device__ __forceinline__ uint4 load_early(const void *from)
     return v;
 }
 
+/* How the warps of a cluster share a token's product: `parts` warps have every parts-th run of columns of the same
+ * experts. */
+typedef struct route_args {
+    trm_moe_router p;
+    trm_moe_norm norm;
+    int32_t blocks, groups, parts; /* groups: of EACH experts */
+} route_args;
+
+/* A lane's 16 bytes of a run of the rows of a group's experts; zeros outside. */
 template <typename W>
-static __device__ __forceinline__ void load_weight(uint4 (&w)[LOADS], const W *row, int64_t k, int64_t k0, int lane)
+static __device__ __forceinline__ void load_weight(uint4 (&w)[EACH], const trm_moe_router &p, int group, int run,
+                                                   int lane)
+{
+    const int64_t at = ((int64_t)run * 32 + lane) * vec16<W>::n;
+    const W *row = (const W *)p.weight + (int64_t)group * EACH * p.hidden + at;
+#pragma unroll
+    for (int e = 0; e < EACH; e++) {
+        w[e] = group * EACH + e < p.experts && at < p.hidden ? load_early(row + (int64_t)e * p.hidden)
+                                                             : make_uint4(0, 0, 0, 0);
+    }
+}
+
+/* The sums over a warp of eight numbers of each lane: number `lane / 4` of them, in every lane. */
+static __device__ __forceinline__ float sum_eight(float (&sums)[EACH], int lane)
 {
 #pragma unroll
-    for (int u = 0; u < LOADS; u++) {
-        const int64_t at = k0 + (u * 32 + lane) * vec16<W>::n;
-        w[u] = row != NULL && at < k ? load_early(row + at) : make_uint4(0, 0, 0, 0);
+    for (int half = EACH / 2; half > 0; half /= 2) {
+        const int distance = half * 4;
+        const bool upper = (lane & distance) != 0;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            const float kept = upper ? sums[i + half] : sums[i], given = upper ? sums[i] : sums[i + half];
+            sums[i] = kept + __shfl_xor_sync(0xffffffffu, given, distance);
+        }
+    }
+    sums[0] += __shfl_xor_sync(0xffffffffu, sums[0], 2);
+    return sums[0] + __shfl_xor_sync(0xffffffffu, sums[0], 1);
+}
+
+/* The sum of what `parts` warps have made, `step` apart, in their order; eight loads at a time. */
+static __device__ __forceinline__ float sum_parts(const float *from, int parts, int step)
+{
+    float sum = 0.0f;
+    for (int part = 0; part < parts; part += 8) {
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            v[i] = part + i < parts ? from[(part + i) * step] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            sum += v[i];
+        }
+    }
+    return sum;
+}
+
+/* What is normalized of a token, from element `at` on: with a residual the rounded sum. */
+template <typename X, int N>
+static __device__ __forceinline__ void load_sum(const route_args &a, const X *x, int64_t token, int64_t at,
+                                                float (&v)[N])
+{
+    load_x<X, N>(x + at, v);
+    if (a.norm.residual != NULL) {
+        float r[N];
+        load_x<X, N>((const X *)a.norm.residual + token * a.p.hidden + at, r);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            v[i] = to_float(from_float<X>(v[i] + r[i]));
+        }
+    }
+}
+
+/* What the choice reads, on its way into L2. */
+static __device__ __forceinline__ void prefetch_vectors(const trm_moe_router &p)
+{
+    const float *vectors[] = {p.bias, p.correction, p.expert_scale};
+    const int at = (int)threadIdx.x * 32;
+#pragma unroll
+    for (int i = 0; i < 3; i++) {
+        if (vectors[i] != NULL && at < p.experts) {
+            prefetch_l2(vectors[i] + at);
+        }
+    }
+}
+
+/* What a lane's N numbers of a run are multiplied by. */
+template <typename X, int N, bool NORMED>
+static __device__ __forceinline__ void load_factors(const route_args &a, int run, int lane, float (&g)[N])
+{
+    const int64_t at = ((int64_t)run * 32 + lane) * N;
+    const bool given = NORMED && a.norm.weight != NULL && at < a.p.hidden;
+    if (given) {
+        load_x<X, N>((const X *)a.norm.weight + at, g);
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        g[i] = given ? g[i] + a.norm.offset : 1.0f;
+    }
+}
+
+/* The norm of a token and the sum before it, by all threads of the cluster. */
+template <typename X>
+static __device__ __forceinline__ void store_norm(const route_args &a, const X *x, int64_t token, int rank, float scale)
+{
+    const int n = vec16<X>::n, runs = a.p.hidden / n;
+    for (int run = (int)threadIdx.x * a.blocks + rank; run < runs; run += WARPS * 32 * a.blocks) {
+        float v[n], g[n];
+        load_sum<X, n>(a, x, token, run * n, v);
+        load_factors<X, n, true>(a, run / 32, run % 32, g);
+        if (a.norm.sum != NULL) {
+            store16((X *)a.norm.sum + token * a.p.hidden + run * n, v);
+        }
+#pragma unroll
+        for (int i = 0; i < n; i++) {
+            v[i] = v[i] * scale * g[i];
+        }
+        store16((X *)a.norm.to + token * a.p.hidden + run * n, v);
     }
 }
 
 /*
- * M tokens per cluster of 8 blocks (one where there are no clusters) of 16 warps, a warp per expert in turn; logits go
- * to the first block's shared memory, where a warp per token chooses. 16 KiB of shared memory per token at most. Bytes
- * moved: the weight once per cluster, the first experts' ahead of the wait for the kernel before. Bound by latency: of
- * these loads, of two barriers of the cluster, and of the rounds of choosing. bench_moe, bf16, in a chain on an H200,
- * us: 4.1 to 4.3 for 1 to 8 tokens of qwen3-30b, 7.7 for 16, 14.7 for 64; 5.5, 11.2 and 21.2 for gpt-oss-120b.
+ * A token per cluster of 8 blocks (one where there are no clusters) of 16 warps. A warp has a run of columns of 8
+ * experts in registers and so needs little of x; sums of runs go to the first block's shared memory, where a warp adds
+ * them up and chooses. NORMED: x, added to the residual if there is one, is normalized, in that the logits are scaled
+ * at the end: nothing waits for the whole row. Shared memory: 16 bytes for an expert, 4 for each of its sums, 20 KiB at
+ * most. Bytes moved: the weight once per token, of which the first runs are on their way before the wait. Bound by
+ * latency: of x, of two barriers of the cluster, of the rounds of choosing.
  */
-template <typename X, typename W, int M>
-static __global__ void __launch_bounds__(WARPS * 32) route(const trm_moe_router p, int32_t blocks)
+template <typename X, typename W, bool NORMED>
+static __global__ void __launch_bounds__(WARPS * 32) route(const __grid_constant__ route_args a)
 {
     extern __shared__ float room[];
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = (int)blockIdx.x % blocks;
-    const int64_t token0 = (int64_t)(blockIdx.x / blocks) * M, k = p.hidden;
-    const int n = vec16<W>::n, turn = LOADS * 32 * n;
-    const W *weight = (const W *)p.weight;
-    const X *x = (const X *)p.x + token0 * k;
-    uint4 w[LOADS];
-    int e = rank * WARPS + warp;
+    const int n = vec16<W>::n;
+    const trm_moe_router &p = a.p;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = (int)blockIdx.x % a.blocks;
+    const int64_t token = blockIdx.x / a.blocks;
+    const int runs = (p.hidden + 32 * n - 1) / (32 * n), units = a.groups * a.parts;
+    const X *x = (const X *)p.x + token * p.hidden;
+    float *partial = room + 4 * p.experts, *squares = partial + a.parts * p.experts;
+    uint4 w[EACH];
+    float g[n];
+    int unit = warp * a.blocks + rank;
     start_next();
-    load_weight(w, e < p.experts ? weight + e * k : (const W *)NULL, k, 0, lane);
+    if (unit < units) {
+        load_weight<W>(w, p, unit / a.parts, unit % a.parts, lane);
+        load_factors<X, n, NORMED>(a, unit % a.parts, lane, g);
+    }
+    if (rank == 0) {
+        prefetch_vectors(p);
+    }
     cluster_arrive();
     wait_for_previous();
     cluster_wait(); /* all blocks have begun */
-    for (; e < p.experts; e += blocks * WARPS) {
-        float sums[M] = {};
-        for (int64_t k0 = 0; k0 < k; k0 += turn) {
+    for (; unit < units; unit += WARPS * a.blocks) {
+        const int group = unit / a.parts, part = unit % a.parts;
+        float sums[EACH] = {}, square = 0.0f;
+        for (int run = part; run < runs; run += a.parts) {
+            const int64_t at = ((int64_t)run * 32 + lane) * n;
+            float v[n] = {};
+            if (at < p.hidden && NORMED) {
+                load_sum<X, n>(a, x, token, at, v);
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                const X *row = x + (token0 + m < p.tokens ? m * k : 0);
+                for (int i = 0; i < n; i++) {
+                    square = fmaf(v[i], v[i], square);
+                    v[i] *= g[i];
+                }
+            } else if (at < p.hidden) {
+                load_x<X, n>(x + at, v);
+            }
 #pragma unroll
-                for (int u0 = 0; u0 < LOADS; u0 += 4) { /* four at a time: all loads, then all products */
-                    float b[4][vec16<W>::n];
+            for (int e = 0; e < EACH; e++) {
+                float u[n];
+                unpack16<W>(w[e], u);
 #pragma unroll
-                    for (int u = 0; u < 4; u++) {
-                        const int64_t at = k0 + ((u0 + u) * 32 + lane) * n;
-                        load_x<X, vec16<W>::n>(row + (at < k ? at : 0), b[u]);
-                    }
-#pragma unroll
-                    for (int u = 0; u < 4; u++) {
-                        const int64_t at = k0 + ((u0 + u) * 32 + lane) * n;
-                        float a[vec16<W>::n];
-                        unpack16<W>(w[u0 + u], a);
-#pragma unroll
-                        for (int i = 0; i < n; i++) {
-                            sums[m] = at < k ? fmaf(a[i], b[u][i], sums[m]) : sums[m];
-                        }
-                    }
+                for (int i = 0; i < n; i++) {
+                    sums[e] = fmaf(u[i], v[i], sums[e]);
                 }
             }
-            const bool more = k0 + turn < k;
-            const int next = more ? e : e + blocks * WARPS;
-            load_weight(w, next < p.experts ? weight + next * k : (const W *)NULL, k, more ? k0 + turn : 0, lane);
+            const bool more = run + a.parts < runs;
+            const int next = more ? unit : unit + WARPS * a.blocks, next_run = more ? run + a.parts : next % a.parts;
+            if (next < units) {
+                load_weight<W>(w, p, next / a.parts, next_run, lane);
+                load_factors<X, n, NORMED>(a, next_run, lane, g);
+            }
         }
-#pragma unroll
-        for (int m = 0; m < M; m++) {
-            const float sum = warp_sum(sums[m]);
-            if (lane == 0) {
-                store_to_block(room + m * 4 * p.experts + e, 0, sum + (p.bias != NULL ? p.bias[e] : 0.0f));
+        const float sum = sum_eight(sums, lane);
+        const int expert = group * EACH + lane / 4;
+        if (lane % 4 == 0 && expert < p.experts) {
+            store_to_block(partial + part * p.experts + expert, 0, sum);
+        }
+        if (NORMED && group == 0) {
+            square = warp_sum(square);
+            if (lane < a.blocks) {
+                store_to_block(squares + part, lane, square);
             }
         }
     }
     cluster_barrier();
-    if (rank == 0 && warp < M && token0 + warp < p.tokens) {
-        choose_any(p, token0 + warp, room + warp * 4 * p.experts, lane);
+    float scale = 1.0f;
+    if (NORMED) {
+        scale = 1.0f / sqrtf(sum_parts(squares, a.parts, 1) / (float)p.hidden + a.norm.eps);
+    }
+    if (rank == 0 && warp == WARPS - 1) { /* the one with the least of the norm to store */
+#pragma unroll 4
+        for (int e = lane; e < p.experts; e += 32) {
+            const float bias = p.bias != NULL ? p.bias[e] : 0.0f;
+            room[e] = sum_parts(partial + e, a.parts, p.experts) * scale + bias;
+        }
+        __syncwarp();
+        choose_any(p, token, room, lane);
+    }
+    if (NORMED) {
+        store_norm<X>(a, x, token, rank, scale);
     }
 }
 
@@ -299,55 +424,54 @@ bool trm_cuda_moe_router_accepts(const trm_moe_router *p)
                                  trm_aligned16(p->x) && trm_aligned16(p->weight));
 }
 
-template <typename X, typename W, int M>
-static void launch_route(const trm_moe_router *p, bool constant_weight, cudaStream_t stream)
+bool trm_cuda_moe_norm_router_accepts(const trm_moe_router *p, const trm_moe_norm *norm)
 {
-    const unsigned clusters = (unsigned)((p->tokens + M - 1) / M), blocks = trm_cuda_has_clusters() ? CLUSTER : 1;
-    const size_t shared = (size_t)p->experts * 16 * M;
-    if (shared > 48 * 1024) {
-        (void)cudaFuncSetAttribute(route<X, W, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    }
-    cudaLaunchAttribute attributes[MOST_ATTRIBUTES] = {};
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(clusters * blocks);
-    config.blockDim = dim3(WARPS * 32);
-    config.dynamicSmemBytes = shared;
-    config.stream = stream;
-    config.attrs = attributes;
-    config.numAttrs = launch_attributes(attributes, constant_weight, blocks);
-    (void)cudaLaunchKernelEx(&config, route<X, W, M>, *p, (int32_t)blocks); /* trm_cuda_launched() sees the error */
+    return p->logits == NULL && trm_cuda_moe_router_accepts(p) && trm_aligned16(norm->weight) &&
+           trm_aligned16(norm->residual) && trm_aligned16(norm->to) && trm_aligned16(norm->sum);
 }
 
-template <typename X, typename W>
-static void launch_typed(const trm_moe_router *p, bool constant_weight, cudaStream_t stream)
+template <typename X, typename W> static void launch_route(route_args *a, bool constant_weights, cudaStream_t stream)
 {
-    if (p->tokens <= 8) {
-        launch_route<X, W, 1>(p, constant_weight, stream);
-    } else {
-        launch_route<X, W, 4>(p, constant_weight, stream);
-    }
+    const trm_moe_router *p = &a->p;
+    const int32_t runs = (p->hidden + 32 * vec16<W>::n - 1) / (32 * vec16<W>::n);
+    a->blocks = trm_cuda_has_clusters() ? CLUSTER : 1;
+    a->groups = (p->experts + EACH - 1) / EACH;
+    a->parts = WARPS * a->blocks / a->groups;
+    a->parts = a->parts < 1 ? 1 : a->parts > runs ? runs : a->parts;
+    const size_t shared = ((size_t)p->experts * (4 + a->parts) + (size_t)a->parts) * sizeof(float);
+    launch_clusters((unsigned)a->blocks, constant_weights, a->norm.to != NULL ? route<X, W, true> : route<X, W, false>,
+                    (unsigned)(p->tokens * a->blocks), WARPS * 32, shared, stream, *a);
 }
 
-template <typename X> static void launch_x(const trm_moe_router *p, bool constant_weight, cudaStream_t stream)
+template <typename X> static void launch_x(route_args *a, bool constant_weights, cudaStream_t stream)
 {
-    DISPATCH_FLOAT(p->weight_type, (launch_typed<X, T>(p, constant_weight, stream)));
+    DISPATCH_FLOAT(a->p.weight_type, (launch_route<X, T>(a, constant_weights, stream)));
+}
+
+trm_status trm_cuda_moe_norm_router_run(const trm_moe_router *p, const trm_moe_norm *norm, bool constant_weights,
+                                        void *user_stream)
+{
+    route_args a = {*p, *norm, 0, 0, 0};
+    if (p->tokens > 0) {
+        DISPATCH_FLOAT(p->x_type, launch_x<T>(&a, constant_weights, (cudaStream_t)user_stream));
+    }
+    return trm_cuda_launched("moe router");
 }
 
 trm_status trm_cuda_moe_router_run(const trm_moe_router *p, bool constant_weight, void *user_stream)
 {
-    cudaStream_t stream = (cudaStream_t)user_stream;
     if (p->tokens == 0) {
         return TRM_OK;
     }
-    if (p->logits != NULL) {
-        const size_t shared = (size_t)p->experts * 16 * CHOOSE;
-        if (shared > 48 * 1024) {
-            (void)cudaFuncSetAttribute(choose_experts, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        }
-        launch_overlapped(choose_experts, (unsigned)((p->tokens + CHOOSE - 1) / CHOOSE), CHOOSE * 32, shared, stream,
-                          *p);
-    } else {
-        DISPATCH_FLOAT(p->x_type, launch_x<T>(p, constant_weight, stream));
+    if (p->logits == NULL) {
+        const trm_moe_norm none = {};
+        return trm_cuda_moe_norm_router_run(p, &none, constant_weight, user_stream);
     }
+    const size_t shared = (size_t)p->experts * 16 * CHOOSE;
+    if (shared > 48 * 1024) {
+        (void)cudaFuncSetAttribute(choose_experts, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    }
+    launch_overlapped(choose_experts, (unsigned)((p->tokens + CHOOSE - 1) / CHOOSE), CHOOSE * 32, shared,
+                      (cudaStream_t)user_stream, *p);
     return trm_cuda_launched("moe router");
 }

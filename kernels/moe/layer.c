@@ -1,4 +1,4 @@
-/* ROUTER and EXPERTS layers as calls of their kernels. */
+/* ROUTER and EXPERTS layers as calls of their kernels, NORM_ROUTER as a NORM and a ROUTER. */
 #include "kernels/moe/layer.h"
 
 #include <math.h>
@@ -119,6 +119,53 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
                                  .y = call->outputs[0].data};
     return true;
 }
+
+/* ---- a norm before the router ----------------------------------------------------------------------- */
+
+static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels};
+
+static bool has(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
+}
+
+bool trm_norm_router_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
+{
+    const trm_norm_router_params *p = &call->layer->norm_router;
+    if (call->n_inputs < 2 || call->n_outputs != (p->residual ? TRM_NORM_ROUTER_SUM : TRM_NORM_ROUTER_NORM) + 1) {
+        return false;
+    }
+    parts->tables = tables;
+    parts->n_tables = 2;
+    trm_kernel_call *norm = trm_kernel_parts_add(parts, call, TRM_LAYER_NORM);
+    parts->layers[0].norm =
+        (trm_norm_params){.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset};
+    trm_kernel_parts_pass(norm, call, TRM_ROUTER_X);
+    if (p->residual) {
+        trm_kernel_parts_pass(norm, call, TRM_NORM_ROUTER_RESIDUAL);
+    }
+    if (has(call, TRM_NORM_ROUTER_NORM_WEIGHT)) {
+        trm_kernel_parts_pass(norm, call, TRM_NORM_ROUTER_NORM_WEIGHT);
+    }
+    norm->n_outputs = call->n_outputs - TRM_NORM_ROUTER_NORM;
+    for (int32_t i = 0; i < norm->n_outputs; i++) {
+        norm->outputs[i] = call->outputs[TRM_NORM_ROUTER_NORM + i];
+    }
+    norm->unread = call->unread >> TRM_NORM_ROUTER_NORM & ~1u; /* the router reads the norm */
+    trm_kernel_call *router = trm_kernel_parts_add(parts, call, TRM_LAYER_ROUTER);
+    parts->layers[1].router = p->router;
+    router->inputs[router->n_inputs++] = call->outputs[TRM_NORM_ROUTER_NORM];
+    for (int32_t i = TRM_ROUTER_WEIGHT; i < TRM_ROUTER_INPUT_COUNT && i < call->n_inputs; i++) {
+        trm_kernel_parts_pass(router, call, i);
+    }
+    router->n_outputs = TRM_NORM_ROUTER_NORM;
+    for (int32_t i = 0; i < router->n_outputs; i++) {
+        router->outputs[i] = call->outputs[i];
+    }
+    return true;
+}
+
+TRM_KERNEL_OF_PARTS(, trm_host_norm_router, TRM_BACKEND_HOST, trm_norm_router_parts)
 
 /* ---- host ------------------------------------------------------------------------------------------- */
 

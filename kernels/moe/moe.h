@@ -67,6 +67,21 @@ bool trm_cuda_moe_router_accepts(const trm_moe_router *router);
 /* `stream` is a cudaStream_t. constant_weight: the weight was complete before anything now on the stream. */
 trm_status trm_cuda_moe_router_run(const trm_moe_router *router, bool constant_weight, void *stream);
 
+/* An RMS norm before the router, in the same kernel, of x or of its rounded sum with a residual. All are of x's type.
+ * The router takes what is normalized without rounding it. */
+typedef struct trm_moe_norm {
+    const void *weight;   /* [hidden] or NULL */
+    const void *residual; /* [tokens, hidden] or NULL */
+    void *to;             /* [tokens, hidden]: the norm, rounded */
+    void *sum;            /* [tokens, hidden] or NULL: what is normalized */
+    float eps, offset;    /* offset: added to the weight */
+} trm_moe_norm;
+
+bool trm_cuda_moe_norm_router_accepts(const trm_moe_router *router, const trm_moe_norm *norm);
+/* constant_weights: those of both. */
+trm_status trm_cuda_moe_norm_router_run(const trm_moe_router *router, const trm_moe_norm *norm, bool constant_weights,
+                                        void *stream);
+
 /* ---- experts -------------------------------------------------------------------------------------- */
 
 /* How the experts' weights are stored; a matrix is [rows, columns] per expert. */

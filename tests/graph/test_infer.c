@@ -907,6 +907,30 @@ static void norm_matmuls_follow_their_parts(void **state)
     RUN_CASES(cases);
 }
 
+static void norm_routers_follow_their_parts(void **state)
+{
+    (void)state;
+#define NORM_ROUTER(...)                                                                                               \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_NORM_ROUTER, .norm_router = { __VA_ARGS__ }                                                  \
+    }
+    static const rule_case cases[] = {
+        {NORM_ROUTER({.k = 2}), {"bf16[?,8]", "bf16[12,8]"}, "i32[?,2] f32[?,2] bf16[?,8]"},
+        {NORM_ROUTER({.k = 2}),
+         {"bf16[?,8]", "f32[12,8]", "f32[12]", "f32[12]", "f32[12]", "bf16[8]"},
+         "i32[?,2] f32[?,2] bf16[?,8]"},
+        {NORM_ROUTER({.k = 2}, .residual = true),
+         {"bf16[?,8]", "bf16[12,8]", "-", "-", "-", "-", "bf16[3,8]"},
+         "i32[3,2] f32[3,2] bf16[3,8] bf16[3,8]"},
+        {NORM_ROUTER({.k = 2}, .residual = true), {"bf16[?,8]", "bf16[12,8]"}, "!residual is not given"},
+        {NORM_ROUTER({.k = 13}), {"bf16[?,8]", "bf16[12,8]"}, "!k is 13"},
+        {NORM_ROUTER({.k = 2}, .eps = -1), {"bf16[?,8]", "bf16[12,8]"}, "!eps is -1"},
+        {NORM_ROUTER({.k = 2}), {"bf16[?,8]", "bf16[12,7]"}, "!weight has dims [12, 7]"},
+        {NORM_ROUTER({.k = 2}), {"bf16[?,8]", "bf16[12,8]", "-", "-", "-", "f32[8]"}, "!weight has type f32"},
+    };
+    RUN_CASES(cases);
+}
+
 #define CACHE "i32[4]", "i32[3]", "i32[3,?]", "bf16[9,16,2,8]", "bf16[9,16,2,8]", "i32[?]"
 
 static void attention_takes_a_joined_product(void **state)
@@ -1051,6 +1075,7 @@ int main(void)
         cmocka_unit_test(experts_are_stored_in_many_ways),
         cmocka_unit_test(fused_dequant_matmuls_follow_their_parts),
         cmocka_unit_test(norm_matmuls_follow_their_parts),
+        cmocka_unit_test(norm_routers_follow_their_parts),
         cmocka_unit_test(attention_takes_a_joined_product),
         cmocka_unit_test(regions),
         cmocka_unit_test(unknown_kinds_and_output_counts),

@@ -346,6 +346,31 @@ static void quantized_products_take_norms_and_glus(void **state)
                "output n:1\n");
 }
 
+/* What is normalized is read by others, too, before and after the router. */
+static void routers_take_norms(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 4)), *r = net_input(network, "r", TRM_F32, DIMS(-1, 4));
+    const trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.residual = true, .eps = 0.5f, .weight_offset = 1}};
+    const trm_layer_desc router = {.kind = TRM_LAYER_ROUTER, .router = {.k = 2, .renormalize = true}};
+    trm_tensor *of_norm[] = {x, r, net_values(network, "g", DIMS(4))}, *y[2], *chosen[2];
+    assert_ok(trm_network_add_layer(network, "y", &norm, of_norm, 3, y));
+    net_output(network, net_unary(network, "early", RELU, y[0]));
+    trm_tensor *of_router[] = {y[0], net_weight(network, "w", DIMS(3, 4), 3), NULL, net_values(network, "c", DIMS(3))};
+    assert_ok(trm_network_add_layer(network, "ids", &router, of_router, 4, chosen));
+    net_output(network, chosen[1]);
+    net_output(network, net_unary(network, "late", RELU, y[1]));
+    check_pass(network, trm_pass_fuse_norm_products,
+               "ids: i32 [?, 2], ids:1: f32 [?, 2], y: f32 [?, 4], y:1: f32 [?, 4] = norm_router(x, w, -, c, -, g, r) "
+               "k=2 scoring=softmax renormalize residual eps=0.5 weight_offset=1\n"
+               "early: f32 [?, 4] = unary(y) op=activation activation=relu\n"
+               "late: f32 [?, 4] = unary(y:1) op=activation activation=relu\n"
+               "output early\n"
+               "output ids:1\n"
+               "output late\n");
+}
+
 static void norms_that_others_need_stay(void **state)
 {
     (void)state;
@@ -376,6 +401,7 @@ int main(void)
         cmocka_unit_test(norms_join_products),
         cmocka_unit_test(norms_with_a_residual_join_products),
         cmocka_unit_test(quantized_products_take_norms_and_glus),
+        cmocka_unit_test(routers_take_norms),
         cmocka_unit_test(norms_that_others_need_stay),
         cmocka_unit_test(layers_with_effects_stay),
         cmocka_unit_test(small_layers_of_constants_are_run),

@@ -184,7 +184,9 @@ static double used_experts(const trm_layer *layer)
 {
     const trm_layer *router = layer->inputs[TRM_EXPERTS_IDS]->producer;
     const double held = trm_expert_cache_experts(layer), chosen = trm_expert_cache_chosen(layer);
-    const bool is_routed = router != NULL && router->desc.kind == TRM_LAYER_ROUTER;
+    const bool is_routed =
+        router != NULL && (router->desc.kind == TRM_LAYER_ROUTER ||
+                           router->desc.kind == TRM_LAYER_NORM_ROUTER); /* whose inputs begin alike */
     const double all = is_routed ? (double)router->inputs[TRM_ROUTER_WEIGHT]->dims.d[0] : held;
     return chosen * held / (all > held ? all : held);
 }

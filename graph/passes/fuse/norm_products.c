@@ -1,6 +1,6 @@
 /*
- * Fuses norms into the products that read them: a step of one token is a chain of kernels of a few microseconds, so its
- * time depends on their number. Fuses norms and GLUs into products that quantize them.
+ * Fuses norms into the products and routers that read them: a step of one token is a chain of kernels of a few
+ * microseconds, so its time depends on their number. Fuses norms and GLUs into products that quantize them.
  */
 #include "graph/network.h"
 
@@ -24,6 +24,14 @@ static trm_layer *find_norm(const trm_analysis *analysis, const trm_layer *produ
                : NULL;
 }
 
+/* An output of one layer becomes output `at`, the last, of another. */
+static void take_output(trm_layer *layer, int32_t at, trm_tensor *output)
+{
+    layer->outputs[at] = output;
+    layer->n_outputs = at + 1;
+    output->producer = layer;
+}
+
 static void set_inputs(trm_layer *product, trm_tensor *const *inputs, int32_t n)
 {
     product->n_inputs = 0;
@@ -37,9 +45,7 @@ static void set_inputs(trm_layer *product, trm_tensor *const *inputs, int32_t n)
 static void take_sum(trm_layer *product, trm_layer *norm)
 {
     if (norm->desc.norm.residual) {
-        product->outputs[1] = norm->outputs[1];
-        product->outputs[1]->producer = product;
-        product->n_outputs = 2;
+        take_output(product, 1, norm->outputs[1]);
         norm->n_outputs = 1; /* for dead code */
     }
 }
@@ -71,6 +77,33 @@ static bool fuse(trm_analysis *analysis, trm_layer *product)
     product->desc = (trm_layer_desc){.kind = TRM_LAYER_NORM_MATMUL, .norm_matmul = params};
     set_inputs(product, inputs, TRM_NORM_MATMUL_INPUT_COUNT);
     take_sum(product, norm);
+    return true;
+}
+
+/* router(norm(x)) -> one layer, which also makes the norm and its sum. */
+static bool fuse_router(const trm_analysis *analysis, trm_layer *router)
+{
+    trm_layer *norm = router->desc.kind == TRM_LAYER_ROUTER ? router->inputs[TRM_ROUTER_X]->producer : NULL;
+    if (norm == NULL || norm->desc.kind != TRM_LAYER_NORM || norm->desc.norm.op != TRM_NORM_RMS ||
+        analysis->touched[norm->index] || router->inputs[TRM_ROUTER_X] != norm->outputs[0]) {
+        return false;
+    }
+    const bool residual = norm->desc.norm.residual;
+    const int32_t weight = residual ? 2 : 1;
+    trm_tensor *inputs[TRM_NORM_ROUTER_INPUT_COUNT] = {norm->inputs[0]};
+    for (int32_t i = TRM_ROUTER_WEIGHT; i < router->n_inputs; i++) {
+        inputs[i] = router->inputs[i];
+    }
+    inputs[TRM_NORM_ROUTER_NORM_WEIGHT] = norm->n_inputs > weight ? norm->inputs[weight] : NULL;
+    inputs[TRM_NORM_ROUTER_RESIDUAL] = residual ? norm->inputs[1] : NULL;
+    router->desc = (trm_layer_desc){
+        .kind = TRM_LAYER_NORM_ROUTER,
+        .norm_router = {router->desc.router, residual, norm->desc.norm.eps, norm->desc.norm.weight_offset}};
+    set_inputs(router, inputs, TRM_NORM_ROUTER_INPUT_COUNT);
+    for (int32_t i = 0; i < norm->n_outputs; i++) {
+        take_output(router, TRM_NORM_ROUTER_NORM + i, norm->outputs[i]);
+    }
+    norm->n_outputs = 0; /* for dead code */
     return true;
 }
 
@@ -112,7 +145,7 @@ static bool fuse_quantized(const trm_analysis *analysis, trm_layer *product)
 
 static bool fuse_any(trm_analysis *analysis, trm_layer *layer)
 {
-    return fuse(analysis, layer) || fuse_quantized(analysis, layer);
+    return fuse(analysis, layer) || fuse_router(analysis, layer) || fuse_quantized(analysis, layer);
 }
 
 trm_status trm_pass_fuse_norm_products(trm_network *network, int32_t *changes)

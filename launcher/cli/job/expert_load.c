@@ -31,10 +31,17 @@ static expert_layer *find_row(expert_load *load, const char *layer)
     return row;
 }
 
+/* Also of one that is joined with the norm before it, a kind that programs do not know. */
+static bool is_router(trm_layer_kind kind)
+{
+    const char *name = trm_layer_kind_name(kind), *last = strrchr(name, '_');
+    return strcmp(last != NULL ? last + 1 : name, trm_layer_kind_name(TRM_LAYER_ROUTER)) == 0;
+}
+
 bool expert_load_add(void *user, const trm_debug_tensor *tensor)
 {
     expert_load *load = user;
-    if (tensor->kind != TRM_LAYER_ROUTER || tensor->dtype != TRM_I32) { /* its weights are floats */
+    if (!is_router(tensor->kind) || tensor->dtype != TRM_I32) { /* its weights are floats */
         return true;
     }
     expert_layer *row = find_row(load, tensor->layer);

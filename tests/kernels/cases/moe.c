@@ -1,4 +1,5 @@
-/* Cases and meaning of ROUTER and EXPERTS as layers; moe_cases.c has those of their kernels by themselves. */
+/* Cases and meaning of ROUTER, NORM_ROUTER and EXPERTS as layers; moe_cases.c has those of their kernels by themselves.
+ */
 #include <math.h>
 #include <stdlib.h>
 
@@ -19,9 +20,10 @@ static double score_of(trm_router_scoring scoring, double logit, double most, do
     }
 }
 
-static void meaning_router(const kernel_case *test, double *const *inputs, double *const *outputs)
+/* Of ROUTER, and of the part of NORM_ROUTER behind the norm. */
+static void choose(const kernel_case *test, const trm_router_params *p, const double *x, double *const *inputs,
+                   double *const *outputs)
 {
-    const trm_router_params *p = &test->layer.router;
     const int64_t hidden = test->inputs[0].dims.d[1], experts = test->inputs[1].dims.d[0];
     double *logits = calloc((size_t)experts * 2, sizeof(*logits)), *keys = logits + experts;
     for (int64_t t = 0; t < test->inputs[0].dims.d[0]; t++) {
@@ -29,7 +31,7 @@ static void meaning_router(const kernel_case *test, double *const *inputs, doubl
         for (int64_t e = 0; e < experts; e++) {
             logits[e] = inputs[TRM_ROUTER_BIAS] != NULL ? inputs[TRM_ROUTER_BIAS][e] : 0.0;
             for (int64_t i = 0; i < hidden; i++) {
-                logits[e] += inputs[0][t * hidden + i] * inputs[1][e * hidden + i];
+                logits[e] += x[t * hidden + i] * inputs[1][e * hidden + i];
             }
             most = fmax(most, logits[e]);
         }
@@ -59,6 +61,11 @@ static void meaning_router(const kernel_case *test, double *const *inputs, doubl
     free(logits);
 }
 
+static void meaning_router(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    choose(test, &test->layer.router, inputs[0], inputs, outputs);
+}
+
 static void router_case(kernel_case_bench *bench, trm_dtype x, trm_dtype weight, int64_t tokens, int64_t hidden,
                         int64_t experts, trm_router_params params, bool corrected)
 {
@@ -74,6 +81,121 @@ static void router_case(kernel_case_bench *bench, trm_dtype x, trm_dtype weight,
     add_output(&test, TRM_I32, DIMS(tokens, params.k));
     add_output(&test, TRM_F32, DIMS(tokens, params.k));
     kernel_case_run(bench, &test, meaning_router);
+}
+
+/* ---- router of a norm ---- */
+
+static void meaning_norm_router(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_norm_router_params *p = &test->layer.norm_router;
+    const int64_t hidden = test->inputs[0].dims.d[1], n = trm_dims_count(&test->inputs[0].dims);
+    const double *weight = inputs[TRM_NORM_ROUTER_NORM_WEIGHT];
+    double *norm = outputs[TRM_NORM_ROUTER_NORM];
+    for (int64_t t = 0; t < n / hidden; t++) {
+        double square = 0.0;
+        for (int64_t i = t * hidden; i < (t + 1) * hidden; i++) {
+            norm[i] = inputs[0][i];
+            if (p->residual) {
+                norm[i] = kernel_case_round(test->inputs[0].dtype, norm[i] + inputs[TRM_NORM_ROUTER_RESIDUAL][i]);
+                outputs[TRM_NORM_ROUTER_SUM][i] = norm[i];
+            }
+            square += norm[i] * norm[i];
+        }
+        for (int64_t i = 0; i < hidden; i++) {
+            norm[t * hidden + i] *= (weight != NULL ? weight[i] + (double)p->weight_offset : 1.0) /
+                                    sqrt(square / (double)hidden + (double)p->eps);
+        }
+    }
+    choose(test, &p->router, norm, inputs, outputs);
+}
+
+/* x, or the sum of x and a residual, is the same power of two, except for signs, in a whole row, and so are the norm's
+ * factors: then rounding the norm changes nothing that is chosen. In f32 numbers are any. */
+typedef struct norm_router_values {
+    double *x, *residual, *weight;
+} norm_router_values;
+
+static norm_router_values values_of(int64_t tokens, int64_t hidden, bool residual)
+{
+    norm_router_values v = {calloc((size_t)(tokens * hidden) + 1, sizeof(double)),
+                            calloc((size_t)(tokens * hidden) + 1, sizeof(double)),
+                            calloc((size_t)hidden, sizeof(double))};
+    for (int64_t i = 0; i < tokens * hidden; i++) {
+        const double size = exp2((double)(i / hidden % 3)), sum = i * 7 % 11 < 5 ? size : -size;
+        v.residual[i] = residual ? (i * 5 % 13 < 6 ? 0.5 : -0.5) * size : 0.0;
+        v.x[i] = sum - v.residual[i];
+    }
+    for (int64_t i = 0; i < hidden; i++) {
+        v.weight[i] = exp2((double)(i * 3 % 7 % 3) - 1.0);
+    }
+    return v;
+}
+
+static void norm_router_case(kernel_case_bench *bench, trm_dtype x, trm_dtype weight, int64_t tokens, int64_t hidden,
+                             int64_t experts, trm_norm_router_params params, bool norm_weight)
+{
+    kernel_case test = new_case(
+        TRM_LAYER_NORM_ROUTER, "%s by %s, %lld tokens of %lld, %d of %lld experts, scoring %d%s%s", trm_dtype_name(x),
+        trm_dtype_name(weight), (long long)tokens, (long long)hidden, (int)params.router.k, (long long)experts,
+        (int)params.router.scoring, params.residual ? ", residual" : "", norm_weight ? ", norm weight" : "");
+    const bool corrected = params.router.scoring == TRM_ROUTER_SIGMOID;
+    norm_router_values values = values_of(tokens, hidden, params.residual);
+    test.layer.norm_router = params;
+    test.tolerance = 8.0; /* sums of `hidden` products in f32 */
+    add_input(&test, x, DIMS(tokens, hidden), -2.0, 2.0);
+    add_input(&test, weight, DIMS(experts, hidden), -0.3, 0.3);
+    add_input(&test, corrected ? TRM_F32 : TRM_DTYPE_NONE, DIMS(experts), -0.5, 0.5);
+    add_input(&test, corrected ? TRM_F32 : TRM_DTYPE_NONE, DIMS(experts), -0.1, 0.1);
+    add_input(&test, TRM_DTYPE_NONE, DIMS(experts), 0.0, 0.0);
+    add_input(&test, norm_weight ? x : TRM_DTYPE_NONE, DIMS(hidden), 0.25, 2.0);
+    if (params.residual) {
+        add_input(&test, x, DIMS(tokens, hidden), -4.0, 4.0);
+    }
+    if (x != TRM_F32) {
+        test.inputs[TRM_ROUTER_X].values = values.x;
+        test.inputs[TRM_NORM_ROUTER_NORM_WEIGHT].values = norm_weight ? values.weight : NULL;
+        test.inputs[TRM_NORM_ROUTER_RESIDUAL].values = values.residual;
+    }
+    add_output(&test, TRM_I32, DIMS(tokens, params.router.k));
+    add_output(&test, TRM_F32, DIMS(tokens, params.router.k));
+    add_output(&test, x, DIMS(tokens, hidden));
+    if (params.residual) {
+        add_output(&test, x, DIMS(tokens, hidden));
+    }
+    kernel_case_run(bench, &test, meaning_norm_router);
+    if (params.residual) {
+        test.unread = 1u << TRM_NORM_ROUTER_SUM;
+        kernel_case_run(bench, &test, meaning_norm_router);
+    }
+    free(values.x);
+    free(values.residual);
+    free(values.weight);
+}
+
+static void norm_router_cases(kernel_case_bench *bench)
+{
+    const trm_router_params softmax = {.k = 4, .scoring = TRM_ROUTER_SOFTMAX, .renormalize = true};
+    const trm_router_params chosen = {.k = 3, .scoring = TRM_ROUTER_SOFTMAX_CHOSEN};
+    const trm_router_params sigmoid = {.k = 8, .scoring = TRM_ROUTER_SIGMOID, .renormalize = true, .scale = 2.5f};
+    const int64_t tokens[] = {1, 2, 16, 17}; /* the last by the layers one after the other */
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        for (int32_t i = 0; i < COUNT(tokens); i++) {
+            norm_router_case(bench, floats[t], floats[t], tokens[i], 264, 21,
+                             (trm_norm_router_params){.router = softmax}, true);
+            norm_router_case(bench, floats[t], floats[t], tokens[i], 2880, 32,
+                             (trm_norm_router_params){.router = chosen, .residual = true}, true);
+        }
+        norm_router_case(bench, floats[t], floats[t], 1, 2048, 128,
+                         (trm_norm_router_params){.router = softmax, .residual = true}, false);
+        norm_router_case(bench, floats[t], TRM_F32, 3, 520, 256,
+                         (trm_norm_router_params){.router = sigmoid, .residual = true}, true);
+        norm_router_case(bench, floats[t], floats[t], 2, 64, 1000, (trm_norm_router_params){.router = softmax}, true);
+        norm_router_case(bench, floats[t], floats[t], 2, 30, 9, (trm_norm_router_params){.router = softmax}, true);
+    }
+    norm_router_case(bench, TRM_F32, TRM_F32, 2, 264, 21,
+                     (trm_norm_router_params){.router = softmax, .eps = 1e-2f, .weight_offset = 1.0f}, true);
+    norm_router_case(bench, TRM_F32, TRM_BF16, 2, 264, 21,
+                     (trm_norm_router_params){.router = softmax, .residual = true, .eps = 1e-2f}, true);
 }
 
 /* ---- experts ---- */
@@ -155,6 +277,7 @@ static void experts_case(kernel_case_bench *bench, trm_dtype type, int64_t token
 void kernel_cases_moe(kernel_case_bench *bench)
 {
     static const int64_t tokens[] = {1, 5, 40};
+    norm_router_cases(bench);
     for (int32_t t = 0; t < COUNT(tokens); t++) {
         for (int32_t i = 0; i < COUNT(floats); i++) {
             router_case(bench, floats[i], floats[i], tokens[t], 256, 16, (trm_router_params){.k = 4}, false);
