@@ -11,6 +11,8 @@
  */
 struct e4m3_type {
 };
+#define WGMMA_TEXT_24    WGMMA_TEXT_16 ",%8,%9,%10,%11"
+#define WGMMA_SUMS_24(d) WGMMA_EIGHT(d, 0), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11])
 #define WGMMA_DEFINE_F8(N, A0, A1, A2, A3, A4, A5)                                                                     \
     static __device__ __forceinline__ void wgmma_nt(float(&d)[N / 2], uint64_t a, uint64_t b, int accumulate,          \
                                                     e4m3_type)                                                         \
@@ -34,6 +36,7 @@ struct e4m3_type {
     }
 WGMMA_DEFINE_F8(8, "%4", "%5", "%6", "%7", "%8", "%9")
 WGMMA_DEFINE_F8(16, "%8", "%9", "%10", "%11", "%12", "%13")
+WGMMA_DEFINE_F8(24, "%12", "%13", "%14", "%15", "%16", "%17")
 WGMMA_DEFINE_F8(32, "%16", "%17", "%18", "%19", "%20", "%21")
 WGMMA_DEFINE_F8(64, "%32", "%33", "%34", "%35", "%36", "%37")
 WGMMA_DEFINE_F8(128, "%64", "%65", "%66", "%67", "%68", "%69")

@@ -72,10 +72,10 @@ struct tile_form {
     static const int rows = ROWS, stages = STAGES;
     static const int cluster = CLUSTER; /* blocks that share a tile of tokens */
     static const bool halves = FORMAT == TRM_MOE_HALVES, f4 = FORMAT == TRM_MOE_MXFP4, split = SPLIT;
-    static const int box = split && ROWS < 32 ? 8 : ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
-    static const int k = split ? SPLIT_K : TILE_K;                         /* elements of a stage */
-    static const int packed = halves ? 1 : f4 ? 4 : 2;                     /* numbers of the weight in 2 bytes */
-    static const int step = halves ? 32 : 64;                              /* of widths, from 128 rows on */
+    static const int box = split && ROWS <= 32 ? 8 : ROWS < 32 ? ROWS : 32; /* rows of a tensor copy of tokens */
+    static const int k = split ? SPLIT_K : TILE_K;                          /* elements of a stage */
+    static const int packed = halves ? 1 : f4 ? 4 : 2;                      /* numbers of the weight in 2 bytes */
+    static const int step = halves ? 32 : 64;                               /* of widths, from 128 rows on */
     static const int row_bytes = 2 * k / packed, weight_bytes = TILE_M * row_bytes; /* of a stage */
     static const int stage_bytes = weight_bytes + ROWS * 2 * k;
     static const int most_scales = !f4 ? 0 : split ? SPLIT_MOST : MOST_SCALES;             /* of a row */
@@ -170,12 +170,19 @@ struct work_item {
     int32_t tile_m; /* of a cluster's second block it may lie behind the last */
 };
 
+static __device__ __forceinline__ trm_moe_tile load_tile(const grouped_args &a, int32_t i)
+{
+    const int32_t *from = (const int32_t *)(a.order.tiles + i);
+    const trm_moe_tile tile = {__ldcg(from), __ldcg(from + 1), __ldcg(from + 2), __ldcg(from + 3), __ldcg(from + 4)};
+    return tile;
+}
+
 template <typename F> static __device__ __forceinline__ work_item find_item(const grouped_args &a, int32_t item)
 {
-    const trm_moe_tile any = a.order.tiles[item / a.tiles_m];
+    const trm_moe_tile any = load_tile(a, item / a.tiles_m);
     const int32_t of_expert = item - any.first * a.tiles_m;
     work_item found;
-    found.tile = any.tiles == 1 ? any : a.order.tiles[any.first + of_expert % any.tiles];
+    found.tile = any.tiles == 1 ? any : load_tile(a, any.first + of_expert % any.tiles);
     found.tile_m = of_expert / any.tiles * F::cluster + (int32_t)blockIdx.x % F::cluster;
     return found;
 }
@@ -252,36 +259,66 @@ static __device__ __forceinline__ void bring_scales(const grouped_args &a, const
     place.next();
 }
 
-/* Tokens that lie together, and the weight: by one thread. */
+/* Into a stage: the weight. The barrier expects it and `boxes` boxes of tokens. */
+template <typename F, int PART>
+static __device__ __forceinline__ void bring_weight_of(const grouped_maps &maps, const tile_ring<F> &r, int stage,
+                                                       int32_t block, const work_item &item, int boxes)
+{
+    barrier_arrive_expect(r.full(stage), (uint32_t)(F::weight_bytes + boxes * F::box * 2 * F::k));
+    bring_weight<F, PART>(r.stage(stage), maps, block, item.tile_m, item.tile.expert, r.full(stage));
+}
+
+/* A block's part of the boxes of tokens. */
+template <typename F>
+static __device__ __forceinline__ void bring_boxes(const grouped_maps &maps, const tile_ring<F> &r, int stage,
+                                                   int32_t block, const work_item &item, int boxes)
+{
+    for (int i = blockIdx.x % F::cluster; i < boxes; i += F::cluster) {
+        const uint32_t to = r.stage(stage) + F::weight_bytes + i * F::box * ROW_BYTES;
+        const int32_t row = item.tile.row + i * F::box;
+        if (F::split) { /* a row's lower parts are behind its upper ones */
+            copy_box(to, &maps.tokens, block * TILE_K, row, 0, r.full(stage));
+            copy_box(to + F::rows * ROW_BYTES, &maps.tokens, block * TILE_K, row, 1, r.full(stage));
+        } else {
+            copy_tokens<F>(to, &maps.tokens, block * TILE_K, row, r.full(stage));
+        }
+    }
+}
+
+/* Tokens that lie together, and the weight: by one thread. Where the kernel before splits tokens, it begins when their
+ * order is known; then the first weights, if they are constant, are on their way before it ends. */
 template <typename F, int PART>
 static __device__ void bring_sorted(const grouped_args &a, const grouped_maps &maps, const tile_ring<F> &r)
 {
-    const int32_t items = *a.order.tiles_n * a.tiles_m;
+    bool early = F::split && a.p.constant_weights;
+    if (!early) {
+        wait_for_previous();
+    }
+    const int32_t items = __ldcg(a.order.tiles_n) * a.tiles_m;
     ring_place<F> at(1); /* of a new barrier the phase of parity 1 has ended */
     scale_place scales(1);
     for (int32_t item = blockIdx.x / F::cluster; item < items; item += gridDim.x / F::cluster) {
         const work_item found = find_item<F>(a, item);
-        const trm_moe_tile tile = found.tile;
-        const int boxes = (tile.rows + F::box - 1) / F::box;
+        const int boxes = (found.tile.rows + F::box - 1) / F::box;
+        int32_t block = 0;
         if (F::f4) {
-            bring_scales<F, PART>(a, r, scales, tile.expert, found.tile_m);
+            bring_scales<F, PART>(a, r, scales, found.tile.expert, found.tile_m);
         }
-        for (int32_t block = 0; block < a.blocks_k; block++) {
-            const uint32_t to = r.stage(at.stage), full = r.full(at.stage);
-            barrier_wait(r.empty(at.stage), at.parity);
-            barrier_arrive_expect(full, (uint32_t)(F::weight_bytes + boxes * F::box * 2 * F::k));
-            bring_weight<F, PART>(to, maps, block, found.tile_m, tile.expert, full);
-            for (int i = blockIdx.x % F::cluster; i < boxes; i += F::cluster) {
-                const uint32_t tokens = to + F::weight_bytes + i * F::box * ROW_BYTES;
-                const int32_t row = tile.row + i * F::box;
-                if (F::split) { /* a row's lower parts are behind its upper ones */
-                    copy_box(tokens, &maps.tokens, block * TILE_K, row, 0, full);
-                    copy_box(tokens + F::rows * ROW_BYTES, &maps.tokens, block * TILE_K, row, 1, full);
-                } else {
-                    copy_tokens<F>(tokens, &maps.tokens, block * TILE_K, row, full);
-                }
+        if (early) {
+            const int32_t ahead = min(F::stages, a.blocks_k);
+            for (int32_t i = 0; i < ahead; i++) {
+                bring_weight_of<F, PART>(maps, r, i, i, found, boxes);
             }
-            at.next();
+            wait_for_previous();
+            for (; block < ahead; block++, at.next()) {
+                bring_boxes<F>(maps, r, block, block, found, boxes);
+            }
+            early = false;
+        }
+        for (; block < a.blocks_k; block++, at.next()) {
+            barrier_wait(r.empty(at.stage), at.parity);
+            bring_weight_of<F, PART>(maps, r, at.stage, block, found, boxes);
+            bring_boxes<F>(maps, r, at.stage, block, found, boxes);
         }
     }
 }
@@ -768,6 +805,8 @@ static __device__ void compute(const grouped_args &a, const tile_ring<F> &r)
         if constexpr (F::split) {
             if (tile.rows <= F::rows / 2) {
                 multiply_split<F, F::rows / 2>(a, tile, sums, r, at, group, lane, scales);
+            } else if (F::rows == 32 && tile.rows <= 24) {
+                multiply_split<F, F::rows == 32 ? 24 : 8>(a, tile, sums, r, at, group, lane, scales);
             } else {
                 multiply_split<F, F::rows>(a, tile, sums, r, at, group, lane, scales);
             }
@@ -842,11 +881,10 @@ static __global__ void __launch_bounds__(THREADS, F::blocks)
         barrier_init_done();
     }
     sync_blocks<F>();
-    wait_for_previous();
-    start_next();
     if (threadIdx.x < 128) {
         registers_shrink<F::blocks == 2 ? 48 : 72>();
         if (SCATTERED) {
+            wait_for_previous();
             bring_scattered<T, F, PART>(a, maps, r);
         } else if (threadIdx.x == 0) {
             bring_sorted<F, PART>(a, maps, r);
@@ -854,6 +892,8 @@ static __global__ void __launch_bounds__(THREADS, F::blocks)
         __syncwarp();
     } else {
         registers_grow<F::blocks == 2 ? 96 : 216>();
+        wait_for_previous();
+        start_next();
         compute<T, F, PART, SCATTERED>(a, r);
     }
     if (F::cluster > 1) { /* the other block may still write and arrive here */

@@ -126,7 +126,12 @@ template <bool F4> static __global__ void __launch_bounds__(128) split_rows(cons
 {
     __shared__ uint32_t largest[4];
     const int32_t runs = a.columns / 16, warp = threadIdx.x >> 5;
-    begin_overlapped();
+    if (a.tokens) { /* the next kernel reads the order at once: it begins when that is known */
+        wait_for_previous();
+        start_next();
+    } else {
+        begin_overlapped();
+    }
     const int32_t tiles = *a.order.tiles_n;
     const trm_moe_tile last = a.order.tiles[max(tiles - 1, 0)];
     const int32_t rows = tiles > 0 ? last.row + last.rows : 0;
@@ -193,19 +198,19 @@ static __device__ __forceinline__ uint32_t high_e4m3(uint32_t word)
     return value;
 }
 
-static __device__ __forceinline__ uint32_t load_word(uint32_t address)
+/* A number that all lanes of the warp have, in a register that the warp has once: what descriptors of operands are made
+ * of takes a third of the instructions then. */
+static __device__ __forceinline__ uint32_t of_warp(uint32_t number)
 {
-    uint32_t v;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
-    return v;
+    return __shfl_sync(0xffffffffu, number, 0);
 }
 
-/* part = left * (upper + lower parts of N tokens) over 32 columns, or more. */
+/* part (+)= left * (upper + lower parts of N tokens) over 32 columns. */
 template <typename F, int N, typename... Left>
-static __device__ __forceinline__ void multiply_tokens(float (&part)[N / 2], uint32_t tokens, bool more, Left... left)
+static __device__ __forceinline__ void multiply_tokens(float (&part)[N / 2], uint64_t tokens, bool more, Left... left)
 {
-    wgmma_nt(part, left..., wgmma_operand<128>(tokens, 0), more, e4m3_type());
-    wgmma_nt(part, left..., wgmma_operand<128>(tokens + F::rows * SPLIT_K, 0), 1, e4m3_type());
+    wgmma_nt(part, left..., tokens, more, e4m3_type());
+    wgmma_nt(part, left..., tokens + F::rows * SPLIT_K / 16, 1, e4m3_type());
 }
 
 /* sums += part * the scales of rows g and g + 8. */
@@ -223,14 +228,15 @@ template <typename F, int N>
 static __device__ __forceinline__ void multiply_stage_f8(float (&sums)[N / 2], const tile_ring<F> &r, int stage,
                                                          const float (&scale)[2], int group, int lane)
 {
-    const uint32_t from = r.stage(stage), tokens = from + F::weight_bytes;
+    const uint32_t from = of_warp(r.stage(stage));
+    const uint64_t weight = wgmma_operand<128>(from + of_warp(group) * 64 * SPLIT_K, 0),
+                   tokens = wgmma_operand<128>(from + F::weight_bytes, 0);
     float part[N / 2];
     wgmma_pin(part);
     wgmma_begin();
 #pragma unroll
     for (int step = 0; step < SPLIT_K / 32; step++) {
-        multiply_tokens<F, N>(part, tokens + step * 32, step > 0,
-                              wgmma_operand<128>(from + group * 64 * SPLIT_K + step * 32, 0));
+        multiply_tokens<F, N>(part, tokens + step * 2, step > 0, weight + step * 2);
     }
     wgmma_commit();
     wgmma_wait<0>();
@@ -239,37 +245,64 @@ static __device__ __forceinline__ void multiply_stage_f8(float (&sums)[N / 2], c
     add_scaled<N / 2>(sums, part, scale);
 }
 
-/* Of MXFP4 some blocks of 32 columns at a time, of whose four words lane (g, t) has word t. */
+/* The scales of four blocks of columns from `column` on; behind the end numbers are 0, with any scale. */
+static __device__ __forceinline__ void load_scales(float (&scale)[4][2], const scale_rows &scales, int32_t column)
+{
+    const uint32_t low = scales.low + column, high = scales.high + column;
+    uint32_t bytes[4][2];
+    if (column + 4 <= scales.count) {
+#pragma unroll
+        for (int b = 0; b < 4; b++) {
+            bytes[b][0] = load_byte(low + b);
+            bytes[b][1] = load_byte(high + b);
+        }
+    } else {
+#pragma unroll
+        for (int b = 0; b < 4; b++) {
+            const int32_t inside = min(b, scales.count - 1 - column);
+            bytes[b][0] = load_byte(low + inside);
+            bytes[b][1] = load_byte(high + inside);
+        }
+    }
+#pragma unroll
+    for (int b = 0; b < 4; b++) {
+        scale[b][0] = __uint_as_float(bytes[b][0] << 23);
+        scale[b][1] = __uint_as_float(bytes[b][1] << 23);
+    }
+}
+
+/* Of MXFP4 some blocks of 32 columns at a time, of whose four words lane (g, t) has word t. `rows`: where a stage has
+ * the lane's row for load_matrices(). */
 template <typename F, int N>
 static __device__ __forceinline__ void multiply_stage_f4(float (&sums)[N / 2], const tile_ring<F> &r, int stage,
-                                                         int32_t block, int group, int lane, const scale_rows &scales)
+                                                         int32_t block, uint32_t rows, int lane,
+                                                         const scale_rows &scales)
 {
-    const int together = N <= 16 ? 4 : N <= 32 ? 2 : 1;
-    const int row = group * 64 + (int)(threadIdx.x >> 5 & 3) * 16 + (lane >> 2), swizzle = row >> 1 & 3;
-    const uint32_t weight = r.stage(stage) + row * (SPLIT_K / 2) + (lane & 3) * 4;
-    const uint32_t tokens = r.stage(stage) + F::weight_bytes;
+    const int together = N <= 16 ? 4 : 2;
+    const uint32_t from = of_warp(r.stage(stage)), weight = from + rows;
+    const uint64_t tokens = wgmma_operand<128>(from + F::weight_bytes, 0);
+    float scale[4][2];
+    load_scales(scale, scales, 4 * block);
 #pragma unroll
     for (int b0 = 0; b0 < 4; b0 += together) {
         float part[together][N / 2];
-        float scale[together][2];
         uint32_t left[together][4];
 #pragma unroll
-        for (int b = 0; b < together; b++) {
-            const int32_t column = min(4 * block + b0 + b, scales.count - 1); /* behind the end numbers are 0 */
-            scale[b][0] = __uint_as_float(load_byte(scales.low + column) << 23);
-            scale[b][1] = __uint_as_float(load_byte(scales.high + column) << 23);
+        for (int b = 0; b < together; b += 2) {
+            uint32_t words[4]; /* rows g and g + 8 of block b, then of b + 1 */
+            load_matrices(words, weight ^ (uint32_t)(b0 + b) << 4);
 #pragma unroll
-            for (int h = 0; h < 2; h++) { /* 8 rows on the swizzle is the same */
-                const uint32_t word = load_word(weight + h * 8 * (SPLIT_K / 2) + (((b0 + b) ^ swizzle) << 4));
-                left[b][h] = low_e4m3(word);
-                left[b][2 + h] = high_e4m3(word);
+            for (int i = 0; i < 4; i++) {
+                left[b + i / 2][i % 2] = low_e4m3(words[i]);
+                left[b + i / 2][2 + i % 2] = high_e4m3(words[i]);
             }
             wgmma_pin(part[b]);
+            wgmma_pin(part[b + 1]);
         }
         wgmma_begin();
 #pragma unroll
         for (int b = 0; b < together; b++) {
-            multiply_tokens<F, N>(part[b], tokens + (b0 + b) * 32, false, left[b][0], left[b][1], left[b][2],
+            multiply_tokens<F, N>(part[b], tokens + (b0 + b) * 2, false, left[b][0], left[b][1], left[b][2],
                                   left[b][3]);
         }
         wgmma_commit();
@@ -284,7 +317,7 @@ static __device__ __forceinline__ void multiply_stage_f4(float (&sums)[N / 2], c
             for (int i = 0; i < 4; i++) { /* products read them up to here */
                 asm volatile("" : "+r"(left[b][i]) : : "memory");
             }
-            add_scaled<N / 2>(sums, part[b], scale[b]);
+            add_scaled<N / 2>(sums, part[b], scale[b0 + b]);
         }
     }
 }
@@ -297,6 +330,8 @@ static __device__ __forceinline__ void multiply_split(const grouped_args &a, con
 {
     float(&sums)[N / 2] = reinterpret_cast<float(&)[N / 2]>(all);
     float scale[2] = {}, coming[2] = {};
+    const int row = group * 64 + (int)(threadIdx.x >> 5 & 3) * 16 + (lane & 15);
+    const uint32_t rows = (uint32_t)(row * (SPLIT_K / 2) + ((lane >> 4 ^ (row >> 1 & 3)) << 4)); /* in a stage */
 #pragma unroll
     for (int i = 0; i < N / 2; i++) {
         sums[i] = 0.0f;
@@ -315,7 +350,7 @@ static __device__ __forceinline__ void multiply_split(const grouped_args &a, con
         }
         barrier_wait(r.full(at.stage), at.parity);
         if constexpr (F::f4) {
-            multiply_stage_f4<F, N>(sums, r, at.stage, block, group, lane, scales);
+            multiply_stage_f4<F, N>(sums, r, at.stage, block, rows, lane, scales);
         } else {
             multiply_stage_f8<F, N>(sums, r, at.stage, scale, group, lane);
         }
