@@ -177,7 +177,7 @@ static void norm_router_cases(kernel_case_bench *bench)
     const trm_router_params softmax = {.k = 4, .scoring = TRM_ROUTER_SOFTMAX, .renormalize = true};
     const trm_router_params chosen = {.k = 3, .scoring = TRM_ROUTER_SOFTMAX_CHOSEN};
     const trm_router_params sigmoid = {.k = 8, .scoring = TRM_ROUTER_SIGMOID, .renormalize = true, .scale = 2.5f};
-    const int64_t tokens[] = {1, 2, 16, 17}; /* the last by the layers one after the other */
+    const int64_t tokens[] = {1, 2, 16, 17, 45, 257}; /* the last by the layers one after the other */
     for (int32_t t = 0; t < COUNT(floats); t++) {
         for (int32_t i = 0; i < COUNT(tokens); i++) {
             norm_router_case(bench, floats[t], floats[t], tokens[i], 264, 21,
@@ -189,6 +189,8 @@ static void norm_router_cases(kernel_case_bench *bench)
                          (trm_norm_router_params){.router = softmax, .residual = true}, false);
         norm_router_case(bench, floats[t], TRM_F32, 3, 520, 256,
                          (trm_norm_router_params){.router = sigmoid, .residual = true}, true);
+        norm_router_case(bench, floats[t], floats[t], 33, 7168, 256,
+                         (trm_norm_router_params){.router = sigmoid, .residual = true}, false);
         norm_router_case(bench, floats[t], floats[t], 2, 64, 1000, (trm_norm_router_params){.router = softmax}, true);
         norm_router_case(bench, floats[t], floats[t], 2, 30, 9, (trm_norm_router_params){.router = softmax}, true);
     }
