@@ -1,13 +1,14 @@
 /*
- * DEQUANT_MATMUL on CUDA. Few rows: our own kernel, which reads the weight as it is. Many: x is quantized, too, and the
- * product is the library's of e4m3; or, where x is to stay as it is or that is not possible, a piece of the weight at a
- * time becomes floats of x's type in the workspace, and the product is a MATMUL's.
+ * DEQUANT_MATMUL on CUDA. Few rows, and on Hopper any: our own kernels, which read the weight as it is. Many: x is
+ * quantized, too, and the product is the library's of e4m3; or, where x is to stay as it is or that is not possible, a
+ * piece of the weight at a time becomes floats of x's type in the workspace, and the product is a MATMUL's.
  */
 #include <stdio.h>
 
 #include "kernels/tuner/cuda_tactic_cache.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/dequant/cuda.h"
+#include "kernels/dequant/cuda_tiles.h"
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/kernel_list.h"
 #include "kernels/program.h"
@@ -16,8 +17,8 @@
 #define PIECE_BYTES ((size_t)128 << 20) /* of the weight as floats, at most */
 #define ALIGNMENT   ((size_t)256)
 
-/* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names; up to FEW
- * the library is not tried beside them, beyond MOST_TRIED it alone is. */
+/* Rows of x: where nothing was timed, up to MOST_ROWS and MOST_WIDE are done by the kernels of these names. The library
+ * is tried above FEW rows, cuda_tiles.cu from FEW on, the others up to MOST_TRIED. */
 #define MOST_ROWS  16
 #define MOST_WIDE  64
 #define FEW        8
@@ -225,12 +226,14 @@ typedef enum way {
     WAY_DOT,    /* cuda_dot.cu */
     WAY_ROWS,   /* cuda_rows.cu */
     WAY_WIDE,   /* cuda_wide.cu */
+    WAY_TILES,  /* cuda_tiles.cu */
     WAY_PIECES, /* as floats */
     WAY_FP8,    /* cuda_fp8.c */
     WAY_COUNT
 } way;
 
-static const char *const way_names[WAY_COUNT] = {"own.dot", "own.rows", "own.wide", "own.floats", "library.fp8"};
+static const char *const way_names[WAY_COUNT] = {"own.dot",   "own.rows",   "own.wide",
+                                                 "own.tiles", "own.floats", "library.fp8"};
 
 /* A call that must not depend on its rows leaves x as it is, as few rows do. */
 static bool takes_fp8(const trm_kernel_call *call, const trm_dequant_gemm *gemm, trm_fp8_product *product)
@@ -241,11 +244,12 @@ static bool takes_fp8(const trm_kernel_call *call, const trm_dequant_gemm *gemm,
 static bool way_accepts(way w, const trm_kernel_call *call, const trm_dequant_gemm *gemm)
 {
     trm_fp8_product product;
-    return w == WAY_FP8    ? takes_fp8(call, gemm, &product)
-           : w == WAY_ROWS ? trm_cuda_dequant_rows_accepts(gemm)
-           : w == WAY_DOT  ? !call->batch_invariant && trm_cuda_dequant_dot_accepts(gemm)
-           : w == WAY_WIDE ? !call->batch_invariant && trm_cuda_dequant_wide_accepts(gemm)
-                           : true;
+    return w == WAY_FP8     ? takes_fp8(call, gemm, &product)
+           : w == WAY_ROWS  ? trm_cuda_dequant_rows_accepts(gemm)
+           : w == WAY_DOT   ? !call->batch_invariant && trm_cuda_dequant_dot_accepts(gemm)
+           : w == WAY_WIDE  ? !call->batch_invariant && trm_cuda_dequant_wide_accepts(gemm)
+           : w == WAY_TILES ? !call->batch_invariant && trm_cuda_dequant_tiles_accepts(gemm)
+                            : true;
 }
 
 /* Where nothing was timed. A call that must not depend on its rows is done one way whatever their number. */
@@ -255,6 +259,7 @@ static way usual_way(const trm_kernel_call *call, const trm_dequant_gemm *gemm)
     return way_accepts(WAY_DOT, call, gemm)                         ? WAY_DOT
            : rows <= MOST_ROWS && way_accepts(WAY_ROWS, call, gemm) ? WAY_ROWS
            : way_accepts(WAY_FP8, call, gemm)                       ? WAY_FP8
+           : way_accepts(WAY_TILES, call, gemm)                     ? WAY_TILES
            : rows <= MOST_WIDE && way_accepts(WAY_WIDE, call, gemm) ? WAY_WIDE
                                                                     : WAY_PIECES;
 }
@@ -310,9 +315,12 @@ static trm_status prepare_way(way w, const trm_kernel_call *call, const trm_dequ
         [WAY_DOT] = trm_cuda_dequant_dot_run,
         [WAY_ROWS] = trm_cuda_dequant_rows_run,
         [WAY_WIDE] = trm_cuda_dequant_wide_run,
+        [WAY_TILES] = trm_cuda_dequant_tiles_run,
     };
-    static const char *const names[] = {
-        [WAY_DOT] = "cuda.dequant_dot", [WAY_ROWS] = "cuda.dequant_rows", [WAY_WIDE] = "cuda.dequant_wide"};
+    static const char *const names[] = {[WAY_DOT] = "cuda.dequant_dot",
+                                        [WAY_ROWS] = "cuda.dequant_rows",
+                                        [WAY_WIDE] = "cuda.dequant_wide",
+                                        [WAY_TILES] = "cuda.dequant_tiles"};
     if (w == WAY_PIECES) {
         return prepare_pieces(call, gemm, program);
     }
@@ -372,9 +380,10 @@ static trm_status choose_way(const trm_kernel_call *call, const trm_dequant_gemm
     const bool fp8 = way_accepts(WAY_FP8, call, gemm);
     trm_status status = TRM_OK;
     for (int i = 0; i < WAY_COUNT && status == TRM_OK; i++) {
-        /* The weight is read anew for every 16 or 64 rows of x: not worth a try where they are many. */
+        /* The others read the weight anew for every 16 or 64 rows of x: not worth a try where they are many. */
         const bool tried = i == WAY_FP8      ? gemm->m > FEW
                            : i == WAY_PIECES ? gemm->m > FEW && !fp8
+                           : i == WAY_TILES  ? gemm->m >= FEW
                                              : gemm->m <= MOST_TRIED;
         const bool accepted = way_accepts((way)i, call, gemm);
         ways.accepted |= (uint32_t)accepted << i;

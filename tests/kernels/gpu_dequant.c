@@ -9,13 +9,14 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hopper.h"
 #include "kernels/dequant/cuda.h"
+#include "kernels/dequant/cuda_tiles.h"
 #include "support/device.h"
 #include "support/support.h"
 
 #include "kernels/cases/cases.h"
 
-static int32_t runs[3]; /* of dot, rows, wide */
-enum { WAY_dot, WAY_rows, WAY_wide };
+static int32_t runs[4]; /* of dot, rows, wide, tiles */
+enum { WAY_dot, WAY_rows, WAY_wide, WAY_tiles };
 
 #define WAY(name)                                                                                                      \
     static bool accepts_##name(const trm_kernel_call *call)                                                            \
@@ -38,6 +39,7 @@ enum { WAY_dot, WAY_rows, WAY_wide };
 WAY(dot)
 WAY(rows)
 WAY(wide)
+WAY(tiles)
 
 /* The library's product of e4m3, which quantizes x whatever the rows. */
 static bool accepts_fp8(const trm_kernel_call *call)
@@ -85,12 +87,12 @@ static void quantized_rows_by_themselves(void **state)
 static void each_way_by_itself(void **state)
 {
     (void)state;
-    static const trm_kernel ways[] = {KERNEL(dot), KERNEL(rows), KERNEL(wide)};
-    kernel_cases_check(&(trm_kernel_table){ways, 3}, kernel_cases_dequant_rows);
+    static const trm_kernel ways[] = {KERNEL(dot), KERNEL(rows), KERNEL(wide), KERNEL(tiles)};
+    kernel_cases_check(&(trm_kernel_table){ways, 4}, kernel_cases_dequant_rows);
     const char *part = getenv("TRM_TEST_PART");
     if (part == NULL || strcmp(part, "0/1") == 0) {
         assert_true(runs[WAY_dot] > 0 && runs[WAY_rows] > 0 &&
-                    (runs[WAY_wide] > 0 || trm_cuda_hopper_processors() == 0));
+                    ((runs[WAY_wide] > 0 && runs[WAY_tiles] > 0) || trm_cuda_hopper_processors() == 0));
     }
 }
 

@@ -460,6 +460,20 @@ static void large_weights(kernel_case_bench *bench, trm_dtype x)
     }
 }
 
+/* More tiles than a GPU works on at a time, in rows of x or of the weight. */
+static void many_tiles(kernel_case_bench *bench, trm_dtype weight, int32_t which)
+{
+    static const int64_t sizes[][3] = {{20, 33801, 256}, {100, 17000, 128}, {600, 3001, 256}, {2500, 1104, 128}};
+    static const int32_t blocks_k[] = {128, 64, 0};
+    for (int32_t i = 0; i < COUNT(sizes); i++) {
+        form f = {TRM_BF16, weight, floats[(which + i) % COUNT(floats)],
+                  .params = {.block_n = 1, .block_k = blocks_k[(which + i) % COUNT(blocks_k)]}, .bias = i == 1};
+        f.zero_point = weight == TRM_U8 && i % 2 == 1;
+        f.params.out = i == 0 ? TRM_F32 : TRM_DTYPE_NONE;
+        dequant_matmul_case(bench, DIMS(sizes[i][0], sizes[i][2]), sizes[i][1], f);
+    }
+}
+
 void kernel_cases_dequant_rows(kernel_case_bench *bench)
 {
     static const trm_dtype weights[] = {TRM_F8E4M3, TRM_I8, TRM_U8}, types[] = {TRM_BF16, TRM_F16};
@@ -468,6 +482,8 @@ void kernel_cases_dequant_rows(kernel_case_bench *bench)
         for (int32_t i = 0; i < 4; i++) {
             long_sums(bench, types[i % 2], weights[w], rows[i / 2]);
         }
+        many_tiles(bench, weights[w], w);
+        many_tiles(bench, weights[w], w + 1);
     }
     for (int32_t i = 0; i < COUNT(types); i++) {
         large_weights(bench, types[i]);
