@@ -7,6 +7,10 @@
 
 /* ---- router ----------------------------------------------------------------------------------------- */
 
+/* For more tokens a product and a kernel that chooses are faster than one kernel that does both (bench_moe), which has
+ * a single block for a token where there are no clusters. */
+#define MOST_TOGETHER 16
+
 static const trm_kernel_table *const tables[] = {&trm_cuda_kernels};
 
 /* The logits as a product of its own, in f32: x becomes f32 before where only the weight is. */
@@ -36,13 +40,10 @@ static bool logits_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
     return true;
 }
 
-/* For many tokens a product and a kernel that chooses are faster than one kernel that does both (bench_moe), which has
- * a single block for a token where there are no clusters. */
-static bool takes_parts(const trm_kernel_call *call, const trm_moe_router *router)
+static bool takes_parts(const trm_kernel_call *call)
 {
-    const bool apart = router->tokens > TRM_MOE_MOST_ALONE || !trm_cuda_has_clusters();
-    return (call->batch_invariant || (apart && !trm_cuda_moe_router_tiled(router))) &&
-           trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, logits_parts);
+    const bool apart = call->inputs[TRM_ROUTER_X].dims.d[0] > MOST_TOGETHER || !trm_cuda_has_clusters();
+    return (call->batch_invariant || apart) && trm_kernel_parts_accepts(call, TRM_BACKEND_CUDA, logits_parts);
 }
 
 bool trm_cuda_router_accepts(const trm_kernel_call *call)
@@ -80,7 +81,7 @@ trm_status trm_cuda_router_prepare(const trm_kernel_call *call, trm_program *pro
         return TRM_OK;
     }
     TRM_TRY(trm_moe_router_check(&router));
-    const bool parts = takes_parts(call, &router);
+    const bool parts = takes_parts(call);
     if (parts) {
         TRM_TRY(trm_kernel_parts_prepare(call, TRM_BACKEND_CUDA, logits_parts, program));
         router.logits = call->workspace;
@@ -119,7 +120,7 @@ static bool norm_router_of(const trm_kernel_call *call, norm_router_args *args)
     const trm_norm_router_params *p = &call->layer->norm_router;
     trm_kernel_parts parts = {0};
     if (call->batch_invariant || !trm_norm_router_parts(call, &parts) ||
-        !trm_moe_router_of(&parts.calls[1], &args->router) || takes_parts(&parts.calls[1], &args->router)) {
+        !trm_moe_router_of(&parts.calls[1], &args->router) || takes_parts(&parts.calls[1])) {
         return false;
     }
     const trm_kernel_call *norm = &parts.calls[0];

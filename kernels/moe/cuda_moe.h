@@ -15,11 +15,6 @@ trm_status trm_cuda_moe_router_plain(const trm_moe_router *p, cudaStream_t strea
 bool trm_cuda_moe_experts_plain_accepts(const trm_moe_experts *p);
 trm_status trm_cuda_moe_experts_plain(const trm_moe_experts *p, cudaStream_t stream);
 
-/* cuda_router.cu: above this number of tokens a cluster has a tile of them. */
-#define TRM_MOE_MOST_ALONE 12
-/* Whether more of them do that in tiles, with their norm, in one kernel as well. */
-bool trm_cuda_moe_router_tiled(const trm_moe_router *p);
-
 /* cuda_pairs.cu: two kernels for a few tokens. The form of either is a number below trm_cuda_moe_pairs_forms(). */
 void trm_cuda_moe_pairs_choose(const trm_moe_experts *p, trm_moe_plan *plan);
 size_t trm_cuda_moe_pairs_workspace(const trm_moe_experts *p);

@@ -1,20 +1,15 @@
 /*
- * The router: logits of all experts and the choice among them in one kernel, perhaps with the norm before them, for a
- * few tokens or for tiles of some hundred; or the choice alone, among logits that a library's product made.
+ * The router: logits of all experts and the choice among them in one kernel, for a few tokens, perhaps with the norm
+ * before them; or the choice alone, among logits that a library's product made.
  */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/common.cuh"
-#include "kernels/moe/cuda_moe.h"
 #include "kernels/moe/element.h"
 
-#define CLUSTER    8 /* blocks, where there are clusters */
-#define WARPS      16
-#define EACH       8  /* experts whose logits a warp makes at a time */
-#define CHOOSE     8  /* warps of a block that chooses alone */
-#define TILE       16 /* tokens that share a cluster */
-#define TILE_WARPS 8
-#define TILE_EACH  (TILE / CLUSTER) /* tokens that a block chooses for */
-#define MOST_TILED 256              /* tokens */
+#define CLUSTER 8 /* blocks, where there are clusters */
+#define WARPS   16
+#define EACH    8 /* experts whose logits a warp makes at a time */
+#define CHOOSE  8 /* warps of a block that chooses alone */
 
 /* ---- choosing ---- */
 
@@ -206,7 +201,6 @@ typedef struct route_args {
     trm_moe_router p;
     trm_moe_norm norm;
     int32_t blocks, groups, parts; /* groups: of EACH experts */
-    int32_t slice, pitch;          /* of tiles: columns of a block, and elements from one of its rows to the next */
 } route_args;
 
 /* A lane's 16 bytes of a run of the rows of a group's experts; zeros outside. */
@@ -418,173 +412,7 @@ static __global__ void __launch_bounds__(WARPS * 32) route(const __grid_constant
     }
 }
 
-/* ---- tiles of tokens ---- */
-
-/* A block's columns of the tile's tokens, as they are to be normalized or multiplied, and the sums of their squares,
- * which go to all blocks. A token per warp in turn. */
-template <typename T, bool NORMED>
-static __device__ __forceinline__ void load_rows(const route_args &a, T *rows, float *squares, int64_t first,
-                                                 int32_t column0, int32_t columns, int rank)
-{
-    const int lane = threadIdx.x & 31;
-    for (int t = threadIdx.x >> 5; t < TILE; t += TILE_WARPS) {
-        const int64_t token = first + t;
-        const T *x = (const T *)a.p.x + token * a.p.hidden;
-        float square = 0.0f;
-        for (int32_t c = lane * 8; c < a.slice; c += 256) {
-            float v[8] = {};
-            if (token < a.p.tokens && c < columns) {
-                load_sum<T, 8>(a, x, token, column0 + c, v);
-                if (NORMED && a.norm.sum != NULL) {
-                    store16((T *)a.norm.sum + token * a.p.hidden + column0 + c, v);
-                }
-            }
-            store16(rows + t * a.pitch + c, v);
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                square = fmaf(v[i], v[i], square);
-            }
-        }
-        if (NORMED) {
-            square = warp_sum(square);
-            if (lane < CLUSTER) {
-                store_to_block(squares + rank * TILE + t, lane, square);
-            }
-        }
-    }
-}
-
-/* The same rows normalized, which are stored, too. */
-template <typename T>
-static __device__ __forceinline__ void norm_rows(const route_args &a, T *rows, const float *squares, int64_t first,
-                                                 int32_t column0, int32_t columns)
-{
-    const int lane = threadIdx.x & 31;
-    for (int t = threadIdx.x >> 5; t < TILE && first + t < a.p.tokens; t += TILE_WARPS) {
-        const float scale = 1.0f / sqrtf(sum_parts(squares + t, CLUSTER, TILE) / (float)a.p.hidden + a.norm.eps);
-        T *to = (T *)a.norm.to + (first + t) * a.p.hidden + column0;
-        for (int32_t c = lane * 8; c < columns; c += 256) {
-            float v[8], g[8];
-            load_factors<T, 8, true>(a, (column0 + c) / 256, (column0 + c) / 8 % 32, g);
-            load16(rows + t * a.pitch + c, v);
-#pragma unroll
-            for (int i = 0; i < 8; i++) {
-                v[i] = v[i] * scale * g[i];
-            }
-            store16(rows + t * a.pitch + c, v);
-            store16(to + c, v);
-        }
-    }
-}
-
-/* The logits' parts of a block's columns, each to the block that chooses for its token: [CLUSTER, TILE_EACH, experts].
- * A warp has 8 experts at a time, on the right of mma m16n8k16. Which k a slot means is ours to choose: lane (g, t) =
- * (lane / 4, lane % 4) takes 8 neighbours of rows g. */
-template <typename T>
-static __device__ __forceinline__ void multiply_rows(const route_args &a, const T *rows, float *logits, int32_t column0,
-                                                     int32_t columns, int rank)
-{
-    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, experts = a.p.experts;
-    const T *low = rows + g * a.pitch + t * 8, *high = low + 8 * a.pitch;
-    for (int e0 = (int)(threadIdx.x >> 5) * 8; e0 < experts; e0 += TILE_WARPS * 8) {
-        const T *weight = (const T *)a.p.weight + (int64_t)min(e0 + g, experts - 1) * a.p.hidden + column0 + t * 8;
-        float c[4] = {};
-#pragma unroll 2
-        for (int32_t k0 = 0; k0 < columns; k0 += 128) {
-            uint4 w[4];
-#pragma unroll
-            for (int u = 0; u < 4; u++) {
-                const int32_t k = k0 + u * 32;
-                w[u] = k + t * 8 < columns ? *(const uint4 *)(weight + k) : make_uint4(0, 0, 0, 0);
-            }
-#pragma unroll
-            for (int u = 0; u < 4; u++) {
-                const int32_t k = k0 + u * 32;
-                if (k < columns) {
-                    const uint4 x = *(const uint4 *)(low + k), y = *(const uint4 *)(high + k);
-                    mma_16816(c, x.x, y.x, x.y, y.y, w[u].x, w[u].y, T());
-                    mma_16816(c, x.z, y.z, x.w, y.w, w[u].z, w[u].w, T());
-                }
-            }
-        }
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int token = g + i / 2 * 8, e = e0 + 2 * t + i % 2;
-            if (e < experts) {
-                store_to_block(logits + (rank * TILE_EACH + token % TILE_EACH) * experts + e, token / TILE_EACH, c[i]);
-            }
-        }
-    }
-}
-
-/*
- * 16 tokens per cluster of 8 blocks of 8 warps, each of which has a slice of the columns; a block chooses for two of
- * the tokens. Shared memory: the slice's rows, and 96 bytes for an expert. Bytes moved: the weight once per tile, from
- * cache except the first time; loads into L2 start before the wait. Bound by latency: of x, of two or three barriers of
- * the cluster, of the weight, of the rounds of choosing.
- */
-template <typename T, bool NORMED>
-static __global__ void __launch_bounds__(TILE_WARPS * 32) route_tiles(const __grid_constant__ route_args a)
-{
-    extern __shared__ __align__(16) unsigned char tile_room[];
-    const trm_moe_router &p = a.p;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = (int)blockIdx.x % CLUSTER;
-    const int64_t first = (int64_t)(blockIdx.x / CLUSTER) * TILE, token = first + rank * TILE_EACH + warp;
-    const int32_t column0 = rank * a.slice, columns = max(0, min(a.slice, p.hidden - column0));
-    T *rows = (T *)tile_room;
-    float *logits = (float *)(rows + TILE * a.pitch), *room = logits + TILE * p.experts;
-    float *squares = room + TILE_EACH * 4 * p.experts;
-    start_next();
-    for (int32_t c = lane * 64; c < columns; c += 32 * 64) {
-        for (int e = warp; e < p.experts; e += TILE_WARPS) {
-            prefetch_l2((const T *)p.weight + (int64_t)e * p.hidden + column0 + c);
-        }
-    }
-    prefetch_vectors(p);
-    cluster_arrive();
-    wait_for_previous();
-    cluster_wait(); /* all blocks have begun */
-    load_rows<T, NORMED>(a, rows, squares, first, column0, columns, rank);
-    if (NORMED) {
-        cluster_barrier();
-        norm_rows<T>(a, rows, squares, first, column0, columns);
-    }
-    __syncthreads();
-    multiply_rows<T>(a, rows, logits, column0, columns, rank);
-    cluster_barrier();
-    if (warp < TILE_EACH && token < p.tokens) {
-        float *mine = room + warp * 4 * p.experts;
-        for (int e = lane; e < p.experts; e += 32) {
-            mine[e] = sum_parts(logits + warp * p.experts + e, CLUSTER, TILE_EACH * p.experts) +
-                      (p.bias != NULL ? p.bias[e] : 0.0f);
-        }
-        __syncwarp();
-        choose_any(p, token, mine, lane);
-    }
-}
-
 /* ---- launching ---- */
-
-bool trm_cuda_moe_router_tiled(const trm_moe_router *p)
-{
-    return trm_cuda_has_clusters() && p->logits == NULL && p->tokens > TRM_MOE_MOST_ALONE && p->tokens <= MOST_TILED &&
-           p->x_type != TRM_F32 && p->x_type == p->weight_type && trm_cuda_moe_router_accepts(p);
-}
-
-template <typename T> static void launch_tiles(route_args *a, cudaStream_t stream)
-{
-    const trm_moe_router *p = &a->p;
-    void (*const kernel)(route_args) = a->norm.to != NULL ? route_tiles<T, true> : route_tiles<T, false>;
-    a->slice = ((p->hidden + CLUSTER - 1) / CLUSTER + 31) / 32 * 32;
-    a->pitch = a->slice % 64 == 0 ? a->slice + 32 : a->slice; /* neighbouring rows begin in different banks */
-    const size_t floats = (size_t)p->experts * (TILE + TILE_EACH * 4) + CLUSTER * TILE;
-    const size_t shared = (size_t)TILE * (size_t)a->pitch * sizeof(T) + floats * sizeof(float);
-    if (shared > 48 * 1024) {
-        (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    }
-    launch_clusters(CLUSTER, true, kernel, (unsigned)((p->tokens + TILE - 1) / TILE * CLUSTER), TILE_WARPS * 32, shared,
-                    stream, *a);
-}
 
 bool trm_cuda_moe_router_accepts(const trm_moe_router *p)
 {
@@ -623,14 +451,8 @@ template <typename X> static void launch_x(route_args *a, bool constant_weights,
 trm_status trm_cuda_moe_norm_router_run(const trm_moe_router *p, const trm_moe_norm *norm, bool constant_weights,
                                         void *user_stream)
 {
-    route_args a = {*p, *norm, 0, 0, 0, 0, 0};
-    if (trm_cuda_moe_router_tiled(p)) {
-        if (p->x_type == TRM_BF16) {
-            launch_tiles<__nv_bfloat16>(&a, (cudaStream_t)user_stream);
-        } else {
-            launch_tiles<__half>(&a, (cudaStream_t)user_stream);
-        }
-    } else if (p->tokens > 0) {
+    route_args a = {*p, *norm, 0, 0, 0};
+    if (p->tokens > 0) {
         DISPATCH_FLOAT(p->x_type, launch_x<T>(&a, constant_weights, (cudaStream_t)user_stream));
     }
     return trm_cuda_launched("moe router");
