@@ -205,9 +205,17 @@ static void run_waiting(trm_generator *g, bool draws, bool declines, ahead_resul
     assert_ok(trm_world_broadcast(test_world, to, sizeof(*to), 0));
 }
 
+/* Ranks along cp have TRM_KV_BLOCK_SIZE tokens each of a block. */
+static int32_t ranks_of_a_block(void)
+{
+    const int32_t cp = test_mesh().size[TRM_AXIS_CP];
+    return cp > 1 ? cp : 1;
+}
+
 static void steps_ahead_give_the_same(void **state)
 {
     (void)state;
+    const int32_t sharing = ranks_of_a_block();
     static ahead_result with, without;
     for (int32_t slots = test_is_brief() ? 3 : 1; slots <= 3; slots += 2) {
         trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
@@ -215,7 +223,7 @@ static void steps_ahead_give_the_same(void **state)
         options.max_context = 96;
         options.max_sequences = slots;
         options.max_step_tokens = 80;
-        options.cache_tokens = slots * 64; /* not for all to their ends: some give way */
+        options.cache_tokens = slots * 64 * sharing; /* without cp not for all to their ends: some give way */
         options.no_tune = true;
         options.pad_steps = true;
         options.mesh = test_mesh();
@@ -288,7 +296,8 @@ static void other_steps_than_expected(void **state)
     int32_t with[OTHERS], without[OTHERS];
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_generator *g;
-    options.max_context = 48;
+    const int32_t sharing = ranks_of_a_block();
+    options.max_context = 3 * TRM_KV_BLOCK_SIZE * sharing; /* three blocks */
     options.max_sequences = 1;
     options.max_step_tokens = 20;
     options.no_tune = true;
@@ -300,8 +309,9 @@ static void other_steps_than_expected(void **state)
     assert_int_equal(g->ahead.n_taken + g->ahead.n_vain, 0);
     run_others(g, true, with);
     assert_memory_equal(with, without, sizeof(with));
-    assert_int_equal(g->ahead.n_taken, 3);
-    assert_int_equal(g->ahead.n_vain, 7);
+    const int32_t moves = sharing == 1 ? 1 : 0; /* blocks of several ranks hold all tokens in the first one */
+    assert_int_equal(g->ahead.n_taken, 4 - moves);
+    assert_int_equal(g->ahead.n_vain, 6 + moves);
     trm_generator_destroy(g);
 }
 
