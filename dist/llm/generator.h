@@ -102,10 +102,11 @@ static inline int32_t trm_generator_blocks(const trm_generator *generator, int64
     return (int32_t)((tokens + generator->block_tokens - 1) / generator->block_tokens);
 }
 
-/* `tokens` and the padding that a step of them needs. */
+/* `tokens`, rounded up to a number that ranks along cp can share; down, where that would pass INT32_MAX. */
 static inline int32_t trm_generator_padded(const trm_generator *generator, int32_t tokens)
 {
-    return (tokens + generator->token_ranks - 1) / generator->token_ranks * generator->token_ranks;
+    const int64_t ranks = generator->token_ranks, padded = (tokens + ranks - 1) / ranks * ranks;
+    return (int32_t)(padded <= INT32_MAX ? padded : INT32_MAX / ranks * ranks);
 }
 
 /* Number of logits rows that a step needs for a sequence: of its targets, its choices, then its hidden states. */

@@ -157,7 +157,7 @@ trm_status trm_partition_check_batch(const trm_tensor *input, const trm_dims *di
     if (input->batch_ranks > 0 && dims->d[0] % input->batch_ranks != 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "input %s has a batch of %" PRId64 ", expected a multiple of %" PRId32
-                 ", the ranks of mesh axis dp or cp that share it",
+                 ", the ranks of mesh axis dp that share it",
                  input->name, dims->d[0], input->batch_ranks);
     }
     return TRM_OK;

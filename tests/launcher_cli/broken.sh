@@ -97,7 +97,7 @@ case_refusals() { # requests that do not fit the model or the machine
     refused 2 "max_context is 4000 tokens, the model has 1024" run "$model" -p a --context 4000
     refused 2 "tp=5" run "$model" -p a --mesh tp=5
     refused 2 "mesh" run "$model" -p a --mesh bogus
-    fails 2 "cp" 2 run "$model" -p a --mesh cp=2
+    fails 3 "cp shares the tokens of attention" 2 bench "$source/tests/goldens/hf/deepseek-v2-lite" --prompt-tokens 8 -n 2 --mesh cp=2
     fails 2 "ep" 2 run "$model" -p a --mesh ep=2
     # terabytes of cache: what is needed and what there is are both told
     refused 5 "rank 0 needs" bench llama-3-70b --batch 1024 --prompt-tokens 8000

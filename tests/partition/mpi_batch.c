@@ -389,7 +389,7 @@ static void says_what_it_cannot(void **state)
     assert_fails(
         trm_build(network, &options, &plan), TRM_ERROR_INVALID_ARGUMENT,
         "profile 0 at its min dims: input x has a batch of 1, expected a multiple of 2, the ranks of mesh axis "
-        "dp or cp that share it");
+        "dp that share it");
     bounds[0].min = DIMS(2, 4, WIDTH);
     bounds[1].min = DIMS(2, 4);
     assert_ok(trm_build(network, &options, &plan));
