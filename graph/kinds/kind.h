@@ -122,6 +122,11 @@ int32_t trm_layer_weight_input(const trm_layer *layer);
     .fields = (const trm_field[]){__VA_ARGS__}, .n_fields = sizeof((const trm_field[]){__VA_ARGS__}) / sizeof(trm_field)
 #define TRM_FIELDS_OF(array) .fields = (array), .n_fields = sizeof(array) / sizeof((array)[0])
 
+/* The rule of NORM for a layer that begins with one: x is input 0, `residual` (if the norm has one) and `weight` are
+ * the positions of the others. Writes the norm's outputs, of which the second is the sum with the residual. */
+trm_status trm_kind_infer_norm(const trm_infer_call *call, const trm_norm_params *params, int32_t residual,
+                               int32_t weight, trm_dims *output_dims, trm_dtype *output_dtypes);
+
 bool trm_keeps_zero(const trm_layer *layer, uint32_t split); /* always */
 bool trm_activation_keeps_zero(trm_activation activation);
 static inline double trm_known_dim(int64_t dim, int64_t unknown)

@@ -234,39 +234,23 @@ static trm_status infer_norm_matmul(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "a gated product has %s, expected none",
                  has_bias ? "a bias" : "another type of output");
     }
-    const int32_t norm_inputs[] = {TRM_NORM_MATMUL_X,
-                                   p->residual ? TRM_NORM_MATMUL_RESIDUAL : TRM_NORM_MATMUL_NORM_WEIGHT,
-                                   TRM_NORM_MATMUL_NORM_WEIGHT};
-    const trm_dims *dims[3];
-    trm_dtype dtypes[3], norm_dtypes[2];
+    const trm_norm_params norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset};
     trm_dims norm_dims[2];
-    for (int32_t i = 0; i < 3; i++) {
-        const bool given = trm_infer_has(call, norm_inputs[i]);
-        dims[i] = given ? call->dims[norm_inputs[i]] : NULL;
-        dtypes[i] = given ? call->dtypes[norm_inputs[i]] : TRM_DTYPE_NONE;
-    }
-    trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
-                           .norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset}};
-    trm_infer_call inner = *call;
-    inner.desc = &desc;
-    inner.values = NULL;
-    inner.dims = dims;
-    inner.dtypes = dtypes;
-    inner.n_inputs = p->residual ? 3 : 2;
-    inner.output_dims = norm_dims;
-    inner.output_dtypes = norm_dtypes;
-    TRM_TRY(trm_kind_norm.infer(&inner));
+    trm_dtype norm_dtypes[2];
+    TRM_TRY(trm_kind_infer_norm(call, &norm, TRM_NORM_MATMUL_RESIDUAL, TRM_NORM_MATMUL_NORM_WEIGHT, norm_dims,
+                                norm_dtypes));
     const trm_dims *product_dims[] = {&norm_dims[0], call->dims[1], has_bias ? call->dims[2] : NULL};
     const trm_dtype product_dtypes[] = {norm_dtypes[0], call->dtypes[1], has_bias ? call->dtypes[2] : TRM_DTYPE_NONE};
-    inner = *call;
+    const trm_layer_desc desc =
+        p->gated ? (trm_layer_desc){.kind = TRM_LAYER_MATMUL_GLU, .glu = {p->activation}}
+                 : (trm_layer_desc){.kind = TRM_LAYER_MATMUL,
+                                    .matmul = {.transpose_b = true, .activation = p->activation, .out = p->out}};
+    trm_infer_call inner = *call;
     inner.desc = &desc;
     inner.values = NULL;
     inner.dims = product_dims;
     inner.dtypes = product_dtypes;
     inner.n_inputs = has_bias ? 3 : 2;
-    desc = p->gated ? (trm_layer_desc){.kind = TRM_LAYER_MATMUL_GLU, .glu = {p->activation}}
-                    : (trm_layer_desc){.kind = TRM_LAYER_MATMUL,
-                                       .matmul = {.transpose_b = true, .activation = p->activation, .out = p->out}};
     TRM_TRY(p->gated ? infer_matmul_glu(&inner) : infer_matmul(&inner));
     if (p->residual) {
         call->output_dims[1] = norm_dims[1];
@@ -478,28 +462,11 @@ static trm_status infer_norm_dequant_matmul(const trm_infer_call *call)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "residual is %sgiven, expected %s", residual ? "" : "not ",
                  p->residual ? "one" : "none");
     }
-    const int32_t inputs[] = {TRM_DEQUANT_MATMUL_X,
-                              residual ? TRM_NORM_DEQUANT_MATMUL_RESIDUAL : TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT,
-                              TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT};
-    const trm_dims *dims[3];
-    trm_dtype dtypes[3], norm_dtypes[2];
+    const trm_norm_params norm = {.residual = residual, .eps = p->eps, .weight_offset = p->weight_offset};
     trm_dims norm_dims[2];
-    for (int32_t i = 0; i < 3; i++) {
-        const bool given = trm_infer_has(call, inputs[i]);
-        dims[i] = given ? call->dims[inputs[i]] : NULL;
-        dtypes[i] = given ? call->dtypes[inputs[i]] : TRM_DTYPE_NONE;
-    }
-    const trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
-                                 .norm = {.residual = residual, .eps = p->eps, .weight_offset = p->weight_offset}};
-    trm_infer_call inner = *call;
-    inner.desc = &desc;
-    inner.values = NULL;
-    inner.dims = dims;
-    inner.dtypes = dtypes;
-    inner.n_inputs = residual ? 3 : 2;
-    inner.output_dims = norm_dims;
-    inner.output_dtypes = norm_dtypes;
-    TRM_TRY(trm_kind_norm.infer(&inner));
+    trm_dtype norm_dtypes[2];
+    TRM_TRY(trm_kind_infer_norm(call, &norm, TRM_NORM_DEQUANT_MATMUL_RESIDUAL, TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT,
+                                norm_dims, norm_dtypes));
     TRM_TRY(infer_product_of(call, &norm_dims[0], &p->product));
     if (residual) {
         call->output_dims[1] = norm_dims[1];

@@ -105,35 +105,23 @@ static trm_status infer_norm_router(const trm_infer_call *call)
     if (p->residual && !trm_infer_has(call, TRM_NORM_ROUTER_RESIDUAL)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "residual is not given");
     }
-    const int32_t norm_inputs[] = {TRM_ROUTER_X, p->residual ? TRM_NORM_ROUTER_RESIDUAL : TRM_NORM_ROUTER_NORM_WEIGHT,
-                                   TRM_NORM_ROUTER_NORM_WEIGHT};
+    const trm_norm_params norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset};
+    TRM_TRY(trm_kind_infer_norm(call, &norm, TRM_NORM_ROUTER_RESIDUAL, TRM_NORM_ROUTER_NORM_WEIGHT,
+                                call->output_dims + TRM_NORM_ROUTER_NORM, call->output_dtypes + TRM_NORM_ROUTER_NORM));
     const trm_dims *dims[TRM_ROUTER_INPUT_COUNT];
     trm_dtype dtypes[TRM_ROUTER_INPUT_COUNT];
-    for (int32_t i = 0; i < 3; i++) {
-        const bool given = trm_infer_has(call, norm_inputs[i]);
-        dims[i] = given ? call->dims[norm_inputs[i]] : NULL;
-        dtypes[i] = given ? call->dtypes[norm_inputs[i]] : TRM_DTYPE_NONE;
-    }
-    trm_layer_desc desc = {.kind = TRM_LAYER_NORM,
-                           .norm = {.residual = p->residual, .eps = p->eps, .weight_offset = p->weight_offset}};
-    trm_infer_call inner = *call;
-    inner.desc = &desc;
-    inner.values = NULL;
-    inner.dims = dims;
-    inner.dtypes = dtypes;
-    inner.n_inputs = p->residual ? 3 : 2;
-    inner.output_dims = call->output_dims + TRM_NORM_ROUTER_NORM;
-    inner.output_dtypes = call->output_dtypes + TRM_NORM_ROUTER_NORM;
-    TRM_TRY(trm_kind_norm.infer(&inner));
     for (int32_t i = 0; i < TRM_ROUTER_INPUT_COUNT; i++) {
         const bool given = trm_infer_has(call, i);
         dims[i] = i == TRM_ROUTER_X ? &call->output_dims[TRM_NORM_ROUTER_NORM] : given ? call->dims[i] : NULL;
         dtypes[i] = given ? call->dtypes[i] : TRM_DTYPE_NONE;
     }
-    desc = (trm_layer_desc){.kind = TRM_LAYER_ROUTER, .router = p->router};
+    const trm_layer_desc desc = {.kind = TRM_LAYER_ROUTER, .router = p->router};
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
     inner.n_inputs = call->n_inputs < TRM_ROUTER_INPUT_COUNT ? call->n_inputs : TRM_ROUTER_INPUT_COUNT;
-    inner.output_dims = call->output_dims;
-    inner.output_dtypes = call->output_dtypes;
     return infer_router(&inner);
 }
 

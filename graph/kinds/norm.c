@@ -54,6 +54,29 @@ static int32_t link_norm(const trm_layer *layer, int32_t k, int32_t i)
     return is_last ? TRM_LINK_NEVER : i < trm_layer_output_count(&layer->desc) ? k : TRM_LINK_WHOLE;
 }
 
+trm_status trm_kind_infer_norm(const trm_infer_call *call, const trm_norm_params *params, int32_t residual,
+                               int32_t weight, trm_dims *output_dims, trm_dtype *output_dtypes)
+{
+    const int32_t inputs[] = {0, params->residual ? residual : weight, weight};
+    const trm_layer_desc desc = {.kind = TRM_LAYER_NORM, .norm = *params};
+    const trm_dims *dims[3];
+    trm_dtype dtypes[3];
+    for (int32_t i = 0; i < 3; i++) {
+        const bool given = trm_infer_has(call, inputs[i]);
+        dims[i] = given ? call->dims[inputs[i]] : NULL;
+        dtypes[i] = given ? call->dtypes[inputs[i]] : TRM_DTYPE_NONE;
+    }
+    trm_infer_call inner = *call;
+    inner.desc = &desc;
+    inner.values = NULL;
+    inner.dims = dims;
+    inner.dtypes = dtypes;
+    inner.n_inputs = params->residual ? 3 : 2;
+    inner.output_dims = output_dims;
+    inner.output_dtypes = output_dtypes;
+    return infer_norm(&inner);
+}
+
 const trm_kind trm_kind_norm = {
     TRM_FIELDS(TRM_FIELD(ENUM, norm, op, .always = true, .values = TRM_NAMES(TRM_NORM_OPS)),
                TRM_FIELD(BOOL, norm, residual), TRM_FIELD(FLOAT, norm, eps, .always = true),
