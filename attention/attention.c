@@ -1,5 +1,6 @@
 /* The table of attention kernels, of every backend. */
 #include "attention/attention_impl.h"
+#include "kernels/parts.h"
 
 TRM_KERNEL_OF_PARTS(static, host_qkv, TRM_BACKEND_HOST, trm_qkv_attention_parts)
 #if TRM_HAVE_CUDA

@@ -4,12 +4,16 @@
 #ifndef TRM_ATTENTION_ATTENTION_IMPL_H
 #define TRM_ATTENTION_ATTENTION_IMPL_H
 
+#include <trireme/layers/attention.h>
+
 #include "attention/cache_share.h"
-#include "kernels/parts.h"
+#include "kernels/program.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct trm_kernel_parts; /* kernels/parts.h */
 
 typedef struct trm_attention_shape {
     bool packed;           /* PACKED_NHD */
@@ -47,16 +51,16 @@ typedef struct trm_latent_shape {
 
 /* Describes a call; false if its inputs do not fit the layer. *attention, with its layer in *desc, is the absorbed form
  * over the cache: its q and output have the addresses, but not the dims, of this call's; k is latents, v rope keys. */
-bool trm_latent_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
+bool trm_latent_attention_describe(const trm_kernel_call *call, struct trm_layer_desc *desc, trm_kernel_call *attention,
                                    trm_latent_shape *shape);
 
 /* A QKV_ATTENTION call as one of ATTENTION, in *attention with its layer in *desc: the same except for q, k and v,
  * which have no addresses. False if the inputs do not fit. */
-bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
+bool trm_qkv_attention_describe(const trm_kernel_call *call, struct trm_layer_desc *desc, trm_kernel_call *attention,
                                 trm_attention_shape *shape);
 
 /* QKV_ATTENTION as the layers it stands for. */
-bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *parts);
+bool trm_qkv_attention_parts(const trm_kernel_call *call, struct trm_kernel_parts *parts);
 
 /* ATTENTION_JOIN. */
 typedef struct trm_attention_join_shape {

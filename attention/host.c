@@ -14,6 +14,7 @@
 #include "base/half.h"
 #include "base/range_check.h"
 #include "kernels/host/host.h"
+#include "kernels/kernel.h"
 
 #define ROWS    32
 #define KEYS    64

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/attention_impl.h"
+#include "kernels/kernel.h"
 
 static bool has(const trm_kernel_call *call, int32_t i)
 {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <trireme/layers.h>
+#include <trireme/layers/common.h>
 
 #include "base/error.h"
 

@@ -9,7 +9,9 @@
 #ifndef TRM_COLLECTIVES_COMMUNICATOR_H
 #define TRM_COLLECTIVES_COMMUNICATOR_H
 
-#include "kernels/kernel.h"
+#include <trireme/layers/collective.h>
+
+#include "kernels/call.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "kernels/kernel.h"
 #include "kernels/program.h"
 #include "collectives/communicator.h"
 #include "collectives/pack.h"

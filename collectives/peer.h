@@ -19,6 +19,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <trireme/layers/norm.h>
+
 #include "collectives/communicator.h"
 
 #ifdef __cplusplus

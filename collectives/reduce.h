@@ -4,7 +4,7 @@
 #ifndef TRM_COLLECTIVES_REDUCE_H
 #define TRM_COLLECTIVES_REDUCE_H
 
-#include <trireme/layers.h>
+#include <trireme/layers/common.h>
 
 /* Whether elements of `dtype` can be reduced with `op`: bool only with max and min. */
 bool trm_reduce_supported(trm_dtype dtype, trm_reduce_op op);

@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <trireme/layers.h>
+#include <trireme/layers/common.h>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -14,7 +14,7 @@
 #define TRM_KERNELS_ELEMENT_H
 
 #include "base/half.h"
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

@@ -5,6 +5,7 @@
 #ifndef TRM_KERNELS_PARTS_H
 #define TRM_KERNELS_PARTS_H
 
+#include "kernels/kernel.h"
 #include "kernels/program.h"
 
 #ifdef __cplusplus

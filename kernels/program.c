@@ -1,3 +1,4 @@
+#include "kernels/kernel.h"
 #include "kernels/program.h"
 
 #include <stdlib.h>

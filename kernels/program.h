@@ -6,11 +6,13 @@
 #define TRM_KERNELS_PROGRAM_H
 
 #include "base/arena.h"
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+struct trm_kernel; /* kernel.h */
 
 /* One enqueue. */
 typedef struct trm_launch {
@@ -48,19 +50,19 @@ trm_status trm_program_append(trm_program *program, const char *name, trm_status
 /* What the launch that was appended last plans. */
 void trm_program_set_plan(trm_program *program, trm_status (*plan)(void *, trm_stream *));
 /* Appends what runs a call. Its layer, and the elements of value inputs, must be there as long as the program. */
-trm_status trm_kernel_prepare(const trm_kernel *kernel, const trm_kernel_call *call, trm_program *program);
+trm_status trm_kernel_prepare(const struct trm_kernel *kernel, const trm_kernel_call *call, trm_program *program);
 
 /* For a kernel's `prepare`: whether the program tunes, and with what. What it prepares itself then does not. */
 bool trm_program_take_tuner(trm_program *program, struct trm_tuner **tuner);
 /* Prepares a call for its choice alone. */
-trm_status trm_kernel_tune(const trm_kernel *kernel, const trm_kernel_call *call, struct trm_tuner *tuner);
+trm_status trm_kernel_tune(const struct trm_kernel *kernel, const trm_kernel_call *call, struct trm_tuner *tuner);
 
 /* Enqueues launches begin .. end - 1, each on its stream. *at is the one that failed, or `end`. */
 trm_status trm_program_run(const trm_program *program, int32_t begin, int32_t end, int32_t *at);
 /* The same, all on one stream. */
 trm_status trm_program_run_on(const trm_program *program, int32_t begin, int32_t end, trm_stream *stream, int32_t *at);
 /* Prepares a call and runs it once, on its stream. */
-trm_status trm_kernel_run(const trm_kernel *kernel, const trm_kernel_call *call);
+trm_status trm_kernel_run(const struct trm_kernel *kernel, const trm_kernel_call *call);
 
 #ifdef __cplusplus
 }

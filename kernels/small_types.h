@@ -5,6 +5,8 @@
 #ifndef TRM_KERNELS_SMALL_TYPES_H
 #define TRM_KERNELS_SMALL_TYPES_H
 
+#include <trireme/layers/tensor.h>
+
 #include <math.h>
 
 #include "kernels/element.h"

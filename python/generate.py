@@ -326,7 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="write trireme/_c.py from the public headers")
     parser.add_argument("--check", action="store_true", help="only compare the file with the headers")
     check = parser.parse_args().check
-    raw = "\n".join(path.read_text() for path in sorted((INCLUDE / "trireme").glob("*.h")))
+    raw = "\n".join(path.read_text() for path in sorted((INCLUDE / "trireme").rglob("*.h")))
     bindings = Bindings(preprocessed(), raw)
     text = bindings.text()
     compare_layouts(text, bindings.structs)

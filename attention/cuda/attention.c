@@ -10,6 +10,7 @@
 #include "attention/cuda/invariant.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/hopper.h"
+#include "kernels/kernel.h"
 
 static bool is_float(trm_dtype dtype)
 {

@@ -5,7 +5,7 @@
 #ifndef TRM_ATTENTION_CUDA_GEOMETRY_H
 #define TRM_ATTENTION_CUDA_GEOMETRY_H
 
-#include <trireme/layers.h>
+#include <trireme/layers/attention.h>
 
 #ifdef __CUDACC__
 #define TRM_ATTENTION_INLINE __host__ __device__ static __forceinline__

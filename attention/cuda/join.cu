@@ -4,6 +4,7 @@
  */
 #include "attention/attention_impl.h"
 #include "attention/cuda/rows.cuh"
+#include "kernels/kernel.h"
 
 #define JOIN_WARPS 4
 

@@ -8,6 +8,7 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/kernel_list.h"
 #include "kernels/matmul/cuda_gemm.h"
+#include "kernels/kernel.h"
 
 #define LEAST_SCORES ((int64_t)8192)     /* below, one launch of the plain kernel is faster than three */
 #define SCORES_LIMIT ((size_t)256 << 20) /* bytes of scores at a time, unless one pair has more */

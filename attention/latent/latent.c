@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "attention/attention_impl.h"
+#include "kernels/kernel.h"
 
 bool trm_latent_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
                                    trm_latent_shape *shape)

@@ -6,6 +6,7 @@
 #include "attention/qkv/cuda.h"
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/kernel.h"
 
 #define ALIGNMENT ((size_t)256)
 /* Of one-kernel steps: trm_cuda_qkv_clusters() never makes more rows of partial results. */

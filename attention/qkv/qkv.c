@@ -3,6 +3,7 @@
  * On the host the reference, on CUDA for what attention/qkv/cuda.c does not take.
  */
 #include "attention/attention_impl.h"
+#include "kernels/parts.h"
 
 static bool has(const trm_kernel_call *call, int32_t i)
 {

@@ -10,7 +10,7 @@
 #ifndef TRIREME_MESH_H
 #define TRIREME_MESH_H
 
-#include <trireme/layers.h>
+#include <trireme/layers/collective.h>
 #include <trireme/recorder.h>
 
 #ifdef __cplusplus
@@ -105,9 +105,9 @@ TRM_API void trm_memory_free(trm_world *world, void *memory);
 TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root);
 
 /*
- * Runs one collective operation on flat buffers, as a DIST_COLLECTIVE layer does (layers.h has the table), and waits
- * for it. Reads op, reduce, root and groups of `params`, and ignores axis, n_ranks, dtype and dims: blocks lie one
- * after the other in the order of the group.
+ * Runs one collective operation on flat buffers, as a DIST_COLLECTIVE layer does (layers/collective.h has the table),
+ * and waits for it. Reads op, reduce, root and groups of `params`, and ignores axis, n_ranks, dtype and dims: blocks
+ * lie one after the other in the order of the group.
  *
  *   ALL_GATHER, GATHER           from [count]      to [n * count]
  *   REDUCE_SCATTER, SCATTER      from [n * count]  to [count]

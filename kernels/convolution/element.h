@@ -5,6 +5,7 @@
 #ifndef TRM_KERNELS_CONVOLUTION_ELEMENT_H
 #define TRM_KERNELS_CONVOLUTION_ELEMENT_H
 
+#include "kernels/kernel.h"
 #include "kernels/pointwise/element.h"
 #include "kernels/convolution/window.h"
 

@@ -5,7 +5,7 @@
 #ifndef TRM_KERNELS_CONVOLUTION_WINDOW_H
 #define TRM_KERNELS_CONVOLUTION_WINDOW_H
 
-#include <trireme/layers.h>
+#include <trireme/layers/convolution.h>
 
 #ifdef __CUDACC__
 #define TRM_WINDOW_FN __host__ __device__ static inline

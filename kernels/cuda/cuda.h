@@ -7,7 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "base/error.h"
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 
 #include <cuda.h>
 
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __cplusplus
 extern "C" {

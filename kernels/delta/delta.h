@@ -8,6 +8,7 @@
 #define TRM_KERNELS_DELTA_DELTA_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 /* The sequences of a step, and their slots of a state. */
 typedef struct trm_delta_sequences {

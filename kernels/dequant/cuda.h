@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <trireme/layers/matmul.h>
+
 #include "kernels/matmul/cuda_gemm.h"
 
 #ifdef __cplusplus

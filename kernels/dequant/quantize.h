@@ -2,6 +2,8 @@
 #ifndef TRM_KERNELS_DEQUANT_QUANTIZE_H
 #define TRM_KERNELS_DEQUANT_QUANTIZE_H
 
+#include <trireme/layers/matmul.h>
+
 #include "kernels/element.h"
 
 /* Of columns whose largest magnitude is `largest`. Numbers are x times 1 / scale, both rounded to f32. */

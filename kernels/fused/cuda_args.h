@@ -2,7 +2,7 @@
 #ifndef TRM_KERNELS_FUSED_CUDA_ARGS_H
 #define TRM_KERNELS_FUSED_CUDA_ARGS_H
 
-#include <trireme/layers.h>
+#include <trireme/layers/common.h>
 
 /* A loop over n axes of sizes d, outermost first, of `count` runs of neighbouring elements: one element, or as many as
  * a vector has. stride[k][i]: input k's step along axis i, in elements. */

@@ -3,6 +3,7 @@
 #define TRM_KERNELS_INDEX_GATHER_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 TRM_ELEMENT bool trm_element_is_index(trm_dtype dtype)
 {

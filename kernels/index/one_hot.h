@@ -3,6 +3,7 @@
 #define TRM_KERNELS_INDEX_ONE_HOT_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_one_hot_args {
     int64_t depth, inner; /* of the new axis, and behind it */

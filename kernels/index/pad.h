@@ -3,6 +3,7 @@
 #define TRM_KERNELS_INDEX_PAD_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_pad_args {
     trm_dims dims; /* of the output */

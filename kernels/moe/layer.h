@@ -4,6 +4,7 @@
 #ifndef TRM_KERNELS_MOE_LAYER_H
 #define TRM_KERNELS_MOE_LAYER_H
 
+#include "kernels/kernel.h"
 #include "kernels/kernel_list.h"
 #include "kernels/moe/moe.h"
 #include "kernels/parts.h"

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <trireme/layers.h>
+#include <trireme/layers/moe.h>
 #include <trireme/status.h>
 
 #ifdef __cplusplus
@@ -35,7 +35,7 @@ extern "C" {
  *
  * The weight of a chosen expert is its score, without the correction; then, in this order: / (sum of the k + epsilon)
  * if renormalized, * scale, * expert_scale[id] if there is one. Weights of SOFTMAX_CHOSEN sum to 1 before the scales.
- * SPARSE_MIXER is as <trireme/layers.h> says.
+ * SPARSE_MIXER is as <trireme/layers/moe.h> says.
  */
 typedef struct trm_moe_router {
     int64_t tokens;

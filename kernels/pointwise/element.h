@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-#include <trireme/layers.h>
+#include <trireme/layers/pointwise.h>
 
 #include "kernels/element.h"
 

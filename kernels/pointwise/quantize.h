@@ -2,6 +2,7 @@
 #ifndef TRM_KERNELS_POINTWISE_QUANTIZE_H
 #define TRM_KERNELS_POINTWISE_QUANTIZE_H
 
+#include "kernels/kernel.h"
 #include "kernels/small_types.h"
 
 typedef struct trm_quantize_args {

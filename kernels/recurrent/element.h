@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_recurrent_args {
     int64_t steps, batch, in, hidden, directions, gates;          /* rows of gates: gates * hidden */

@@ -3,6 +3,7 @@
 #define TRM_KERNELS_REDUCE_CUMULATIVE_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_cumulative_args {
     int64_t lines, n,

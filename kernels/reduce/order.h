@@ -5,6 +5,7 @@
 #define TRM_KERNELS_REDUCE_ORDER_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 /* Bits of a float as an unsigned number of `bits` bits in the floats' order: -0 as 0, NaN above all. */
 TRM_ELEMENT uint64_t trm_order_of_float(uint64_t value, int32_t bits, uint64_t infinity)

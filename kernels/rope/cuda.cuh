@@ -4,7 +4,7 @@
 #ifndef TRM_KERNELS_ROPE_CUDA_CUH
 #define TRM_KERNELS_ROPE_CUDA_CUH
 
-#include <trireme/layers.h>
+#include <trireme/layers/attention.h>
 
 /* Dynamic NTK scaling, as in transformers' _compute_dynamic_ntk_parameters. Rare, and not to cost registers. */
 static __device__ __noinline__ float rope_dynamic_frequency(const trm_rope_params &p, int i, int32_t length)

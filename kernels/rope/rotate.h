@@ -3,6 +3,7 @@
 #define TRM_KERNELS_ROPE_ROTATE_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_rotate_args {
     trm_dims dims;                 /* of x */

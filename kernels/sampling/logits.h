@@ -5,7 +5,7 @@
 #ifndef TRM_KERNELS_SAMPLING_LOGITS_H
 #define TRM_KERNELS_SAMPLING_LOGITS_H
 
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __cplusplus
 extern "C" {

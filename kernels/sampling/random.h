@@ -4,7 +4,7 @@
 #ifndef TRM_KERNELS_SAMPLING_RANDOM_H
 #define TRM_KERNELS_SAMPLING_RANDOM_H
 
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __CUDACC__
 #define TRM_HOST_DEVICE __host__ __device__

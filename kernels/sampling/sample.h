@@ -4,7 +4,7 @@
 #ifndef TRM_KERNELS_SAMPLING_SAMPLE_H
 #define TRM_KERNELS_SAMPLING_SAMPLE_H
 
-#include "kernels/kernel.h"
+#include "kernels/call.h"
 
 #ifdef __cplusplus
 extern "C" {

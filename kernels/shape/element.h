@@ -3,6 +3,7 @@
 #define TRM_KERNELS_SHAPE_ELEMENT_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 /* ---- shape ------------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #define TRM_KERNELS_SHAPE_UNIQUE_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 /* NaN is not 0, -0 is. */
 TRM_ELEMENT bool trm_element_is_zero(trm_dtype dtype, const void *x, int64_t i)

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 /* Lines that are transformed at a time, each with two buffers in the workspace; and points that take 256 MiB there. */
 #define TRM_FOURIER_SLOTS  264

@@ -2,6 +2,7 @@
 #ifndef TRM_KERNELS_SIGNAL_RANDOM_H
 #define TRM_KERNELS_SIGNAL_RANDOM_H
 
+#include "kernels/kernel.h"
 #include "kernels/small_types.h"
 #include "kernels/sampling/random.h"
 

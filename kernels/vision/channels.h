@@ -6,6 +6,7 @@
 
 #include "kernels/element.h"
 #include "kernels/convolution/window.h"
+#include "kernels/kernel.h"
 
 /* ---- columns to image -------------------------------------------------------------------------- */
 

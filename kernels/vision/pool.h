@@ -6,6 +6,7 @@
 
 #include "kernels/element.h"
 #include "kernels/convolution/window.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_pool_args {
     trm_dims dims; /* [N, C, o1, o2, o3]; with channels last [N, o1, o2, o3, C] */

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_resize_args {
     trm_dims dims; /* of the output */

@@ -8,6 +8,7 @@
 
 #include "kernels/element.h"
 #include "kernels/convolution/window.h"
+#include "kernels/kernel.h"
 
 /* ---- grid sample ------------------------------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
 #define TRM_KERNELS_VISION_SUPPRESSION_H
 
 #include "kernels/element.h"
+#include "kernels/kernel.h"
 
 typedef struct trm_suppression_args {
     int64_t batches, classes, boxes;

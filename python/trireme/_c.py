@@ -39,8 +39,8 @@ TRM_NO_TOKENS = -1
 TRM_MAX_LAYER_INPUTS = 16
 TRM_MAX_LAYER_OUTPUTS = 5
 TRM_MAX_RANKS = 64
-TRM_LORA_MAX_PAIRS = 6
 TRM_MAX_SPATIAL = 3
+TRM_LORA_MAX_PAIRS = 6
 TRM_KV_BLOCK_SIZE = 16
 TRM_ONNX_NEWEST_OPSET = 28
 TRM_PLUGIN_MAX_ARGUMENTS = 64
@@ -58,36 +58,6 @@ TRM_VERSION_MAJOR = 0
 TRM_VERSION_MINOR = 1
 TRM_VERSION_PATCH = 0
 TRM_VERSION = "0.1.0"
-TRM_DEQUANT_MATMUL_X = 0
-TRM_DEQUANT_MATMUL_WEIGHT = 1
-TRM_DEQUANT_MATMUL_SCALE = 2
-TRM_DEQUANT_MATMUL_BIAS = 3
-TRM_DEQUANT_MATMUL_ZERO_POINT = 4
-TRM_DEQUANT_MATMUL_INPUT_COUNT = 5
-TRM_LORA_X = 0
-TRM_LORA_SLOTS = 1
-TRM_LORA_Y = 2
-TRM_LORA_A = 3
-TRM_LORA_B = 4
-TRM_LORA_INPUT_COUNT = 5
-TRM_ROUTER_X = 0
-TRM_ROUTER_WEIGHT = 1
-TRM_ROUTER_BIAS = 2
-TRM_ROUTER_CORRECTION = 3
-TRM_ROUTER_EXPERT_SCALE = 4
-TRM_ROUTER_INPUT_COUNT = 5
-TRM_EXPERTS_X = 0
-TRM_EXPERTS_IDS = 1
-TRM_EXPERTS_WEIGHTS = 2
-TRM_EXPERTS_GATE_UP = 3
-TRM_EXPERTS_DOWN = 4
-TRM_EXPERTS_GATE_UP_SCALE = 5
-TRM_EXPERTS_DOWN_SCALE = 6
-TRM_EXPERTS_GATE_UP_BIAS = 7
-TRM_EXPERTS_DOWN_BIAS = 8
-TRM_EXPERTS_GATE_UP_ZERO_POINT = 9
-TRM_EXPERTS_DOWN_ZERO_POINT = 10
-TRM_EXPERTS_INPUT_COUNT = 11
 TRM_ATTENTION_Q = 0
 TRM_ATTENTION_K = 1
 TRM_ATTENTION_V = 2
@@ -140,6 +110,36 @@ TRM_SELECTIVE_SCAN_SEQUENCE_LENGTHS = 8
 TRM_SELECTIVE_SCAN_SEQUENCE_SLOTS = 9
 TRM_SELECTIVE_SCAN_STATE = 10
 TRM_SELECTIVE_SCAN_INPUT_COUNT = 11
+TRM_LORA_X = 0
+TRM_LORA_SLOTS = 1
+TRM_LORA_Y = 2
+TRM_LORA_A = 3
+TRM_LORA_B = 4
+TRM_LORA_INPUT_COUNT = 5
+TRM_DEQUANT_MATMUL_X = 0
+TRM_DEQUANT_MATMUL_WEIGHT = 1
+TRM_DEQUANT_MATMUL_SCALE = 2
+TRM_DEQUANT_MATMUL_BIAS = 3
+TRM_DEQUANT_MATMUL_ZERO_POINT = 4
+TRM_DEQUANT_MATMUL_INPUT_COUNT = 5
+TRM_ROUTER_X = 0
+TRM_ROUTER_WEIGHT = 1
+TRM_ROUTER_BIAS = 2
+TRM_ROUTER_CORRECTION = 3
+TRM_ROUTER_EXPERT_SCALE = 4
+TRM_ROUTER_INPUT_COUNT = 5
+TRM_EXPERTS_X = 0
+TRM_EXPERTS_IDS = 1
+TRM_EXPERTS_WEIGHTS = 2
+TRM_EXPERTS_GATE_UP = 3
+TRM_EXPERTS_DOWN = 4
+TRM_EXPERTS_GATE_UP_SCALE = 5
+TRM_EXPERTS_DOWN_SCALE = 6
+TRM_EXPERTS_GATE_UP_BIAS = 7
+TRM_EXPERTS_DOWN_BIAS = 8
+TRM_EXPERTS_GATE_UP_ZERO_POINT = 9
+TRM_EXPERTS_DOWN_ZERO_POINT = 10
+TRM_EXPERTS_INPUT_COUNT = 11
 
 class trm_status(IntEnum):
     OK = 0
@@ -240,68 +240,6 @@ class trm_reply_piece(Structure):
         ("size", c_size_t),
     ]
 
-class trm_cast_round(IntEnum):
-    UP = 0
-    DOWN = 1
-    NEAREST = 2
-
-class trm_cast_params(Structure):
-    to: int
-    unsaturated: bool
-    round: int
-    bits: bool
-    enums = {"to": trm_dtype, "round": trm_cast_round}
-    _fields_ = [
-        ("to", c_int),
-        ("unsaturated", c_bool),
-        ("round", c_int),
-        ("bits", c_bool),
-    ]
-
-class trm_reshape_params(Structure):
-    dims: trm_dims
-    zero_is_zero: bool
-    _fields_ = [
-        ("dims", trm_dims),
-        ("zero_is_zero", c_bool),
-    ]
-
-class trm_transpose_params(Structure):
-    perm: Any
-    _fields_ = [
-        ("perm", c_int32 * 8),
-    ]
-
-class trm_slice_params(Structure):
-    axis: int
-    start: int
-    end: int
-    step: int
-    _fields_ = [
-        ("axis", c_int32),
-        ("start", c_int64),
-        ("end", c_int64),
-        ("step", c_int64),
-    ]
-
-class trm_concat_params(Structure):
-    axis: int
-    _fields_ = [
-        ("axis", c_int32),
-    ]
-
-class trm_gather_params(Structure):
-    axis: int
-    _fields_ = [
-        ("axis", c_int32),
-    ]
-
-class trm_embedding_params(Structure):
-    first_row: int
-    _fields_ = [
-        ("first_row", c_int64),
-    ]
-
 class trm_activation(IntEnum):
     NONE = 0
     RELU = 1
@@ -316,202 +254,6 @@ class trm_activation(IntEnum):
     SOFTPLUS = 10
     SOFTSIGN = 11
 
-class trm_matmul_params(Structure):
-    transpose_a: bool
-    transpose_b: bool
-    activation: int
-    out: int
-    enums = {"activation": trm_activation, "out": trm_dtype}
-    _fields_ = [
-        ("transpose_a", c_bool),
-        ("transpose_b", c_bool),
-        ("activation", c_int),
-        ("out", c_int),
-    ]
-
-class trm_elementwise_op(IntEnum):
-    ADD = 0
-    SUB = 1
-    MUL = 2
-    DIV = 3
-    MIN = 4
-    MAX = 5
-    POW = 6
-    MOD = 7
-    FMOD = 8
-    EQUAL = 9
-    LESS = 10
-    LESS_EQUAL = 11
-    GREATER = 12
-    GREATER_EQUAL = 13
-    AND = 14
-    OR = 15
-    XOR = 16
-    SHIFT_LEFT = 17
-    SHIFT_RIGHT = 18
-    PRELU = 19
-
-class trm_elementwise_params(Structure):
-    op: int
-    enums = {"op": trm_elementwise_op}
-    _fields_ = [
-        ("op", c_int),
-    ]
-
-class trm_unary_op(IntEnum):
-    ACTIVATION = 0
-    NEG = 1
-    ABS = 2
-    EXP = 3
-    LOG = 4
-    SQRT = 5
-    RECIPROCAL = 6
-    ERF = 7
-    LINEAR = 8
-    SOFTCAP = 9
-    SIGN = 10
-    CEIL = 11
-    FLOOR = 12
-    ROUND = 13
-    SIN = 14
-    COS = 15
-    TAN = 16
-    ASIN = 17
-    ACOS = 18
-    ATAN = 19
-    SINH = 20
-    COSH = 21
-    ASINH = 22
-    ACOSH = 23
-    ATANH = 24
-    NOT = 25
-    IS_NAN = 26
-    IS_INF = 27
-    CLIP = 28
-    ELU = 29
-    SELU = 30
-    CELU = 31
-    LEAKY_RELU = 32
-    HARD_SIGMOID = 33
-    THRESHOLDED_RELU = 34
-    SHRINK = 35
-    SWISH = 36
-
-class trm_unary_params(Structure):
-    op: int
-    activation: int
-    alpha: float
-    beta: float
-    enums = {"op": trm_unary_op, "activation": trm_activation}
-    _fields_ = [
-        ("op", c_int),
-        ("activation", c_int),
-        ("alpha", c_float),
-        ("beta", c_float),
-    ]
-
-class trm_glu_params(Structure):
-    activation: int
-    enums = {"activation": trm_activation}
-    _fields_ = [
-        ("activation", c_int),
-    ]
-
-class trm_norm_op(IntEnum):
-    RMS = 0
-    LAYER = 1
-
-class trm_norm_params(Structure):
-    op: int
-    residual: bool
-    eps: float
-    weight_offset: float
-    enums = {"op": trm_norm_op}
-    _fields_ = [
-        ("op", c_int),
-        ("residual", c_bool),
-        ("eps", c_float),
-        ("weight_offset", c_float),
-    ]
-
-class trm_x_quantization(IntEnum):
-    NONE = 0
-    STATIC = 1
-    DYNAMIC = 2
-
-class trm_dequant_matmul_params(Structure):
-    block_n: int
-    block_k: int
-    out: int
-    x_quantization: int
-    x_scale: float
-    enums = {"out": trm_dtype, "x_quantization": trm_x_quantization}
-    _fields_ = [
-        ("block_n", c_int32),
-        ("block_k", c_int32),
-        ("out", c_int),
-        ("x_quantization", c_int),
-        ("x_scale", c_float),
-    ]
-
-class trm_router_scoring(IntEnum):
-    SOFTMAX = 0
-    SOFTMAX_CHOSEN = 1
-    SIGMOID = 2
-    SQRT_SOFTPLUS = 3
-    SPARSE_MIXER = 4
-
-class trm_router_params(Structure):
-    k: int
-    scoring: int
-    groups: int
-    top_groups: int
-    group_sum: bool
-    renormalize: bool
-    epsilon: float
-    scale: float
-    enums = {"scoring": trm_router_scoring}
-    _fields_ = [
-        ("k", c_int32),
-        ("scoring", c_int),
-        ("groups", c_int32),
-        ("top_groups", c_int32),
-        ("group_sum", c_bool),
-        ("renormalize", c_bool),
-        ("epsilon", c_float),
-        ("scale", c_float),
-    ]
-
-class trm_expert_activation(IntEnum):
-    SILU = 0
-    GELU = 1
-    GELU_TANH = 2
-    SWIGLU_OAI = 3
-    RELU2 = 4
-
-class trm_experts_params(Structure):
-    activation: int
-    interleaved: bool
-    weighted_input: bool
-    limit: float
-    alpha: float
-    first: int
-    enums = {"activation": trm_expert_activation}
-    _fields_ = [
-        ("activation", c_int),
-        ("interleaved", c_bool),
-        ("weighted_input", c_bool),
-        ("limit", c_float),
-        ("alpha", c_float),
-        ("first", c_int64),
-    ]
-
-class trm_softmax_params(Structure):
-    axis: int
-    _fields_ = [
-        ("axis", c_int32),
-    ]
-
 class trm_reduce_op(IntEnum):
     SUM = 0
     PROD = 1
@@ -520,15 +262,91 @@ class trm_reduce_op(IntEnum):
     AVG = 4
     NONE = 5
 
-class trm_reduce_params(Structure):
+class trm_collective_op(IntEnum):
+    ALL_REDUCE = 0
+    ALL_GATHER = 1
+    BROADCAST = 2
+    REDUCE = 3
+    REDUCE_SCATTER = 4
+    ALL_TO_ALL = 5
+    GATHER = 6
+    SCATTER = 7
+    SEND = 8
+    RECV = 9
+
+class trm_collective_params(Structure):
     op: int
+    reduce: int
     axis: int
-    keep_dims: bool
-    enums = {"op": trm_reduce_op}
+    root: int
+    n_ranks: int
+    n_groups: int
+    group_size: int
+    groups: Any
+    dtype: int
+    dims: trm_dims
+    enums = {"op": trm_collective_op, "reduce": trm_reduce_op, "dtype": trm_dtype}
     _fields_ = [
         ("op", c_int),
+        ("reduce", c_int),
         ("axis", c_int32),
-        ("keep_dims", c_bool),
+        ("root", c_int32),
+        ("n_ranks", c_int32),
+        ("n_groups", c_int32),
+        ("group_size", c_int32),
+        ("groups", c_int32 * 64),
+        ("dtype", c_int),
+        ("dims", trm_dims),
+    ]
+
+class trm_recorded_error(Structure):
+    status: int
+    index: int
+    call: bytes | None
+    message: Any
+    enums = {"status": trm_status}
+    _fields_ = [
+        ("status", c_int),
+        ("index", c_int64),
+        ("call", c_char_p),
+        ("message", c_char * 2048),
+    ]
+
+trm_recorder_fn = CFUNCTYPE(None, c_void_p, POINTER(trm_recorded_error))
+class trm_axis(IntEnum):
+    TP = 0
+    PP = 1
+    CP = 2
+    EP = 3
+    DP = 4
+
+class trm_mesh(Structure):
+    size: Any
+    _fields_ = [
+        ("size", c_int32 * 5),
+    ]
+
+class trm_world_options(Structure):
+    size: int
+    backend: int
+    gpu: int
+    threads: int
+    deadline_seconds: float
+    no_bind: bool
+    replica: int
+    replicas: int
+    starting: int
+    enums = {"backend": trm_backend}
+    _fields_ = [
+        ("size", c_size_t),
+        ("backend", c_int),
+        ("gpu", c_int32),
+        ("threads", c_int32),
+        ("deadline_seconds", c_double),
+        ("no_bind", c_bool),
+        ("replica", c_int32),
+        ("replicas", c_int32),
+        ("starting", c_int32),
     ]
 
 class trm_rope_scaling(IntEnum):
@@ -600,6 +418,116 @@ class trm_latent_attention_params(Structure):
         ("scale", c_float),
     ]
 
+class trm_if_params(Structure):
+    negated: bool
+    _fields_ = [
+        ("negated", c_bool),
+    ]
+
+class trm_recurrence_params(Structure):
+    open: int
+    _fields_ = [
+        ("open", c_int32),
+    ]
+
+class trm_auto_pad(IntEnum):
+    NONE = 0
+    SAME_UPPER = 1
+    SAME_LOWER = 2
+
+class trm_convolution_params(Structure):
+    groups: int
+    stride: Any
+    dilation: Any
+    before: Any
+    after: Any
+    output_padding: Any
+    auto_pad: int
+    activation: int
+    channels_last: bool
+    whole_numbers: bool
+    enums = {"auto_pad": trm_auto_pad, "activation": trm_activation}
+    _fields_ = [
+        ("groups", c_int32),
+        ("stride", c_int32 * 3),
+        ("dilation", c_int32 * 3),
+        ("before", c_int32 * 3),
+        ("after", c_int32 * 3),
+        ("output_padding", c_int32 * 3),
+        ("auto_pad", c_int),
+        ("activation", c_int),
+        ("channels_last", c_bool),
+        ("whole_numbers", c_bool),
+    ]
+
+class trm_deformable_convolution_params(Structure):
+    groups: int
+    offset_groups: int
+    stride: Any
+    dilation: Any
+    before: Any
+    after: Any
+    _fields_ = [
+        ("groups", c_int32),
+        ("offset_groups", c_int32),
+        ("stride", c_int32 * 2),
+        ("dilation", c_int32 * 2),
+        ("before", c_int32 * 2),
+        ("after", c_int32 * 2),
+    ]
+
+class trm_pool_op(IntEnum):
+    MAX = 0
+    AVERAGE = 1
+    LP = 2
+
+class trm_pool_params(Structure):
+    op: int
+    kernel: Any
+    stride: Any
+    dilation: Any
+    before: Any
+    after: Any
+    auto_pad: int
+    ceil: bool
+    count_padding: bool
+    indices: bool
+    indices_by_column: bool
+    p: float
+    channels_last: bool
+    enums = {"op": trm_pool_op, "auto_pad": trm_auto_pad}
+    _fields_ = [
+        ("op", c_int),
+        ("kernel", c_int32 * 3),
+        ("stride", c_int32 * 3),
+        ("dilation", c_int32 * 3),
+        ("before", c_int32 * 3),
+        ("after", c_int32 * 3),
+        ("auto_pad", c_int),
+        ("ceil", c_bool),
+        ("count_padding", c_bool),
+        ("indices", c_bool),
+        ("indices_by_column", c_bool),
+        ("p", c_float),
+        ("channels_last", c_bool),
+    ]
+
+class trm_col2im_params(Structure):
+    image: trm_dims
+    kernel: Any
+    stride: Any
+    dilation: Any
+    before: Any
+    after: Any
+    _fields_ = [
+        ("image", trm_dims),
+        ("kernel", c_int32 * 3),
+        ("stride", c_int32 * 3),
+        ("dilation", c_int32 * 3),
+        ("before", c_int32 * 3),
+        ("after", c_int32 * 3),
+    ]
+
 class trm_short_convolution_params(Structure):
     activation: int
     enums = {"activation": trm_activation}
@@ -619,57 +547,6 @@ class trm_selective_scan_params(Structure):
     _fields_ = [
         ("step_min", c_float),
         ("step_max", c_float),
-    ]
-
-class trm_collective_op(IntEnum):
-    ALL_REDUCE = 0
-    ALL_GATHER = 1
-    BROADCAST = 2
-    REDUCE = 3
-    REDUCE_SCATTER = 4
-    ALL_TO_ALL = 5
-    GATHER = 6
-    SCATTER = 7
-    SEND = 8
-    RECV = 9
-
-class trm_collective_params(Structure):
-    op: int
-    reduce: int
-    axis: int
-    root: int
-    n_ranks: int
-    n_groups: int
-    group_size: int
-    groups: Any
-    dtype: int
-    dims: trm_dims
-    enums = {"op": trm_collective_op, "reduce": trm_reduce_op, "dtype": trm_dtype}
-    _fields_ = [
-        ("op", c_int),
-        ("reduce", c_int),
-        ("axis", c_int32),
-        ("root", c_int32),
-        ("n_ranks", c_int32),
-        ("n_groups", c_int32),
-        ("group_size", c_int32),
-        ("groups", c_int32 * 64),
-        ("dtype", c_int),
-        ("dims", trm_dims),
-    ]
-
-class trm_shape_params(Structure):
-    start: int
-    end: int
-    _fields_ = [
-        ("start", c_int32),
-        ("end", c_int32),
-    ]
-
-class trm_expand_params(Structure):
-    dims: trm_dims
-    _fields_ = [
-        ("dims", trm_dims),
     ]
 
 class trm_pad_mode(IntEnum):
@@ -759,6 +636,225 @@ class trm_arg_reduce_params(Structure):
         ("keep_dims", c_bool),
     ]
 
+class trm_matmul_params(Structure):
+    transpose_a: bool
+    transpose_b: bool
+    activation: int
+    out: int
+    enums = {"activation": trm_activation, "out": trm_dtype}
+    _fields_ = [
+        ("transpose_a", c_bool),
+        ("transpose_b", c_bool),
+        ("activation", c_int),
+        ("out", c_int),
+    ]
+
+class trm_glu_params(Structure):
+    activation: int
+    enums = {"activation": trm_activation}
+    _fields_ = [
+        ("activation", c_int),
+    ]
+
+class trm_x_quantization(IntEnum):
+    NONE = 0
+    STATIC = 1
+    DYNAMIC = 2
+
+class trm_dequant_matmul_params(Structure):
+    block_n: int
+    block_k: int
+    out: int
+    x_quantization: int
+    x_scale: float
+    enums = {"out": trm_dtype, "x_quantization": trm_x_quantization}
+    _fields_ = [
+        ("block_n", c_int32),
+        ("block_k", c_int32),
+        ("out", c_int),
+        ("x_quantization", c_int),
+        ("x_scale", c_float),
+    ]
+
+class trm_router_scoring(IntEnum):
+    SOFTMAX = 0
+    SOFTMAX_CHOSEN = 1
+    SIGMOID = 2
+    SQRT_SOFTPLUS = 3
+    SPARSE_MIXER = 4
+
+class trm_router_params(Structure):
+    k: int
+    scoring: int
+    groups: int
+    top_groups: int
+    group_sum: bool
+    renormalize: bool
+    epsilon: float
+    scale: float
+    enums = {"scoring": trm_router_scoring}
+    _fields_ = [
+        ("k", c_int32),
+        ("scoring", c_int),
+        ("groups", c_int32),
+        ("top_groups", c_int32),
+        ("group_sum", c_bool),
+        ("renormalize", c_bool),
+        ("epsilon", c_float),
+        ("scale", c_float),
+    ]
+
+class trm_expert_activation(IntEnum):
+    SILU = 0
+    GELU = 1
+    GELU_TANH = 2
+    SWIGLU_OAI = 3
+    RELU2 = 4
+
+class trm_experts_params(Structure):
+    activation: int
+    interleaved: bool
+    weighted_input: bool
+    limit: float
+    alpha: float
+    first: int
+    enums = {"activation": trm_expert_activation}
+    _fields_ = [
+        ("activation", c_int),
+        ("interleaved", c_bool),
+        ("weighted_input", c_bool),
+        ("limit", c_float),
+        ("alpha", c_float),
+        ("first", c_int64),
+    ]
+
+class trm_norm_op(IntEnum):
+    RMS = 0
+    LAYER = 1
+
+class trm_norm_params(Structure):
+    op: int
+    residual: bool
+    eps: float
+    weight_offset: float
+    enums = {"op": trm_norm_op}
+    _fields_ = [
+        ("op", c_int),
+        ("residual", c_bool),
+        ("eps", c_float),
+        ("weight_offset", c_float),
+    ]
+
+class trm_group_norm_params(Structure):
+    groups: int
+    eps: float
+    activation: int
+    enums = {"activation": trm_activation}
+    _fields_ = [
+        ("groups", c_int32),
+        ("eps", c_float),
+        ("activation", c_int),
+    ]
+
+class trm_lrn_params(Structure):
+    size: int
+    alpha: float
+    beta: float
+    bias: float
+    _fields_ = [
+        ("size", c_int32),
+        ("alpha", c_float),
+        ("beta", c_float),
+        ("bias", c_float),
+    ]
+
+class trm_plugin_params(Structure):
+    layer: int
+    _fields_ = [
+        ("layer", c_int32),
+    ]
+
+class trm_elementwise_op(IntEnum):
+    ADD = 0
+    SUB = 1
+    MUL = 2
+    DIV = 3
+    MIN = 4
+    MAX = 5
+    POW = 6
+    MOD = 7
+    FMOD = 8
+    EQUAL = 9
+    LESS = 10
+    LESS_EQUAL = 11
+    GREATER = 12
+    GREATER_EQUAL = 13
+    AND = 14
+    OR = 15
+    XOR = 16
+    SHIFT_LEFT = 17
+    SHIFT_RIGHT = 18
+    PRELU = 19
+
+class trm_elementwise_params(Structure):
+    op: int
+    enums = {"op": trm_elementwise_op}
+    _fields_ = [
+        ("op", c_int),
+    ]
+
+class trm_unary_op(IntEnum):
+    ACTIVATION = 0
+    NEG = 1
+    ABS = 2
+    EXP = 3
+    LOG = 4
+    SQRT = 5
+    RECIPROCAL = 6
+    ERF = 7
+    LINEAR = 8
+    SOFTCAP = 9
+    SIGN = 10
+    CEIL = 11
+    FLOOR = 12
+    ROUND = 13
+    SIN = 14
+    COS = 15
+    TAN = 16
+    ASIN = 17
+    ACOS = 18
+    ATAN = 19
+    SINH = 20
+    COSH = 21
+    ASINH = 22
+    ACOSH = 23
+    ATANH = 24
+    NOT = 25
+    IS_NAN = 26
+    IS_INF = 27
+    CLIP = 28
+    ELU = 29
+    SELU = 30
+    CELU = 31
+    LEAKY_RELU = 32
+    HARD_SIGMOID = 33
+    THRESHOLDED_RELU = 34
+    SHRINK = 35
+    SWISH = 36
+
+class trm_unary_params(Structure):
+    op: int
+    activation: int
+    alpha: float
+    beta: float
+    enums = {"op": trm_unary_op, "activation": trm_activation}
+    _fields_ = [
+        ("op", c_int),
+        ("activation", c_int),
+        ("alpha", c_float),
+        ("beta", c_float),
+    ]
+
 class trm_cumulative_op(IntEnum):
     SUM = 0
     PROD = 1
@@ -776,6 +872,68 @@ class trm_cumulative_params(Structure):
         ("reverse", c_bool),
     ]
 
+class trm_quantize_params(Structure):
+    axis: int
+    block_size: int
+    to: int
+    unsaturated: bool
+    enums = {"to": trm_dtype}
+    _fields_ = [
+        ("axis", c_int32),
+        ("block_size", c_int32),
+        ("to", c_int),
+        ("unsaturated", c_bool),
+    ]
+
+class trm_fourier_params(Structure):
+    axis: int
+    inverse: bool
+    onesided: bool
+    length: int
+    _fields_ = [
+        ("axis", c_int32),
+        ("inverse", c_bool),
+        ("onesided", c_bool),
+        ("length", c_int64),
+    ]
+
+class trm_random_op(IntEnum):
+    UNIFORM = 0
+    NORMAL = 1
+    BERNOULLI = 2
+    MULTINOMIAL = 3
+
+class trm_random_params(Structure):
+    op: int
+    to: int
+    a: float
+    b: float
+    seed: int
+    samples: int
+    enums = {"op": trm_random_op, "to": trm_dtype}
+    _fields_ = [
+        ("op", c_int),
+        ("to", c_int),
+        ("a", c_float),
+        ("b", c_float),
+        ("seed", c_uint64),
+        ("samples", c_int64),
+    ]
+
+class trm_shape_params(Structure):
+    start: int
+    end: int
+    _fields_ = [
+        ("start", c_int32),
+        ("end", c_int32),
+    ]
+
+class trm_expand_params(Structure):
+    dims: trm_dims
+    _fields_ = [
+        ("dims", trm_dims),
+    ]
+
 class trm_unique_params(Structure):
     flatten: bool
     sorted: bool
@@ -786,92 +944,83 @@ class trm_unique_params(Structure):
         ("axis", c_int32),
     ]
 
-class trm_non_max_suppression_params(Structure):
-    center_point: bool
+class trm_cast_round(IntEnum):
+    UP = 0
+    DOWN = 1
+    NEAREST = 2
+
+class trm_cast_params(Structure):
+    to: int
+    unsaturated: bool
+    round: int
+    bits: bool
+    enums = {"to": trm_dtype, "round": trm_cast_round}
     _fields_ = [
-        ("center_point", c_bool),
+        ("to", c_int),
+        ("unsaturated", c_bool),
+        ("round", c_int),
+        ("bits", c_bool),
     ]
 
-class trm_auto_pad(IntEnum):
-    NONE = 0
-    SAME_UPPER = 1
-    SAME_LOWER = 2
-
-class trm_convolution_params(Structure):
-    groups: int
-    stride: Any
-    dilation: Any
-    before: Any
-    after: Any
-    output_padding: Any
-    auto_pad: int
-    activation: int
-    channels_last: bool
-    whole_numbers: bool
-    enums = {"auto_pad": trm_auto_pad, "activation": trm_activation}
+class trm_reshape_params(Structure):
+    dims: trm_dims
+    zero_is_zero: bool
     _fields_ = [
-        ("groups", c_int32),
-        ("stride", c_int32 * 3),
-        ("dilation", c_int32 * 3),
-        ("before", c_int32 * 3),
-        ("after", c_int32 * 3),
-        ("output_padding", c_int32 * 3),
-        ("auto_pad", c_int),
-        ("activation", c_int),
-        ("channels_last", c_bool),
-        ("whole_numbers", c_bool),
+        ("dims", trm_dims),
+        ("zero_is_zero", c_bool),
     ]
 
-class trm_deformable_convolution_params(Structure):
-    groups: int
-    offset_groups: int
-    stride: Any
-    dilation: Any
-    before: Any
-    after: Any
+class trm_transpose_params(Structure):
+    perm: Any
     _fields_ = [
-        ("groups", c_int32),
-        ("offset_groups", c_int32),
-        ("stride", c_int32 * 2),
-        ("dilation", c_int32 * 2),
-        ("before", c_int32 * 2),
-        ("after", c_int32 * 2),
+        ("perm", c_int32 * 8),
     ]
 
-class trm_pool_op(IntEnum):
-    MAX = 0
-    AVERAGE = 1
-    LP = 2
+class trm_slice_params(Structure):
+    axis: int
+    start: int
+    end: int
+    step: int
+    _fields_ = [
+        ("axis", c_int32),
+        ("start", c_int64),
+        ("end", c_int64),
+        ("step", c_int64),
+    ]
 
-class trm_pool_params(Structure):
+class trm_concat_params(Structure):
+    axis: int
+    _fields_ = [
+        ("axis", c_int32),
+    ]
+
+class trm_gather_params(Structure):
+    axis: int
+    _fields_ = [
+        ("axis", c_int32),
+    ]
+
+class trm_embedding_params(Structure):
+    first_row: int
+    _fields_ = [
+        ("first_row", c_int64),
+    ]
+
+class trm_softmax_params(Structure):
+    axis: int
+    _fields_ = [
+        ("axis", c_int32),
+    ]
+
+class trm_reduce_params(Structure):
     op: int
-    kernel: Any
-    stride: Any
-    dilation: Any
-    before: Any
-    after: Any
-    auto_pad: int
-    ceil: bool
-    count_padding: bool
-    indices: bool
-    indices_by_column: bool
-    p: float
-    channels_last: bool
-    enums = {"op": trm_pool_op, "auto_pad": trm_auto_pad}
+    axis: int
+    keep_dims: bool
+    enums = {"op": trm_reduce_op}
     _fields_ = [
         ("op", c_int),
-        ("kernel", c_int32 * 3),
-        ("stride", c_int32 * 3),
-        ("dilation", c_int32 * 3),
-        ("before", c_int32 * 3),
-        ("after", c_int32 * 3),
-        ("auto_pad", c_int),
-        ("ceil", c_bool),
-        ("count_padding", c_bool),
-        ("indices", c_bool),
-        ("indices_by_column", c_bool),
-        ("p", c_float),
-        ("channels_last", c_bool),
+        ("axis", c_int32),
+        ("keep_dims", c_bool),
     ]
 
 class trm_resize_mode(IntEnum):
@@ -960,43 +1109,10 @@ class trm_roi_pool_params(Structure):
         ("half_pixel", c_bool),
     ]
 
-class trm_col2im_params(Structure):
-    image: trm_dims
-    kernel: Any
-    stride: Any
-    dilation: Any
-    before: Any
-    after: Any
+class trm_non_max_suppression_params(Structure):
+    center_point: bool
     _fields_ = [
-        ("image", trm_dims),
-        ("kernel", c_int32 * 3),
-        ("stride", c_int32 * 3),
-        ("dilation", c_int32 * 3),
-        ("before", c_int32 * 3),
-        ("after", c_int32 * 3),
-    ]
-
-class trm_group_norm_params(Structure):
-    groups: int
-    eps: float
-    activation: int
-    enums = {"activation": trm_activation}
-    _fields_ = [
-        ("groups", c_int32),
-        ("eps", c_float),
-        ("activation", c_int),
-    ]
-
-class trm_lrn_params(Structure):
-    size: int
-    alpha: float
-    beta: float
-    bias: float
-    _fields_ = [
-        ("size", c_int32),
-        ("alpha", c_float),
-        ("beta", c_float),
-        ("bias", c_float),
+        ("center_point", c_bool),
     ]
 
 class trm_recurrent_cell(IntEnum):
@@ -1043,72 +1159,6 @@ class trm_recurrent_params(Structure):
         ("activations", c_int * 6),
         ("alpha", c_float * 6),
         ("beta", c_float * 6),
-    ]
-
-class trm_quantize_params(Structure):
-    axis: int
-    block_size: int
-    to: int
-    unsaturated: bool
-    enums = {"to": trm_dtype}
-    _fields_ = [
-        ("axis", c_int32),
-        ("block_size", c_int32),
-        ("to", c_int),
-        ("unsaturated", c_bool),
-    ]
-
-class trm_fourier_params(Structure):
-    axis: int
-    inverse: bool
-    onesided: bool
-    length: int
-    _fields_ = [
-        ("axis", c_int32),
-        ("inverse", c_bool),
-        ("onesided", c_bool),
-        ("length", c_int64),
-    ]
-
-class trm_random_op(IntEnum):
-    UNIFORM = 0
-    NORMAL = 1
-    BERNOULLI = 2
-    MULTINOMIAL = 3
-
-class trm_random_params(Structure):
-    op: int
-    to: int
-    a: float
-    b: float
-    seed: int
-    samples: int
-    enums = {"op": trm_random_op, "to": trm_dtype}
-    _fields_ = [
-        ("op", c_int),
-        ("to", c_int),
-        ("a", c_float),
-        ("b", c_float),
-        ("seed", c_uint64),
-        ("samples", c_int64),
-    ]
-
-class trm_if_params(Structure):
-    negated: bool
-    _fields_ = [
-        ("negated", c_bool),
-    ]
-
-class trm_plugin_params(Structure):
-    layer: int
-    _fields_ = [
-        ("layer", c_int32),
-    ]
-
-class trm_recurrence_params(Structure):
-    open: int
-    _fields_ = [
-        ("open", c_int32),
     ]
 
 class trm_layer_kind(IntEnum):
@@ -1300,56 +1350,6 @@ class trm_layer_desc(Structure):
     _fields_ = [
         ("kind", c_int),
         ("params", trm_layer_desc_union),
-    ]
-
-class trm_recorded_error(Structure):
-    status: int
-    index: int
-    call: bytes | None
-    message: Any
-    enums = {"status": trm_status}
-    _fields_ = [
-        ("status", c_int),
-        ("index", c_int64),
-        ("call", c_char_p),
-        ("message", c_char * 2048),
-    ]
-
-trm_recorder_fn = CFUNCTYPE(None, c_void_p, POINTER(trm_recorded_error))
-class trm_axis(IntEnum):
-    TP = 0
-    PP = 1
-    CP = 2
-    EP = 3
-    DP = 4
-
-class trm_mesh(Structure):
-    size: Any
-    _fields_ = [
-        ("size", c_int32 * 5),
-    ]
-
-class trm_world_options(Structure):
-    size: int
-    backend: int
-    gpu: int
-    threads: int
-    deadline_seconds: float
-    no_bind: bool
-    replica: int
-    replicas: int
-    starting: int
-    enums = {"backend": trm_backend}
-    _fields_ = [
-        ("size", c_size_t),
-        ("backend", c_int),
-        ("gpu", c_int32),
-        ("threads", c_int32),
-        ("deadline_seconds", c_double),
-        ("no_bind", c_bool),
-        ("replica", c_int32),
-        ("replicas", c_int32),
-        ("starting", c_int32),
     ]
 
 class trm_layer_info(Structure):
@@ -2626,7 +2626,6 @@ class Library:
     trm_reply_has_special: Callable[..., Any]
     trm_reply_push: Callable[..., Any]
     trm_reply_next: Callable[..., Any]
-    trm_layer_kind_name: Callable[..., Any]
     trm_collective_op_name: Callable[..., Any]
     trm_reduce_op_name: Callable[..., Any]
     trm_recorder_create: Callable[..., Any]
@@ -2655,6 +2654,7 @@ class Library:
     trm_memory_free: Callable[..., Any]
     trm_world_broadcast: Callable[..., Any]
     trm_world_collective: Callable[..., Any]
+    trm_layer_kind_name: Callable[..., Any]
     trm_network_create: Callable[..., Any]
     trm_network_destroy: Callable[..., Any]
     trm_network_add_input: Callable[..., Any]
@@ -2845,7 +2845,6 @@ class Library:
         self.trm_reply_has_special = _function(library, 'trm_reply_has_special', c_bool, [c_void_p])
         self.trm_reply_push = _function(library, 'trm_reply_push', check, [c_void_p, c_char_p, c_size_t, c_bool])
         self.trm_reply_next = _function(library, 'trm_reply_next', c_bool, [c_void_p, POINTER(trm_reply_piece)])
-        self.trm_layer_kind_name = _function(library, 'trm_layer_kind_name', c_char_p, [c_int])
         self.trm_collective_op_name = _function(library, 'trm_collective_op_name', c_char_p, [c_int])
         self.trm_reduce_op_name = _function(library, 'trm_reduce_op_name', c_char_p, [c_int])
         self.trm_recorder_create = _function(library, 'trm_recorder_create', check, [c_int32, trm_recorder_fn, c_void_p, POINTER(c_void_p)])
@@ -2874,6 +2873,7 @@ class Library:
         self.trm_memory_free = _function(library, 'trm_memory_free', None, [c_void_p, c_void_p])
         self.trm_world_broadcast = _function(library, 'trm_world_broadcast', check, [c_void_p, c_void_p, c_size_t, c_int32])
         self.trm_world_collective = _function(library, 'trm_world_collective', check, [c_void_p, POINTER(trm_collective_params), c_int, c_void_p, c_void_p, c_size_t, c_bool])
+        self.trm_layer_kind_name = _function(library, 'trm_layer_kind_name', c_char_p, [c_int])
         self.trm_network_create = _function(library, 'trm_network_create', check, [POINTER(c_void_p)])
         self.trm_network_destroy = _function(library, 'trm_network_destroy', None, [c_void_p])
         self.trm_network_add_input = _function(library, 'trm_network_add_input', check, [c_void_p, c_char_p, c_int, trm_dims, POINTER(c_void_p)])

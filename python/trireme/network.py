@@ -132,7 +132,7 @@ class Network(Handle):
         """Adds a layer and returns its outputs in order.
 
         kind: "matmul", "convolution", ... ; inputs: None for optional ones that are not given; params: the fields of
-        the kind's parameters, all as include/trireme/layers.h documents them. Enums are given by name ("relu"), dims
+        the kind's parameters, all as include/trireme/layers/ documents them. Enums are given by name ("relu"), dims
         and arrays as sequences. Fields that are not given are 0. Error: InvalidArgumentError, with what was found and
         what was expected.
         """

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "kernels/kernel.h"
 #include "support/device.h"
 #include "support/support.h"
 

@@ -5,6 +5,7 @@
 #ifndef TRM_TESTS_BENCH_COMMON_H
 #define TRM_TESTS_BENCH_COMMON_H
 
+#include "kernels/kernel.h"
 #include "kernels/program.h"
 
 typedef struct bench {

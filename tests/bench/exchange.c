@@ -18,6 +18,7 @@
 #include "collectives/communicator.h"
 #include "collectives/peer.h"
 #include "dist/parallel/world.h"
+#include "kernels/kernel.h"
 #include "kernels/program.h"
 
 #define CHAIN     64

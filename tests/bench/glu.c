@@ -17,6 +17,7 @@
 #include "base/half.h"
 #include "bench/common.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/kernel.h"
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/matmul_fused/matmul_glu.h"
 

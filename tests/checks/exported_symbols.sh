@@ -5,7 +5,7 @@
 set -euo pipefail
 library=$(realpath "$1")
 cd "$(dirname "$0")/../.."
-declared=$(cat include/trireme/*.h | tr '\n' ' ' | grep -oE 'TRM_API [^;{(]*\(' | grep -oE 'trm_[a-z0-9_]+\($' | tr -d '(' | sort -u)
+declared=$(cat include/trireme/*.h include/trireme/layers/*.h | tr '\n' ' ' | grep -oE 'TRM_API [^;{(]*\(' | grep -oE 'trm_[a-z0-9_]+\($' | tr -d '(' | sort -u)
 listed=$(grep -oE '\btrm_[a-z0-9_]+;' cmake/trireme.map | tr -d ';' | sort -u)
 exported=$(nm -D --defined-only "$library" | awk '$3 ~ /./ && $2 != "A" {sub(/@.*/, "", $3); print $3}' | sort -u)
 status=0

@@ -77,9 +77,9 @@ foreign 'xxhash' '^(dist/plan/|kernels/fused/cuda_nvrtc\.c)'
 
 # Public headers: the C standard's small ones and our own; TRM_PASS_KINDS is defined in the engine's own sources alone.
 while IFS=: read -r file line include; do
-    if ! [[ "$include" =~ ^#include\ \<(stddef|stdint|stdbool)\.h\>$|^#include\ \<trireme/[a-z_]+\.h\>$|^#include\ TRM_PASS_KINDS$ ]]; then
+    if ! [[ "$include" =~ ^#include\ \<(stddef|stdint|stdbool)\.h\>$|^#include\ \<trireme/[a-z_/]+\.h\>$|^#include\ TRM_PASS_KINDS$ ]]; then
         complain "$file:$line: a public header includes ${include#\#include }"
     fi
-done < <(grep -nE '^#include' include/trireme/*.h /dev/null)
+done < <(grep -nE '^#include' include/trireme/*.h include/trireme/layers/*.h /dev/null)
 
 exit $bad

@@ -3,6 +3,7 @@
 #define TESTS_COLLECTIVES_LAYER_CASES_H
 
 #include "cases.h"
+#include "kernels/kernel.h"
 #include "kernels/program.h"
 
 /* The groups a case runs in: whole, halves, odd and even, all reversed. */

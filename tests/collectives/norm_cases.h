@@ -2,6 +2,7 @@
 #ifndef TESTS_COLLECTIVES_NORM_CASES_H
 #define TESTS_COLLECTIVES_NORM_CASES_H
 
+#include "kernels/kernel.h"
 #include "layer_cases.h"
 
 typedef struct norm_case {

@@ -1,4 +1,5 @@
 /* Collective layers between threads, and what they refuse. */
+#include "kernels/kernel.h"
 #include "support/support.h"
 
 #include "norm_cases.h"

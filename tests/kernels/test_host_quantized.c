@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/kernel.h"
 #include "support/support.h"
 
 #include "kernels/small_types.h"
