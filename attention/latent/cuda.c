@@ -8,7 +8,6 @@
 #include "kernels/cuda/hopper.h"
 #include "kernels/kernel_list.h"
 #include "kernels/matmul/cuda_gemm.h"
-#include "kernels/kernel.h"
 
 #define LIMIT          ((size_t)256 << 20) /* bytes of queries and sums at a time, unless one head has more */
 #define EXPANDED_LIMIT ((size_t)640 << 20) /* of keys and values of a step's tokens; beyond, they are not expanded */

@@ -338,7 +338,7 @@ static void slot_release(void *slot)
     engine_destroy(&((cache_slot *)slot)->engine);
 }
 
-static const trm_tactic_cache tactic_cache = {
+static trm_tactic_cache tactic_cache = {
     .slots = state.cache,
     .n = CACHE_SLOTS,
     .size = sizeof(cache_slot),

@@ -69,7 +69,7 @@ static struct {
 } state = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 /* Used under the mutex. */
-static const trm_tactic_cache tactic_cache = {
+static trm_tactic_cache tactic_cache = {
     .slots = state.cache,
     .n = CACHE_SLOTS,
     .size = sizeof(cache_slot),

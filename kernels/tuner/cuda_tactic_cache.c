@@ -22,7 +22,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static slot slots[SLOTS + 1];
 
 /* Used under the mutex. */
-static const trm_tactic_cache choices = {
+static trm_tactic_cache choices = {
     .slots = slots, .n = SLOTS, .size = sizeof(slot), .key = offsetof(slot, key), .key_size = sizeof(trm_choice_key)};
 
 /* Of the current device. */

@@ -1,6 +1,5 @@
 /*
- * Which of several ways tuning chose for a problem, remembered for the process and the current device: 4096 problems.
- * Of more, a later one may take the place of an earlier one, which is then done the usual way. From any thread.
+ * Which of several ways tuning chose for a problem, remembered for the process and the current device. From any thread.
  */
 #ifndef TRM_KERNELS_TUNER_CUDA_TACTIC_CACHE_H
 #define TRM_KERNELS_TUNER_CUDA_TACTIC_CACHE_H

@@ -1,5 +1,6 @@
 #include "kernels/tuner/tactic_cache.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
@@ -40,9 +41,9 @@ static void empty(const trm_tactic_cache *cache, slot *s)
     memset(s, 0, cache->size);
 }
 
-void *trm_tactic_cache_find(const trm_tactic_cache *cache, const void *key)
+/* In one table. */
+static slot *find_here(const trm_tactic_cache *cache, uint64_t home, const void *key)
 {
-    const uint64_t home = home_of(cache, key);
     for (uint64_t i = 0; i <= PROBES; i++) {
         slot *s = place_of(cache, home, i);
         if (s->state != TRM_TACTIC_FREE && memcmp(key_of(cache, s), key, cache->key_size) == 0) {
@@ -52,7 +53,50 @@ void *trm_tactic_cache_find(const trm_tactic_cache *cache, const void *key)
     return NULL;
 }
 
-void *trm_tactic_cache_get(const trm_tactic_cache *cache, const void *key, bool tuned)
+void *trm_tactic_cache_find(const trm_tactic_cache *cache, const void *key)
+{
+    const uint64_t home = home_of(cache, key);
+    slot *found = NULL;
+    for (; found == NULL && cache != NULL; cache = cache->more) {
+        found = find_here(cache, home, key);
+    }
+    return found;
+}
+
+/* A place whose state is among the first `n` of those that give way, the first of them first, or NULL. */
+static slot *place_among(const trm_tactic_cache *cache, uint64_t home, int32_t n)
+{
+    static const trm_tactic_state giving_way[] = {TRM_TACTIC_FREE, TRM_TACTIC_PROPOSED, TRM_TACTIC_ASKED,
+                                                  TRM_TACTIC_NONE, TRM_TACTIC_TUNED};
+    slot *place = NULL;
+    for (int32_t state = 0; place == NULL && state < n; state++) {
+        for (uint64_t i = 0; place == NULL && i < PROBES; i++) {
+            slot *s = place_of(cache, home, i);
+            place = s->state == giving_way[state] ? s : NULL;
+        }
+    }
+    return place;
+}
+
+/* The table behind one, or NULL without memory for it. */
+static trm_tactic_cache *table_behind(trm_tactic_cache *cache)
+{
+    if (cache->more == NULL) {
+        trm_tactic_cache *more = malloc(sizeof(*more));
+        void *slots = calloc(cache->n + 1, cache->size);
+        if (more == NULL || slots == NULL) {
+            free(more);
+            free(slots);
+            return NULL;
+        }
+        *more = *cache;
+        more->slots = slots;
+        cache->more = more;
+    }
+    return cache->more;
+}
+
+void *trm_tactic_cache_get(trm_tactic_cache *cache, const void *key, bool tuned)
 {
     const uint64_t home = home_of(cache, key);
     slot *spare = slot_at(cache, cache->n), *found = trm_tactic_cache_find(cache, key);
@@ -62,16 +106,13 @@ void *trm_tactic_cache_get(const trm_tactic_cache *cache, const void *key, bool 
     if (found != NULL) {
         empty(cache, found);
     }
-    static const trm_tactic_state giving_way[] = {TRM_TACTIC_FREE, TRM_TACTIC_PROPOSED, TRM_TACTIC_ASKED,
-                                                  TRM_TACTIC_NONE, TRM_TACTIC_TUNED};
     slot *place = NULL;
-    for (int32_t state = 0; place == NULL && state < (tuned ? 5 : 2); state++) {
-        for (uint64_t i = 0; place == NULL && i < PROBES; i++) {
-            slot *s = place_of(cache, home, i);
-            place = s->state == giving_way[state] ? s : NULL;
-        }
+    for (trm_tactic_cache *table = cache; place == NULL && table != NULL; table = tuned ? table_behind(table) : NULL) {
+        place = place_among(table, home, 2);
     }
-    place = place != NULL ? place : spare;
+    if (place == NULL) {
+        place = tuned ? place_among(cache, home, 5) : spare;
+    }
     empty(cache, place);
     memcpy(key_of(cache, place), key, cache->key_size);
     return place;
@@ -81,13 +122,16 @@ void *trm_tactic_cache_nearest(const trm_tactic_cache *cache, const void *key, d
                                double (*ratio)(const void *theirs, const void *key))
 {
     slot *nearest = NULL;
-    for (uint64_t i = 0; i < cache->n; i++) {
-        slot *s = slot_at(cache, i);
-        const double times = s->state == TRM_TACTIC_TUNED ? ratio(key_of(cache, s), key) : most + 1;
-        const bool before = nearest == NULL || memcmp(key_of(cache, s), key_of(cache, nearest), cache->key_size) < 0;
-        if (times < most || (times <= most && before)) {
-            nearest = s;
-            most = times;
+    for (const trm_tactic_cache *table = cache; table != NULL; table = table->more) {
+        for (uint64_t i = 0; i < table->n; i++) {
+            slot *s = slot_at(table, i);
+            const double times = s->state == TRM_TACTIC_TUNED ? ratio(key_of(table, s), key) : most + 1;
+            const bool before =
+                nearest == NULL || memcmp(key_of(table, s), key_of(table, nearest), table->key_size) < 0;
+            if (times < most || (times <= most && before)) {
+                nearest = s;
+                most = times;
+            }
         }
     }
     return nearest;
