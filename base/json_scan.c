@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 
 #define MAX_NUMBER 63 /* cJSON copies a number into 64 bytes */
 
@@ -92,11 +93,7 @@ static bool read_hex(const scanner *scan, size_t at, unsigned *value)
 {
     *value = 0;
     for (size_t i = at; i < at + 4; i++) {
-        int c = i < scan->size ? scan->text[i] : -1;
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                           : -1;
+        const int digit = i < scan->size ? trm_hex_digit(scan->text[i]) : -1;
         if (digit < 0) {
             return false;
         }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/json.h"
 
 #define DEEPEST     32
@@ -30,11 +31,7 @@ static bool read_code(const char *text, int32_t *code)
 {
     *code = 0;
     for (int i = 0; i < 4; i++) {
-        const char c = text[i];
-        const int digit = c >= '0' && c <= '9'   ? c - '0'
-                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                 : -1;
+        const int digit = trm_hex_digit(text[i]);
         if (digit < 0) {
             return false;
         }

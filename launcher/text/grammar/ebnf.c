@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "launcher/text/grammar/tree.h"
 #include "launcher/text/strings/utf8.h"
 
@@ -128,10 +129,7 @@ static int32_t read_character(ebnf_reader *reader)
     reader->at++;
     int64_t value = 0;
     for (size_t i = 0; i < digits; i++) {
-        char d = peek(reader);
-        int digit = d >= '0' && d <= '9'                     ? d - '0'
-                    : (d | 0x20) >= 'a' && (d | 0x20) <= 'f' ? (d | 0x20) - 'a' + 10
-                                                             : -1;
+        const int digit = trm_hex_digit(peek(reader));
         if (digit < 0) {
             fail_at(reader, "a hexadecimal digit is missing");
             return -1;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "launcher/text/grammar/tree.h"
 #include "launcher/text/strings/unicode.h"
 #include "launcher/text/strings/utf8.h"
@@ -127,10 +128,7 @@ static int32_t read_hex(regex_reader *reader, size_t digits)
 {
     int32_t value = 0;
     for (size_t i = 0; i < digits; i++) {
-        char c = peek(reader);
-        int digit = c >= '0' && c <= '9'                     ? c - '0'
-                    : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                             : -1;
+        const int digit = trm_hex_digit(peek(reader));
         if (digit < 0) {
             fail_at(reader, TRM_ERROR_INVALID_ARGUMENT, "a hexadecimal digit is missing");
             return 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "launcher/text/grammar/automaton.h"
 #include "launcher/text/jinja/value.h"
 #include "launcher/text/strings/buffer.h"
@@ -84,22 +85,14 @@ bool trm_schema_work(schema_reader *reader, int64_t work)
 
 /* ---- references ---- */
 
-static int hex_of(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* Reads a name of a JSON pointer in a URI fragment, with %20, ~0 and ~1. */
 static bool take_name(const char **pointer, char *name, size_t capacity)
 {
     size_t n = 0;
     while (**pointer != '\0' && **pointer != '/') {
         char c = *(*pointer)++;
-        if (c == '%' && hex_of((*pointer)[0]) >= 0 && hex_of((*pointer)[1]) >= 0) {
-            c = (char)(hex_of((*pointer)[0]) * 16 + hex_of((*pointer)[1]));
+        if (c == '%' && trm_hex_digit((*pointer)[0]) >= 0 && trm_hex_digit((*pointer)[1]) >= 0) {
+            c = (char)(trm_hex_digit((*pointer)[0]) * 16 + trm_hex_digit((*pointer)[1]));
             *pointer += 2;
         }
         if (c == '~' && (**pointer == '0' || **pointer == '1')) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/recorder.h"
 #include "launcher/text/grammar/expression.h"
 #include "launcher/text/strings/utf8.h"
@@ -60,14 +61,6 @@ static byte_rules find_rules(const trm_tokenizer *tokenizer)
     return rules;
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                  : -1;
-}
-
 static trm_status token_bytes(const trm_tokenizer *tokenizer, const byte_rules *rules, int32_t id, trm_bytes *out)
 {
     const trm_id_entry *entry = &tokenizer->entries[id];
@@ -75,9 +68,9 @@ static trm_status token_bytes(const trm_tokenizer *tokenizer, const byte_rules *
     size_t size = entry->decoded_size;
     out->size = 0;
     bool is_byte = rules->byte_fallback && size == 6 && memcmp(text, "<0x", 3) == 0 && text[5] == '>' &&
-                   hex_value(text[3]) >= 0 && hex_value(text[4]) >= 0;
+                   trm_hex_digit(text[3]) >= 0 && trm_hex_digit(text[4]) >= 0;
     if (is_byte) {
-        char byte = (char)(hex_value(text[3]) * 16 + hex_value(text[4]));
+        char byte = (char)(trm_hex_digit(text[3]) * 16 + trm_hex_digit(text[4]));
         return trm_bytes_append(out, &byte, 1);
     }
     for (size_t at = 0; rules->byte_level && at < size;) { /* a token with other characters is literal */

@@ -7,6 +7,7 @@
 
 #include "base/c_locale.h"
 #include "base/error.h"
+#include "base/hex.h"
 #include "launcher/text/jinja/text.h"
 #include "launcher/text/strings/buffer.h"
 #include "launcher/text/strings/utf8.h"
@@ -144,12 +145,10 @@ static trm_status lex_raw(lexer *lex)
     return fail_at_line(lex, "missing end of raw directive");
 }
 
-static int digit_value(char c)
+static bool is_digit(char c, int base)
 {
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : 99;
+    const int digit = trm_hex_digit(c);
+    return digit >= 0 && digit < base;
 }
 
 /* Reads an escape of Python's unicode-escape at lex->text[at] (a backslash); returns its length, 0 if it is invalid. */
@@ -166,7 +165,7 @@ static size_t read_escape(const lexer *lex, size_t at, size_t end, trm_bytes *ou
         return 2;
     }
     size_t most = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0, base = 16, begin = at + 2, n = 0;
-    if (most == 0 && digit_value(c) < 8) {
+    if (most == 0 && is_digit(c, 8)) {
         most = 3;
         base = 8;
         begin = at + 1;
@@ -175,8 +174,8 @@ static size_t read_escape(const lexer *lex, size_t at, size_t end, trm_bytes *ou
         return 1;
     }
     int64_t value = 0;
-    while (n < most && begin + n < end && digit_value(lex->text[begin + n]) < (int)base) {
-        value = value * (int64_t)base + digit_value(lex->text[begin + n++]);
+    while (n < most && begin + n < end && is_digit(lex->text[begin + n], (int)base)) {
+        value = value * (int64_t)base + trm_hex_digit(lex->text[begin + n++]);
     }
     if ((base == 16 && n < most) || value > 0x10ffff || (value >= 0xd800 && value < 0xe000)) {
         return 0;
@@ -231,8 +230,8 @@ static trm_status lex_string(lexer *lex)
 static size_t take_digits(const lexer *lex, size_t at, int base, char *digits, size_t *count)
 {
     while (at < lex->size && *count < 60) {
-        bool joined = lex->text[at] == '_' && at + 1 < lex->size && digit_value(lex->text[at + 1]) < base;
-        if (!joined && digit_value(lex->text[at]) >= base) {
+        bool joined = lex->text[at] == '_' && at + 1 < lex->size && is_digit(lex->text[at + 1], base);
+        if (!joined && !is_digit(lex->text[at], base)) {
             break;
         }
         if (!joined) {
@@ -251,21 +250,21 @@ static trm_status lex_number(lexer *lex)
     if (lex->text[at] == '0' && at + 2 < lex->size) {
         char c = lex->text[at + 1];
         int other = c == 'x' || c == 'X' ? 16 : c == 'o' || c == 'O' ? 8 : c == 'b' || c == 'B' ? 2 : 10;
-        if (other != 10 && digit_value(lex->text[at + 2]) < other) {
+        if (other != 10 && is_digit(lex->text[at + 2], other)) {
             base = other;
             at += 2;
         }
     }
     at = take_digits(lex, at, base, digits, &count);
     bool real = false;
-    if (base == 10 && at + 1 < lex->size && lex->text[at] == '.' && digit_value(lex->text[at + 1]) < 10) {
+    if (base == 10 && at + 1 < lex->size && lex->text[at] == '.' && is_digit(lex->text[at + 1], 10)) {
         digits[count++] = '.';
         at = take_digits(lex, at + 1, 10, digits, &count);
         real = true;
     }
     size_t exponent = at + 1 + (at + 1 < lex->size ? sign_size(lex, at + 1) : 0);
     if (base == 10 && at < lex->size && (lex->text[at] == 'e' || lex->text[at] == 'E') && exponent < lex->size &&
-        digit_value(lex->text[exponent]) < 10) {
+        is_digit(lex->text[exponent], 10)) {
         digits[count++] = 'e';
         if (exponent == at + 2) {
             digits[count++] = lex->text[at + 1];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hex.h"
 #include "launcher/text/strings/utf8.h"
 #include "launcher/text/tokenizer/byte_level.h"
 
@@ -125,21 +126,13 @@ static trm_status push_wordpiece(trm_decode_stream *stream, size_t index, const 
     return feed(stream, index + 1, state->scratch.data, state->scratch.size);
 }
 
-static int hex_value(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* The byte of a token such as <0x0A>; -1 for other tokens. */
 static int byte_of(const char *token, size_t size)
 {
     if (size != 6 || memcmp(token, "<0x", 3) != 0 || token[5] != '>') {
         return -1;
     }
-    int high = token[3] == '+' ? 0 : hex_value(token[3]), low = hex_value(token[4]); /* Rust accepts a sign */
+    int high = token[3] == '+' ? 0 : trm_hex_digit(token[3]), low = trm_hex_digit(token[4]); /* Rust accepts a sign */
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
