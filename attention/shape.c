@@ -4,11 +4,6 @@
 #include "attention/attention_impl.h"
 #include "kernels/kernel.h"
 
-static bool has(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
-}
-
 static bool has_dims(const trm_view *view, int32_t n, const int64_t *d)
 {
     if (view->dims.n != n) {
@@ -24,8 +19,9 @@ static bool has_dims(const trm_view *view, int32_t n, const int64_t *d)
 
 static bool describe_cache(const trm_kernel_call *call, trm_attention_shape *s)
 {
-    if (!has(call, TRM_ATTENTION_SEQUENCE_LENGTHS) || !has(call, TRM_ATTENTION_BLOCK_TABLE) ||
-        !has(call, TRM_ATTENTION_VALUE_CACHE)) {
+    if (!trm_kernel_call_has(call, TRM_ATTENTION_SEQUENCE_LENGTHS) ||
+        !trm_kernel_call_has(call, TRM_ATTENTION_BLOCK_TABLE) ||
+        !trm_kernel_call_has(call, TRM_ATTENTION_VALUE_CACHE)) {
         return false;
     }
     const trm_view *lengths = &call->inputs[TRM_ATTENTION_SEQUENCE_LENGTHS];
@@ -48,8 +44,9 @@ static bool describe_packed(const trm_kernel_call *call, trm_attention_shape *s)
 {
     const trm_view *q = &call->inputs[TRM_ATTENTION_Q], *k = &call->inputs[TRM_ATTENTION_K];
     const trm_view *v = &call->inputs[TRM_ATTENTION_V], *starts = &call->inputs[TRM_ATTENTION_SEQUENCE_STARTS];
-    if (q->dims.n != 3 || k->dims.n != 3 || v->dims.n != 3 || !has(call, TRM_ATTENTION_SEQUENCE_STARTS) ||
-        has(call, TRM_ATTENTION_MASK) || starts->dtype != TRM_I32 || starts->dims.n != 1 || starts->dims.d[0] < 1) {
+    if (q->dims.n != 3 || k->dims.n != 3 || v->dims.n != 3 ||
+        !trm_kernel_call_has(call, TRM_ATTENTION_SEQUENCE_STARTS) || trm_kernel_call_has(call, TRM_ATTENTION_MASK) ||
+        starts->dtype != TRM_I32 || starts->dims.n != 1 || starts->dims.d[0] < 1) {
         return false;
     }
     s->packed = true;
@@ -62,10 +59,11 @@ static bool describe_packed(const trm_kernel_call *call, trm_attention_shape *s)
     return has_dims(k, 3, (const int64_t[]){s->tokens, s->kv_heads, s->dim}) &&
            has_dims(v, 3, (const int64_t[]){s->tokens, s->kv_heads, s->value_dim}) &&
            has_dims(&call->outputs[0], 3, (const int64_t[]){s->tokens, s->query_heads, s->value_dim}) &&
-           (has(call, TRM_ATTENTION_KEY_CACHE)
+           (trm_kernel_call_has(call, TRM_ATTENTION_KEY_CACHE)
                 ? describe_cache(call, s)
-                : !has(call, TRM_ATTENTION_SEQUENCE_LENGTHS) && !has(call, TRM_ATTENTION_BLOCK_TABLE) &&
-                      !has(call, TRM_ATTENTION_VALUE_CACHE));
+                : !trm_kernel_call_has(call, TRM_ATTENTION_SEQUENCE_LENGTHS) &&
+                      !trm_kernel_call_has(call, TRM_ATTENTION_BLOCK_TABLE) &&
+                      !trm_kernel_call_has(call, TRM_ATTENTION_VALUE_CACHE));
 }
 
 static bool describe_mask(const trm_dims *mask, const int64_t *scores, int64_t *strides)
@@ -94,7 +92,7 @@ static bool describe_padded(const trm_kernel_call *call, trm_attention_shape *s)
         return false;
     }
     for (int32_t i = TRM_ATTENTION_SEQUENCE_STARTS; i <= TRM_ATTENTION_VALUE_CACHE; i++) {
-        if (has(call, i)) {
+        if (trm_kernel_call_has(call, i)) {
             return false;
         }
     }
@@ -107,7 +105,7 @@ static bool describe_padded(const trm_kernel_call *call, trm_attention_shape *s)
     s->kv_heads = k->dims.d[heads];
     s->keys = k->dims.d[rows];
     s->value_dim = v->dims.d[3];
-    if (has(call, TRM_ATTENTION_MASK)) {
+    if (trm_kernel_call_has(call, TRM_ATTENTION_MASK)) {
         s->masked = true;
         if (!describe_mask(&call->inputs[TRM_ATTENTION_MASK].dims,
                            (const int64_t[]){s->sequences, s->query_heads, s->queries, s->keys}, s->mask_strides)) {
@@ -133,7 +131,7 @@ bool trm_attention_describe(const trm_kernel_call *call, trm_attention_shape *sh
         s.kv_heads < 1 || s.query_heads % s.kv_heads != 0) {
         return false;
     }
-    s.sinks = has(call, TRM_ATTENTION_SINKS);
+    s.sinks = trm_kernel_call_has(call, TRM_ATTENTION_SINKS);
     if (s.sinks && (call->inputs[TRM_ATTENTION_SINKS].dtype != TRM_F32 ||
                     !has_dims(&call->inputs[TRM_ATTENTION_SINKS], 1, &s.query_heads))) {
         return false;
@@ -170,6 +168,7 @@ bool trm_attention_join_describe(const trm_kernel_call *call, trm_attention_join
     *shape = (trm_attention_join_shape){out->dims.d[0], heads, out->dims.d[2], n};
     return has_dims(&call->inputs[TRM_ATTENTION_JOIN_RESULTS], 3, (const int64_t[]){results, heads, out->dims.d[2]}) &&
            has_dims(&call->inputs[TRM_ATTENTION_JOIN_LOGS], 2, (const int64_t[]){results, heads}) &&
-           (!has(call, TRM_ATTENTION_JOIN_SINKS) || (call->inputs[TRM_ATTENTION_JOIN_SINKS].dtype == TRM_F32 &&
-                                                     has_dims(&call->inputs[TRM_ATTENTION_JOIN_SINKS], 1, &heads)));
+           (!trm_kernel_call_has(call, TRM_ATTENTION_JOIN_SINKS) ||
+            (call->inputs[TRM_ATTENTION_JOIN_SINKS].dtype == TRM_F32 &&
+             has_dims(&call->inputs[TRM_ATTENTION_JOIN_SINKS], 1, &heads)));
 }

@@ -54,6 +54,18 @@ typedef struct trm_kernel_call {
     const void *values[TRM_MAX_LAYER_INPUTS];
 } trm_kernel_call;
 
+/* Whether input i was given, by its type: data is NULL in questions about a call. */
+static inline bool trm_kernel_call_has(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
+}
+
+/* The address of input i, or NULL. */
+static inline const void *trm_kernel_call_input(const trm_kernel_call *call, int32_t i)
+{
+    return i < call->n_inputs ? call->inputs[i].data : NULL;
+}
+
 #ifdef __cplusplus
 }
 #endif

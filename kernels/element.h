@@ -183,12 +183,6 @@ TRM_ELEMENT bool trm_element_is_integer(trm_dtype dtype)
     return dtype >= TRM_I8 && dtype <= TRM_U64;
 }
 
-/* Whether input i was given, by its type: data is NULL in questions about a call. */
-static inline bool trm_element_has_input(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
-}
-
 static inline bool trm_element_same_dims(const trm_dims *a, const trm_dims *b)
 {
     bool same = a->n == b->n;

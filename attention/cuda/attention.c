@@ -169,24 +169,19 @@ size_t trm_cuda_attention_workspace(const trm_kernel_call *call)
     return 0;
 }
 
-static const void *input(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs ? call->inputs[i].data : NULL;
-}
-
 trm_cuda_attention trm_cuda_attention_of(const trm_kernel_call *call, const trm_attention_shape *s)
 {
     const trm_attention_params *p = &call->layer->attention;
     trm_cuda_attention a = {
-        .q = input(call, TRM_ATTENTION_Q),
-        .k = input(call, TRM_ATTENTION_K),
-        .v = input(call, TRM_ATTENTION_V),
+        .q = trm_kernel_call_input(call, TRM_ATTENTION_Q),
+        .k = trm_kernel_call_input(call, TRM_ATTENTION_K),
+        .v = trm_kernel_call_input(call, TRM_ATTENTION_V),
         .out = call->outputs[0].data,
-        .starts = input(call, TRM_ATTENTION_SEQUENCE_STARTS),
-        .lengths = input(call, TRM_ATTENTION_SEQUENCE_LENGTHS),
-        .table = input(call, TRM_ATTENTION_BLOCK_TABLE),
-        .mask = input(call, TRM_ATTENTION_MASK),
-        .sinks = input(call, TRM_ATTENTION_SINKS),
+        .starts = trm_kernel_call_input(call, TRM_ATTENTION_SEQUENCE_STARTS),
+        .lengths = trm_kernel_call_input(call, TRM_ATTENTION_SEQUENCE_LENGTHS),
+        .table = trm_kernel_call_input(call, TRM_ATTENTION_BLOCK_TABLE),
+        .mask = trm_kernel_call_input(call, TRM_ATTENTION_MASK),
+        .sinks = trm_kernel_call_input(call, TRM_ATTENTION_SINKS),
         .mask_type = s->masked ? call->inputs[TRM_ATTENTION_MASK].dtype : TRM_BOOL,
         .dtype = call->inputs[TRM_ATTENTION_Q].dtype,
         .tokens = s->packed ? s->tokens : s->sequences * s->queries,

@@ -18,16 +18,6 @@
 /* Pairs of sequence and key-value head that are few: joined by a kernel of its own. */
 #define MOST_JOINED_APART 32
 
-static bool has(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
-}
-
-static const void *input(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs ? call->inputs[i].data : NULL;
-}
-
 bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call)
 {
     trm_layer_desc desc;
@@ -38,7 +28,7 @@ bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call)
     }
     const trm_dtype dtype = call->inputs[TRM_QKV_ATTENTION_QKV].dtype;
     for (int32_t i = TRM_QKV_ATTENTION_Q_NORM; i <= TRM_QKV_ATTENTION_K_NORM; i++) {
-        if (has(call, i) && call->inputs[i].dtype != dtype) {
+        if (trm_kernel_call_has(call, i) && call->inputs[i].dtype != dtype) {
             return false;
         }
     }
@@ -95,7 +85,7 @@ static bool inputs_stand(const trm_kernel_call *call)
     uint32_t all = 1u << TRM_QKV_ATTENTION_SEQUENCE_STARTS | 1u << TRM_QKV_ATTENTION_SEQUENCE_LENGTHS |
                    1u << TRM_QKV_ATTENTION_BLOCK_TABLE | 1u << TRM_QKV_ATTENTION_POSITIONS |
                    1u << TRM_QKV_ATTENTION_INV_FREQ;
-    all |= has(call, TRM_QKV_ATTENTION_LENGTHS) ? 1u << TRM_QKV_ATTENTION_LENGTHS : 0;
+    all |= trm_kernel_call_has(call, TRM_QKV_ATTENTION_LENGTHS) ? 1u << TRM_QKV_ATTENTION_LENGTHS : 0;
     return (call->constants & all) == all;
 }
 
@@ -128,11 +118,12 @@ static trm_cuda_qkv qkv_of(const trm_kernel_call *call, const trm_kernel_call *a
         .a = trm_cuda_attention_of(attention, s),
         .qkv = call->inputs[TRM_QKV_ATTENTION_QKV].data,
         .width = call->inputs[TRM_QKV_ATTENTION_QKV].dims.d[1],
-        .positions = input(call, TRM_QKV_ATTENTION_POSITIONS),
-        .inv_freq = input(call, TRM_QKV_ATTENTION_INV_FREQ),
-        .rope_lengths = params->rope.scaling != TRM_ROPE_PLAIN ? input(call, TRM_QKV_ATTENTION_LENGTHS) : NULL,
-        .q_norm = input(call, TRM_QKV_ATTENTION_Q_NORM),
-        .k_norm = input(call, TRM_QKV_ATTENTION_K_NORM),
+        .positions = trm_kernel_call_input(call, TRM_QKV_ATTENTION_POSITIONS),
+        .inv_freq = trm_kernel_call_input(call, TRM_QKV_ATTENTION_INV_FREQ),
+        .rope_lengths =
+            params->rope.scaling != TRM_ROPE_PLAIN ? trm_kernel_call_input(call, TRM_QKV_ATTENTION_LENGTHS) : NULL,
+        .q_norm = trm_kernel_call_input(call, TRM_QKV_ATTENTION_Q_NORM),
+        .k_norm = trm_kernel_call_input(call, TRM_QKV_ATTENTION_K_NORM),
         .rope = params->rope,
         .eps = params->eps,
         .weight_offset = params->weight_offset,

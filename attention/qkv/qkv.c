@@ -5,11 +5,6 @@
 #include "attention/attention_impl.h"
 #include "kernels/parts.h"
 
-static bool has(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
-}
-
 bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *desc, trm_kernel_call *attention,
                                 trm_attention_shape *shape)
 {
@@ -39,7 +34,7 @@ bool trm_qkv_attention_describe(const trm_kernel_call *call, trm_layer_desc *des
     for (int32_t i = 0; i < 5; i++) {
         attention->inputs[TRM_ATTENTION_SEQUENCE_STARTS + i] = call->inputs[TRM_QKV_ATTENTION_SEQUENCE_STARTS + i];
     }
-    if (has(call, TRM_QKV_ATTENTION_SINKS)) {
+    if (trm_kernel_call_has(call, TRM_QKV_ATTENTION_SINKS)) {
         attention->inputs[TRM_ATTENTION_SINKS] = call->inputs[TRM_QKV_ATTENTION_SINKS];
     }
     return trm_attention_describe(attention, shape);
@@ -101,7 +96,7 @@ bool trm_qkv_attention_parts(const trm_kernel_call *call, trm_kernel_parts *part
         parts->between += trm_kernel_parts_room(vector);
     }
     add_slices(call, parts, vectors);
-    for (int32_t i = QUERIES; i <= KEYS && has(call, TRM_QKV_ATTENTION_Q_NORM); i++) {
+    for (int32_t i = QUERIES; i <= KEYS && trm_kernel_call_has(call, TRM_QKV_ATTENTION_Q_NORM); i++) {
         trm_kernel_call *norm = add(call, parts, TRM_LAYER_NORM, vectors[i], others[i]);
         parts->layers[parts->n - 1].norm = (trm_norm_params){.eps = p->eps, .weight_offset = p->weight_offset};
         norm->inputs[norm->n_inputs++] = call->inputs[TRM_QKV_ATTENTION_Q_NORM + i];

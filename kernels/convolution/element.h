@@ -27,7 +27,7 @@ static inline bool trm_convolution_args_common(const trm_kernel_call *call, trm_
 {
     const trm_convolution_params *p = &call->layer->convolution;
     const trm_view *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
-    const bool bias = trm_element_has_input(call, 2), last = p->channels_last;
+    const bool bias = trm_kernel_call_has(call, 2), last = p->channels_last;
     const int32_t n = x->dims.n - 2;
     const trm_dims from = trm_channels_first(&x->dims, last), to = trm_channels_first(&y->dims, last);
     const trm_dims taps = trm_channels_first(&weight->dims, last);
@@ -69,7 +69,7 @@ static inline bool trm_convolution_args_of(const trm_kernel_call *call, trm_conv
         call->inputs[1].dims.d[args->channels_last ? call->inputs[1].dims.n - 1 : 1] != args->channels) {
         return false;
     }
-    if (trm_element_has_input(call, 3)) {
+    if (trm_kernel_call_has(call, 3)) {
         if (call->inputs[3].dtype != args->dtype ||
             !trm_element_same_dims(&call->inputs[3].dims, &call->outputs[0].dims)) {
             return false;
@@ -86,7 +86,7 @@ static inline bool trm_deconvolution_args_of(const trm_kernel_call *call, trm_co
         call->inputs[1].dims.d[0] != call->inputs[0].dims.d[1] || call->inputs[1].dims.d[1] != args->outputs) {
         return false;
     }
-    const bool given = trm_element_has_input(call, 3);
+    const bool given = trm_kernel_call_has(call, 3);
     for (int32_t i = 0; i < args->w.n; i++) {
         const int32_t to = TRM_MAX_SPATIAL - args->w.n + i;
         const trm_window axis = {args->w.kernel[to], p->stride[i], p->dilation[i], p->before[i], p->after[i]};

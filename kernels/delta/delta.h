@@ -68,7 +68,7 @@ static inline bool trm_short_convolution_args_of(const trm_kernel_call *call, tr
 {
     const trm_view *x = &call->inputs[TRM_SHORT_CONVOLUTION_X], *weight = &call->inputs[TRM_SHORT_CONVOLUTION_WEIGHT];
     const trm_view *cache = &call->inputs[TRM_SHORT_CONVOLUTION_CACHE], *y = &call->outputs[0];
-    const bool has_bias = trm_element_has_input(call, TRM_SHORT_CONVOLUTION_BIAS);
+    const bool has_bias = trm_kernel_call_has(call, TRM_SHORT_CONVOLUTION_BIAS);
     if (call->n_inputs < TRM_SHORT_CONVOLUTION_BIAS || call->n_outputs != 1 || x->dims.n != 2 || weight->dims.n != 2 ||
         cache->dims.n != 3 || !trm_delta_is_float(x, x->dtype) || !trm_delta_is_float(weight, x->dtype) ||
         !trm_delta_is_float(cache, x->dtype) || !trm_delta_is_float(y, x->dtype) ||

@@ -35,7 +35,7 @@ typedef struct product {
 
 static const trm_view *view_of(const trm_kernel_call *call, int32_t i)
 {
-    return trm_element_has_input(call, i) ? &call->inputs[i] : NULL;
+    return trm_kernel_call_has(call, i) ? &call->inputs[i] : NULL;
 }
 
 static bool is_as_scale(const product *p, const trm_view *view)

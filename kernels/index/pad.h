@@ -21,12 +21,12 @@ static inline bool trm_pad_args_of(const trm_kernel_call *call, trm_pad_args *ar
 {
     const trm_pad_params *p = &call->layer->pad;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
-    const bool given = trm_element_has_input(call, 1);
+    const bool given = trm_kernel_call_has(call, 1);
     const int64_t *pads = given ? (const int64_t *)call->values[1] : NULL;
     if (call->n_inputs < 1 || call->n_inputs > 3 || call->n_outputs != 1 || trm_dtype_size(x->dtype) == 0 ||
         y->dtype != x->dtype || x->dims.n != y->dims.n || (unsigned)p->mode > TRM_PAD_WRAP ||
         (given && (call->inputs[1].dtype != TRM_I64 || trm_dims_count(&call->inputs[1].dims) != 2 * x->dims.n)) ||
-        (trm_element_has_input(call, 2) &&
+        (trm_kernel_call_has(call, 2) &&
          (call->inputs[2].dtype != x->dtype || trm_dims_count(&call->inputs[2].dims) != 1))) {
         return false;
     }
@@ -41,7 +41,7 @@ static inline bool trm_pad_args_of(const trm_kernel_call *call, trm_pad_args *ar
         }
     }
     args->x = x->data;
-    args->value = trm_element_has_input(call, 2) ? call->inputs[2].data : NULL;
+    args->value = trm_kernel_call_has(call, 2) ? call->inputs[2].data : NULL;
     args->y = y->data;
     args->size = (int32_t)trm_dtype_size(x->dtype);
     args->mode = p->mode;

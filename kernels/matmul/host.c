@@ -56,7 +56,7 @@ bool trm_host_matmul_init_any(trm_host_matmul *matmul, const trm_kernel_call *ca
         !leading_strides(&b->dims, matmul, matmul->b_strides)) {
         return false;
     }
-    if (trm_element_has_input(call, 2)) {
+    if (trm_kernel_call_has(call, 2)) {
         matmul->bias = &call->inputs[2];
         const trm_dims *bias = &matmul->bias->dims;
         if (bias->n < 1 || bias->d[bias->n - 1] != matmul->n ||

@@ -8,14 +8,9 @@
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/kernel_list.h"
 
-static const void *data_of(const trm_kernel_call *call, int32_t input)
-{
-    return input < call->n_inputs ? call->inputs[input].data : NULL;
-}
-
 static bool is_constant(const trm_kernel_call *call, int32_t input)
 {
-    return data_of(call, input) == NULL || (call->constants >> input & 1) != 0;
+    return trm_kernel_call_input(call, input) == NULL || (call->constants >> input & 1) != 0;
 }
 
 /* The call as a product, whose n is the output's. */
@@ -37,13 +32,13 @@ static trm_gemm gemm_of(const trm_kernel_call *call)
         .activation = p->activation,
         .a = x->data,
         .b = call->inputs[TRM_NORM_MATMUL_WEIGHT].data,
-        .bias = data_of(call, TRM_NORM_MATMUL_BIAS),
+        .bias = trm_kernel_call_input(call, TRM_NORM_MATMUL_BIAS),
         .c = out->data,
         .normed = true,
         .norm_eps = p->eps,
         .norm_offset = p->weight_offset,
-        .norm_weight = data_of(call, TRM_NORM_MATMUL_NORM_WEIGHT),
-        .residual = data_of(call, TRM_NORM_MATMUL_RESIDUAL),
+        .norm_weight = trm_kernel_call_input(call, TRM_NORM_MATMUL_NORM_WEIGHT),
+        .residual = trm_kernel_call_input(call, TRM_NORM_MATMUL_RESIDUAL),
         .sum = p->residual ? call->outputs[1].data : NULL,
     };
     return gemm;

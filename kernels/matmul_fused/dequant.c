@@ -2,11 +2,6 @@
 
 static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels};
 
-static bool has(const trm_kernel_call *call, int32_t input)
-{
-    return input < call->n_inputs && call->inputs[input].dtype != TRM_DTYPE_NONE;
-}
-
 /* The second part: the product of what the first makes. */
 static void add_product(const trm_kernel_call *call, const trm_dequant_matmul_params *params, const trm_view *between,
                         trm_kernel_parts *parts)
@@ -18,7 +13,7 @@ static void add_product(const trm_kernel_call *call, const trm_dequant_matmul_pa
     while (product->n_inputs < n) {
         trm_kernel_parts_pass(product, call, product->n_inputs);
     }
-    while (product->n_inputs > 0 && !has(product, product->n_inputs - 1)) {
+    while (product->n_inputs > 0 && !trm_kernel_call_has(product, product->n_inputs - 1)) {
         product->n_inputs--;
     }
     product->outputs[0] = call->outputs[0];
@@ -47,7 +42,7 @@ bool trm_norm_dequant_matmul_parts(const trm_kernel_call *call, trm_kernel_parts
     if (p->residual) {
         trm_kernel_parts_pass(norm, call, TRM_NORM_DEQUANT_MATMUL_RESIDUAL);
     }
-    if (has(call, TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT)) {
+    if (trm_kernel_call_has(call, TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT)) {
         trm_kernel_parts_pass(norm, call, TRM_NORM_DEQUANT_MATMUL_NORM_WEIGHT);
     }
     norm->n_outputs = call->n_outputs;

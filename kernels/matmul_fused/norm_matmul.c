@@ -2,11 +2,6 @@
 
 static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels};
 
-static bool has(const trm_kernel_call *call, int32_t input)
-{
-    return input < call->n_inputs && call->inputs[input].dtype != TRM_DTYPE_NONE;
-}
-
 static void add_norm(const trm_kernel_call *call, trm_kernel_parts *parts, trm_view between)
 {
     const trm_norm_matmul_params *p = &call->layer->norm_matmul;
@@ -17,7 +12,7 @@ static void add_norm(const trm_kernel_call *call, trm_kernel_parts *parts, trm_v
     if (p->residual) {
         trm_kernel_parts_pass(norm, call, TRM_NORM_MATMUL_RESIDUAL);
     }
-    if (has(call, TRM_NORM_MATMUL_NORM_WEIGHT)) {
+    if (trm_kernel_call_has(call, TRM_NORM_MATMUL_NORM_WEIGHT)) {
         trm_kernel_parts_pass(norm, call, TRM_NORM_MATMUL_NORM_WEIGHT);
     }
     norm->n_outputs = call->n_outputs;
@@ -37,7 +32,7 @@ static void add_product(const trm_kernel_call *call, trm_kernel_parts *parts, tr
     }
     product->inputs[product->n_inputs++] = between;
     trm_kernel_parts_pass(product, call, TRM_NORM_MATMUL_WEIGHT);
-    if (has(call, TRM_NORM_MATMUL_BIAS)) {
+    if (trm_kernel_call_has(call, TRM_NORM_MATMUL_BIAS)) {
         trm_kernel_parts_pass(product, call, TRM_NORM_MATMUL_BIAS);
     }
     product->outputs[0] = call->outputs[0];

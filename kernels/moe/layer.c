@@ -8,11 +8,6 @@ static const trm_view *view_of(const trm_kernel_call *call, int32_t i)
     return i < call->n_inputs ? &call->inputs[i] : NULL;
 }
 
-static const void *data_of(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs ? call->inputs[i].data : NULL;
-}
-
 static bool is_vector(const trm_view *view, int64_t size)
 {
     return view == NULL || view->dtype == TRM_DTYPE_NONE ||
@@ -45,9 +40,9 @@ bool trm_moe_router_of(const trm_kernel_call *call, trm_moe_router *router)
                                .scale = p->scale == 0.0f ? 1.0f : p->scale,
                                .x = x->data,
                                .weight = weight->data,
-                               .bias = data_of(call, TRM_ROUTER_BIAS),
-                               .correction = data_of(call, TRM_ROUTER_CORRECTION),
-                               .expert_scale = data_of(call, TRM_ROUTER_EXPERT_SCALE),
+                               .bias = trm_kernel_call_input(call, TRM_ROUTER_BIAS),
+                               .correction = trm_kernel_call_input(call, TRM_ROUTER_CORRECTION),
+                               .expert_scale = trm_kernel_call_input(call, TRM_ROUTER_EXPERT_SCALE),
                                .ids = call->outputs[0].data,
                                .weights = call->outputs[1].data};
     return true;
@@ -109,13 +104,13 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
                                  .ids = ids->data,
                                  .weights = call->inputs[TRM_EXPERTS_WEIGHTS].data,
                                  .gate_up = gate_up->data,
-                                 .gate_up_scale = data_of(call, TRM_EXPERTS_GATE_UP_SCALE),
-                                 .gate_up_zero = data_of(call, TRM_EXPERTS_GATE_UP_ZERO_POINT),
-                                 .gate_up_bias = data_of(call, TRM_EXPERTS_GATE_UP_BIAS),
+                                 .gate_up_scale = trm_kernel_call_input(call, TRM_EXPERTS_GATE_UP_SCALE),
+                                 .gate_up_zero = trm_kernel_call_input(call, TRM_EXPERTS_GATE_UP_ZERO_POINT),
+                                 .gate_up_bias = trm_kernel_call_input(call, TRM_EXPERTS_GATE_UP_BIAS),
                                  .down = down->data,
-                                 .down_scale = data_of(call, TRM_EXPERTS_DOWN_SCALE),
-                                 .down_zero = data_of(call, TRM_EXPERTS_DOWN_ZERO_POINT),
-                                 .down_bias = data_of(call, TRM_EXPERTS_DOWN_BIAS),
+                                 .down_scale = trm_kernel_call_input(call, TRM_EXPERTS_DOWN_SCALE),
+                                 .down_zero = trm_kernel_call_input(call, TRM_EXPERTS_DOWN_ZERO_POINT),
+                                 .down_bias = trm_kernel_call_input(call, TRM_EXPERTS_DOWN_BIAS),
                                  .y = call->outputs[0].data};
     return true;
 }
@@ -123,11 +118,6 @@ bool trm_moe_experts_of(const trm_kernel_call *call, trm_moe_experts *experts)
 /* ---- a norm before the router ----------------------------------------------------------------------- */
 
 static const trm_kernel_table *const tables[] = {&trm_host_kernels, &trm_cuda_kernels};
-
-static bool has(const trm_kernel_call *call, int32_t i)
-{
-    return i < call->n_inputs && call->inputs[i].dtype != TRM_DTYPE_NONE;
-}
 
 bool trm_norm_router_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
 {
@@ -144,7 +134,7 @@ bool trm_norm_router_parts(const trm_kernel_call *call, trm_kernel_parts *parts)
     if (p->residual) {
         trm_kernel_parts_pass(norm, call, TRM_NORM_ROUTER_RESIDUAL);
     }
-    if (has(call, TRM_NORM_ROUTER_NORM_WEIGHT)) {
+    if (trm_kernel_call_has(call, TRM_NORM_ROUTER_NORM_WEIGHT)) {
         trm_kernel_parts_pass(norm, call, TRM_NORM_ROUTER_NORM_WEIGHT);
     }
     norm->n_outputs = call->n_outputs - TRM_NORM_ROUTER_NORM;

@@ -34,8 +34,8 @@ static bool args_of(const trm_kernel_call *call, channel_norm_args *args)
         }
     }
     args->x = x->data;
-    args->scale = trm_element_has_input(call, 1) ? call->inputs[1].data : NULL;
-    args->bias = trm_element_has_input(call, 2) ? call->inputs[2].data : NULL;
+    args->scale = trm_kernel_call_has(call, 1) ? call->inputs[1].data : NULL;
+    args->bias = trm_kernel_call_has(call, 2) ? call->inputs[2].data : NULL;
     args->y = call->outputs[0].data;
     args->groups = groups;
     args->channels = groups > 0 ? channels / groups : 0;

@@ -17,8 +17,8 @@ static norm norm_of(const trm_kernel_call *call)
     norm n = {.params = p,
               .x = &call->inputs[0],
               .residual = p->residual ? &call->inputs[1] : NULL,
-              .weight = trm_element_has_input(call, weight) ? &call->inputs[weight] : NULL,
-              .bias = trm_element_has_input(call, weight + 1) ? &call->inputs[weight + 1] : NULL,
+              .weight = trm_kernel_call_has(call, weight) ? &call->inputs[weight] : NULL,
+              .bias = trm_kernel_call_has(call, weight + 1) ? &call->inputs[weight + 1] : NULL,
               .y = &call->outputs[0],
               .sum = p->residual ? &call->outputs[1] : NULL};
     n.width = n.x->dims.n > 0 ? n.x->dims.d[n.x->dims.n - 1] : 0;

@@ -35,8 +35,8 @@ static bool job_init(group_norm_job *job, const trm_kernel_call *call)
             return false;
         }
     }
-    job->scale = trm_element_has_input(call, 1) ? &call->inputs[1] : NULL;
-    job->bias = trm_element_has_input(call, 2) ? &call->inputs[2] : NULL;
+    job->scale = trm_kernel_call_has(call, 1) ? &call->inputs[1] : NULL;
+    job->bias = trm_kernel_call_has(call, 2) ? &call->inputs[2] : NULL;
     return true;
 }
 

@@ -58,7 +58,7 @@ static inline bool trm_quantize_args_of(const trm_kernel_call *call, trm_quantiz
     const bool quantize = call->layer->kind == TRM_LAYER_QUANTIZE;
     const trm_view *x = &call->inputs[0], *scale = &call->inputs[1], *y = &call->outputs[0];
     const trm_dtype small = quantize ? y->dtype : x->dtype;
-    const bool zero = trm_element_has_input(call, 2);
+    const bool zero = trm_kernel_call_has(call, 2);
     if (call->n_inputs < 2 || call->n_inputs > 3 || call->n_outputs != 1 ||
         !trm_element_is_float(quantize ? x->dtype : y->dtype) ||
         !(trm_quantize_is_target(small) || (!quantize && (small == TRM_I32 || small == TRM_F8E8M0))) ||

@@ -91,8 +91,8 @@ static inline bool trm_resize_args_of(const trm_kernel_call *call, trm_resize_ar
     const trm_resize_params *p = &call->layer->resize;
     const trm_view *x = &call->inputs[0], *y = &call->outputs[0];
     const int32_t count = trm_resize_count(p->axes, x->dims.n);
-    const bool by_scales = trm_element_has_input(call, 2), by_sizes = trm_element_has_input(call, 3);
-    const bool roi = trm_element_has_input(call, 1);
+    const bool by_scales = trm_kernel_call_has(call, 2), by_sizes = trm_kernel_call_has(call, 3);
+    const bool roi = trm_kernel_call_has(call, 1);
     if (call->n_inputs > 4 || call->n_outputs != 1 || y->dtype != x->dtype || y->dims.n != x->dims.n ||
         by_scales == by_sizes || (by_scales && call->inputs[2].dtype != TRM_F32) ||
         (by_sizes && call->inputs[3].dtype != TRM_I64) || trm_dtype_size(x->dtype) == 0 ||

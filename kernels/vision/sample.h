@@ -333,8 +333,8 @@ static inline bool trm_deformable_convolution_args_of(const trm_kernel_call *cal
     args->x = x->data;
     args->weight = weight->data;
     args->offset = call->inputs[2].data;
-    args->bias = trm_element_has_input(call, 3) ? call->inputs[3].data : NULL;
-    args->mask = trm_element_has_input(call, 4) ? call->inputs[4].data : NULL;
+    args->bias = trm_kernel_call_has(call, 3) ? call->inputs[3].data : NULL;
+    args->mask = trm_kernel_call_has(call, 4) ? call->inputs[4].data : NULL;
     args->y = y->data;
     args->dtype = x->dtype;
     return true;

@@ -20,23 +20,23 @@ static inline bool trm_suppression_args_of(const trm_kernel_call *call, trm_supp
     if (call->n_inputs < 2 || call->n_inputs > 5 || call->n_outputs != 2 || box->dims.n != 3 || score->dims.n != 3 ||
         box->dims.d[2] != 4 || score->dims.d[0] != box->dims.d[0] || score->dims.d[2] != box->dims.d[1] ||
         box->dtype != TRM_F32 || score->dtype != TRM_F32 || call->outputs[0].dtype != TRM_I64 ||
-        call->outputs[1].dtype != TRM_I64 || (trm_element_has_input(call, 2) && call->inputs[2].dtype != TRM_I64) ||
-        (trm_element_has_input(call, 3) && call->inputs[3].dtype != TRM_F32) ||
-        (trm_element_has_input(call, 4) && call->inputs[4].dtype != TRM_F32)) {
+        call->outputs[1].dtype != TRM_I64 || (trm_kernel_call_has(call, 2) && call->inputs[2].dtype != TRM_I64) ||
+        (trm_kernel_call_has(call, 3) && call->inputs[3].dtype != TRM_F32) ||
+        (trm_kernel_call_has(call, 4) && call->inputs[4].dtype != TRM_F32)) {
         return false;
     }
     args->batches = score->dims.d[0];
     args->classes = score->dims.d[1];
     args->boxes = score->dims.d[2];
-    args->most = trm_element_has_input(call, 2) ? args->boxes : 0;
+    args->most = trm_kernel_call_has(call, 2) ? args->boxes : 0;
     if (call->values[2] != NULL) {
         const int64_t most = *(const int64_t *)call->values[2];
         args->most = most < 0 ? 0 : most < args->boxes ? most : args->boxes;
     }
     args->box = (const float *)box->data;
     args->score = (const float *)score->data;
-    args->overlap = trm_element_has_input(call, 3) ? (const float *)call->inputs[3].data : NULL;
-    args->least = trm_element_has_input(call, 4) ? (const float *)call->inputs[4].data : NULL;
+    args->overlap = trm_kernel_call_has(call, 3) ? (const float *)call->inputs[3].data : NULL;
+    args->least = trm_kernel_call_has(call, 4) ? (const float *)call->inputs[4].data : NULL;
     args->y = (int64_t *)call->outputs[0].data;
     args->count = (int64_t *)call->outputs[1].data;
     args->center_point = call->layer->non_max_suppression.center_point;
