@@ -90,6 +90,13 @@ TRM_CALL(NULL, trm_mesh_parse, (const char *text, int32_t world_size, trm_mesh *
         }
         at += length + 1;
     }
+    if (read.size[TRM_AXIS_DP] % read.size[TRM_AXIS_EP] != 0) {
+        TRM_FAIL(
+            TRM_ERROR_INVALID_ARGUMENT,
+            "mesh %s has ep=%d, which does not divide dp=%d: experts are split over the ranks of dp, as in dp=%d,ep=%d",
+            text, (int)read.size[TRM_AXIS_EP], (int)read.size[TRM_AXIS_DP], (int)read.size[TRM_AXIS_EP],
+            (int)read.size[TRM_AXIS_EP]);
+    }
     int64_t product = 1;
     for (size_t i = 0; i < N_DIGITS; i++) {
         product *= read.size[digits[i]];
@@ -97,10 +104,6 @@ TRM_CALL(NULL, trm_mesh_parse, (const char *text, int32_t world_size, trm_mesh *
     if (product != world_size) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh %s has %lld ranks, but the world has %d", text, (long long)product,
                  (int)world_size);
-    }
-    if (read.size[TRM_AXIS_DP] % read.size[TRM_AXIS_EP] != 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "mesh %s has ep=%d, which does not divide dp=%d", text,
-                 (int)read.size[TRM_AXIS_EP], (int)read.size[TRM_AXIS_DP]);
     }
     *mesh = read;
     return TRM_OK;

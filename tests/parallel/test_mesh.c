@@ -37,6 +37,7 @@ static void test_refused(void **state)
         {"tp=4", "has 4 ranks, but the world has 2"},
         {"tp=2,pp=2", "has 4 ranks, but the world has 2"},
         {"dp=2,ep=4", "ep=4, which does not divide dp=2"},
+        {"ep=2", "ep=2, which does not divide dp=1: experts are split over the ranks of dp, as in dp=2,ep=2"},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_fails(trm_mesh_parse(cases[i].text, 2, &mesh), TRM_ERROR_INVALID_ARGUMENT, cases[i].part);

@@ -17,8 +17,8 @@
 #include "base/error.h"
 #include "launcher/serve/grpc/grpc_internal.h"
 
-#define MAX_STREAMS     128                /* of a connection at once */
-#define MAX_CALLS       32                 /* messages of a stream that are not answered; more are not read */
+#define MAX_STREAMS     128 /* of a connection at once */
+#define MAX_CALLS       32  /* messages of a stream without an answer, from which on its window does not grow */
 #define MAX_HEADERS     ((size_t)16 << 10) /* bytes of a request's headers */
 #define MAX_RESETS      200                /* unanswered streams in a row that a client may reset */
 #define HELD_MESSAGES   32                 /* longest messages that all clients together may have in memory */
