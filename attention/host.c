@@ -584,7 +584,7 @@ trm_status trm_host_attention_join_run(const trm_kernel_call *call)
 {
     join j = {.call = call};
     if (trm_attention_join_describe(call, &j.shape)) {
-        trm_pool_for(trm_host_pool(call), j.shape.tokens * j.shape.heads, 16, join_rows, &j);
+        trm_host_for(call, j.shape.tokens * j.shape.heads, 16, join_rows, &j);
     }
     return TRM_OK;
 }

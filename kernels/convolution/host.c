@@ -219,8 +219,7 @@ trm_status trm_host_convolution_columns_run(const trm_kernel_call *call)
     columns_job job;
     if (trm_convolution_args_of(call, &job.args) && trm_dims_count(&job.args.dims) > 0) {
         job_init(&job, call);
-        trm_pool_for(trm_host_pool(call), job.args.w.batch * job.args.groups * job.tiles_m * job.tiles_p, 1,
-                     run_columns, &job);
+        trm_host_for(call, job.args.w.batch * job.args.groups * job.tiles_m * job.tiles_p, 1, run_columns, &job);
     }
     return TRM_OK;
 }
@@ -315,7 +314,7 @@ trm_status trm_host_convolution_rows_run(const trm_kernel_call *call)
     trm_convolution_args args;
     if (trm_convolution_args_of(call, &args) && trm_dims_count(&args.dims) > 0) {
         const trm_windows *w = &args.w;
-        trm_pool_for(trm_host_pool(call), w->batch * args.dims.d[1] * w->out[0] * w->out[1],
+        trm_host_for(call, w->batch * args.dims.d[1] * w->out[0] * w->out[1],
                      trm_host_row_grain(w->out[2] * args.channels * w->kernel_size), run_rows, &args);
     }
     return TRM_OK;

@@ -141,7 +141,7 @@ trm_status trm_host_deconvolution_products_run(const trm_kernel_call *call)
         const int64_t room = TILE / POSITIONS / args->w.kernel_size;
         job.outputs = room < OUTPUTS ? room : OUTPUTS;
         job.blocks = (args->outputs + job.outputs - 1) / job.outputs;
-        trm_pool_for(trm_host_pool(call), args->w.batch * args->groups * job.blocks, 1, run_products, &job);
+        trm_host_for(call, args->w.batch * args->groups * job.blocks, 1, run_products, &job);
     }
     return TRM_OK;
 }

@@ -76,8 +76,7 @@ trm_status trm_host_short_convolution_run(const trm_kernel_call *call)
 {
     trm_short_convolution_args args;
     if (trm_short_convolution_args_of(call, &args)) {
-        trm_pool_for(trm_host_pool(call), (args.channels + TRM_HOST_BLOCK - 1) / TRM_HOST_BLOCK, 1, convolve_channels,
-                     &args);
+        trm_host_for(call, (args.channels + TRM_HOST_BLOCK - 1) / TRM_HOST_BLOCK, 1, convolve_channels, &args);
     }
     return TRM_OK;
 }
@@ -173,7 +172,7 @@ trm_status trm_host_gated_delta_run(const trm_kernel_call *call)
 {
     trm_gated_delta_args args;
     if (trm_gated_delta_args_of(call, &args)) {
-        trm_pool_for(trm_host_pool(call), args.sequences.n * args.heads, 1, run_heads, &args);
+        trm_host_for(call, args.sequences.n * args.heads, 1, run_heads, &args);
     }
     return TRM_OK;
 }

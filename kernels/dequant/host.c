@@ -327,7 +327,7 @@ trm_status trm_host_dequant_matmul_run(const trm_kernel_call *call)
     p.rows = p.x->dtype == TRM_F32 && !quantized ? p.x->data : call->workspace;
     p.quantized = tiles && quantized ? (uint16_t *)call->workspace + p.m * p.k * 2 : NULL;
     if (quantized || (!tiles && p.x->dtype != TRM_F32)) {
-        trm_pool_for(trm_host_pool(call), p.m, trm_host_row_grain(p.k), convert_rows, &p);
+        trm_host_for(call, p.m, trm_host_row_grain(p.k), convert_rows, &p);
     }
     if (tiles) {
         run_tiles(&p, &weights, trm_host_pool(call), call->workspace);
@@ -336,6 +336,6 @@ trm_status trm_host_dequant_matmul_run(const trm_kernel_call *call)
     for (int32_t i = 0; p.weight->dtype == TRM_F8E4M3 && i < 256; i++) {
         p.values[i] = (float)trm_small_float_decode(TRM_F8E4M3, (uint8_t)i);
     }
-    trm_pool_for(trm_host_pool(call), p.n, trm_host_row_grain(p.k), weight_rows, &p);
+    trm_host_for(call, p.n, trm_host_row_grain(p.k), weight_rows, &p);
     return TRM_OK;
 }

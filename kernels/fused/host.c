@@ -224,7 +224,7 @@ trm_status trm_host_fused_run(const trm_kernel_call *call)
         for (int32_t i = 0; i < p->n_steps; i++) {
             f.layers[i] = trm_fused_step_layer(&p->steps[i]);
         }
-        trm_pool_for(trm_host_pool(call), count, TRM_HOST_GRAIN / 4, fused_range, &f);
+        trm_host_for(call, count, TRM_HOST_GRAIN / 4, fused_range, &f);
     }
     return TRM_OK;
 }

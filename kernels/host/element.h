@@ -40,7 +40,7 @@ static inline void trm_host_for_each(const trm_kernel_call *call, int64_t count,
                                      void *args)
 {
     if (count > 0) {
-        trm_pool_for(trm_host_pool(call), count, trm_host_row_grain(work), range, args);
+        trm_host_for(call, count, trm_host_row_grain(work), range, args);
     }
 }
 

@@ -61,6 +61,16 @@ static inline trm_pool *trm_host_pool(const trm_kernel_call *call)
     return (trm_pool *)trm_stream_native(call->stream);
 }
 
+/* trm_pool_for() on the call's pool; a loop of at most `grain` does not ask for it, as most of a decode step's. */
+static inline void trm_host_for(const trm_kernel_call *call, int64_t count, int64_t grain, trm_pool_fn fn, void *user)
+{
+    if (count > grain) {
+        trm_pool_for(trm_host_pool(call), count, grain, fn, user);
+    } else if (count > 0) {
+        fn(user, 0, count);
+    }
+}
+
 /* A negative axis counted from the end. */
 static inline int32_t trm_host_axis(int32_t axis, int32_t n)
 {

@@ -79,10 +79,9 @@ trm_status trm_host_scatter_run(const trm_kernel_call *call)
     }
     if (args.form == TRM_SCATTER_ELEMENTS) {
         const int64_t n = args.dims.d[args.axis];
-        trm_pool_for(trm_host_pool(call), updates / n, trm_host_row_grain(8 * n), scatter_columns, &args);
+        trm_host_for(call, updates / n, trm_host_row_grain(8 * n), scatter_columns, &args);
     } else {
-        trm_pool_for(trm_host_pool(call), args.rows.slice, trm_host_row_grain(2 * args.rows.rows_per_batch),
-                     scatter_slices, &args);
+        trm_host_for(call, args.rows.slice, trm_host_row_grain(2 * args.rows.rows_per_batch), scatter_slices, &args);
     }
     return TRM_OK;
 }

@@ -74,7 +74,7 @@ trm_status trm_host_lora_run(const trm_kernel_call *call)
 {
     trm_lora_args args;
     if (trm_lora_args_of(call, &args)) {
-        trm_pool_for(trm_host_pool(call), args.tokens, 1, run_tokens, &args);
+        trm_host_for(call, args.tokens, 1, run_tokens, &args);
     }
     return TRM_OK;
 }

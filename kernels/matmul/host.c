@@ -194,7 +194,7 @@ trm_status trm_host_matmul_reference_run(const trm_kernel_call *call)
 {
     trm_host_matmul matmul;
     if (trm_host_matmul_init(&matmul, call) && matmul.n > 0) {
-        trm_pool_for(trm_host_pool(call), matmul.batches * matmul.m, 1, reference_rows, &matmul);
+        trm_host_for(call, matmul.batches * matmul.m, 1, reference_rows, &matmul);
     }
     return TRM_OK;
 }
@@ -284,6 +284,6 @@ trm_status trm_host_matmul_openblas_run(const trm_kernel_call *call)
     t.tiles_m = (t.mm.m + TILE_M - 1) / TILE_M;
     t.tiles_n = (t.mm.n + TILE_N - 1) / TILE_N;
     t.tile_k = t.mm.a->dtype == TRM_F32 && t.mm.b->dtype == TRM_F32 ? t.mm.k : TILE_K;
-    trm_pool_for(trm_host_pool(call), t.mm.batches * t.tiles_m * t.tiles_n, 1, run_tiles, &t);
+    trm_host_for(call, t.mm.batches * t.tiles_m * t.tiles_n, 1, run_tiles, &t);
     return TRM_OK;
 }

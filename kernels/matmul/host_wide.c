@@ -193,10 +193,10 @@ trm_status trm_host_matmul_wide_run(const trm_kernel_call *call)
     }
     const bool whole = mm.bias == NULL || mm.bias->data != NULL;
     if (mm.out->dtype == TRM_I32 && !mm.params->transpose_b && whole && mm.k > 0) {
-        trm_pool_for(trm_host_pool(call), mm.batches * ((mm.m + ROWS - 1) / ROWS), trm_host_row_grain(mm.n * mm.k / 4),
-                     i32_blocks, &mm);
+        trm_host_for(call, mm.batches * ((mm.m + ROWS - 1) / ROWS), trm_host_row_grain(mm.n * mm.k / 4), i32_blocks,
+                     &mm);
     } else {
-        trm_pool_for(trm_host_pool(call), mm.batches * mm.m, trm_host_row_grain(mm.n * mm.k), wide_rows, &mm);
+        trm_host_for(call, mm.batches * mm.m, trm_host_row_grain(mm.n * mm.k), wide_rows, &mm);
     }
     return TRM_OK;
 }

@@ -57,7 +57,7 @@ static void copy_rows(void *user, int64_t begin, int64_t end)
 static void run_row_copy(const trm_kernel_call *call, row_copy *copy, int64_t rows)
 {
     if (rows > 0 && copy->bytes > 0) {
-        trm_pool_for(trm_host_pool(call), rows, trm_host_row_grain((int64_t)copy->bytes / 4), copy_rows, copy);
+        trm_host_for(call, rows, trm_host_row_grain((int64_t)copy->bytes / 4), copy_rows, copy);
     }
 }
 
@@ -210,7 +210,7 @@ trm_status trm_host_transpose_run(const trm_kernel_call *call)
         t.n = 1;
     }
     int64_t width = t.dims[t.n - 1];
-    trm_pool_for(trm_host_pool(call), count / width, trm_host_row_grain(width), transpose_rows, &t);
+    trm_host_for(call, count / width, trm_host_row_grain(width), transpose_rows, &t);
     return TRM_OK;
 }
 
@@ -346,8 +346,7 @@ static void pick_rows(void *user, int64_t begin, int64_t end)
 static void run_row_pick(const trm_kernel_call *call, row_pick *pick, int64_t outer)
 {
     if (outer * pick->n_indices > 0 && pick->bytes > 0) {
-        trm_pool_for(trm_host_pool(call), outer * pick->n_indices, trm_host_row_grain((int64_t)pick->bytes / 4),
-                     pick_rows, pick);
+        trm_host_for(call, outer * pick->n_indices, trm_host_row_grain((int64_t)pick->bytes / 4), pick_rows, pick);
     }
 }
 

@@ -183,6 +183,6 @@ bool trm_host_cast_accepts(const trm_kernel_call *call)
 trm_status trm_host_cast_run(const trm_kernel_call *call)
 {
     trm_kernel_call copy = *call;
-    trm_pool_for(trm_host_pool(call), trm_dims_count(&call->outputs[0].dims), TRM_HOST_GRAIN, cast_range, &copy);
+    trm_host_for(call, trm_dims_count(&call->outputs[0].dims), TRM_HOST_GRAIN, cast_range, &copy);
     return TRM_OK;
 }

@@ -188,7 +188,7 @@ trm_status trm_host_norm_run(const trm_kernel_call *call)
     n.bias = n.bias != NULL && n.bias->data == NULL ? NULL : n.bias;
     const int64_t count = trm_dims_count(&n.x->dims);
     if (count > 0) {
-        trm_pool_for(trm_host_pool(call), count / n.width, trm_host_row_grain(n.width * 2),
+        trm_host_for(call, count / n.width, trm_host_row_grain(n.width * 2),
                      n.x->dtype == TRM_F64 ? norm_rows_f64 : norm_rows, &n);
     }
     return TRM_OK;

@@ -112,8 +112,8 @@ trm_status trm_host_group_norm_run(const trm_kernel_call *call)
 {
     group_norm_job job;
     if (job_init(&job, call) && trm_dims_count(&call->inputs[0].dims) > 0) {
-        trm_pool_for(trm_host_pool(call), job.batches * job.groups, trm_host_row_grain(4 * job.channels * job.inner),
-                     run_groups, &job);
+        trm_host_for(call, job.batches * job.groups, trm_host_row_grain(4 * job.channels * job.inner), run_groups,
+                     &job);
     }
     return TRM_OK;
 }

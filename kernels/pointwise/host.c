@@ -218,7 +218,7 @@ trm_status trm_host_elementwise_run(const trm_kernel_call *call)
     broadcast b;
     const int64_t count = trm_dims_count(&call->outputs[0].dims);
     if (count > 0 && broadcast_init(&b, call)) {
-        trm_pool_for(trm_host_pool(call), count, TRM_HOST_GRAIN, compute_range, &b);
+        trm_host_for(call, count, TRM_HOST_GRAIN, compute_range, &b);
     }
     return TRM_OK;
 }
@@ -283,7 +283,7 @@ trm_status trm_host_glu_run(const trm_kernel_call *call)
     if (count > 0) {
         const int64_t width = dims->d[dims->n - 1];
         trm_kernel_call copy = *call;
-        trm_pool_for(trm_host_pool(call), count / width, 1 + 2048 / width, glu_rows, &copy);
+        trm_host_for(call, count / width, 1 + 2048 / width, glu_rows, &copy);
     }
     return TRM_OK;
 }

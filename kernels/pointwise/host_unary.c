@@ -152,6 +152,6 @@ void trm_host_unary_block(const trm_kernel_call *call, int64_t n)
 trm_status trm_host_unary_run(const trm_kernel_call *call)
 {
     trm_kernel_call copy = *call;
-    trm_pool_for(trm_host_pool(call), trm_dims_count(&call->outputs[0].dims), TRM_HOST_GRAIN / 4, unary_range, &copy);
+    trm_host_for(call, trm_dims_count(&call->outputs[0].dims), TRM_HOST_GRAIN / 4, unary_range, &copy);
     return TRM_OK;
 }

@@ -196,10 +196,10 @@ trm_status trm_host_recurrent_run(const trm_kernel_call *call)
     job_init(&job, call);
     const trm_recurrent_args *a = &job.args;
     if (a->in > 0) {
-        trm_pool_for(trm_host_pool(call), a->steps * a->batch, 16, multiply_input, &job);
+        trm_host_for(call, a->steps * a->batch, 16, multiply_input, &job);
     } else {
         memset(job.from_input, 0, (size_t)(a->directions * a->steps * a->batch * job.rows) * sizeof(double));
     }
-    trm_pool_for(trm_host_pool(call), a->directions * a->batch, 1, run_entries, &job);
+    trm_host_for(call, a->directions * a->batch, 1, run_entries, &job);
     return TRM_OK;
 }

@@ -220,7 +220,7 @@ trm_status trm_host_reduce_run(const trm_kernel_call *call)
 {
     fold f = fold_of(call, trm_host_axis(call->layer->reduce.axis, call->inputs[0].dims.n));
     const int64_t work = f.d * trm_host_min(f.inner, COLUMNS);
-    trm_pool_for(trm_host_pool(call), f.outer * f.blocks, trm_host_row_grain(work), reduce_blocks, &f);
+    trm_host_for(call, f.outer * f.blocks, trm_host_row_grain(work), reduce_blocks, &f);
     return TRM_OK;
 }
 
@@ -414,7 +414,7 @@ trm_status trm_host_softmax_run(const trm_kernel_call *call)
     fold f = fold_of(call, trm_host_axis(call->layer->softmax.axis, call->inputs[0].dims.n));
     if (f.d > 0) {
         const int64_t work = f.d * trm_host_min(f.inner, COLUMNS) * 4;
-        trm_pool_for(trm_host_pool(call), f.outer * f.blocks, trm_host_row_grain(work), softmax_blocks, &f);
+        trm_host_for(call, f.outer * f.blocks, trm_host_row_grain(work), softmax_blocks, &f);
     }
     return TRM_OK;
 }

@@ -44,7 +44,7 @@ trm_status trm_host_arg_reduce_run(const trm_kernel_call *call)
     if (args.n == 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "arg_reduce over an axis of size 0, expected at least 1");
     }
-    trm_pool_for(trm_host_pool(call), args.rows, trm_host_row_grain(args.n), arg_reduce_rows, &args);
+    trm_host_for(call, args.rows, trm_host_row_grain(args.n), arg_reduce_rows, &args);
     return TRM_OK;
 }
 
@@ -160,7 +160,7 @@ trm_status trm_host_topk_run(const trm_kernel_call *call)
 {
     trm_order_args args;
     if (trm_topk_args_of(call, &args) && args.rows > 0 && args.k > 0) {
-        trm_pool_for(trm_host_pool(call), args.rows, trm_host_row_grain(4 * args.n), topk_rows, &args);
+        trm_host_for(call, args.rows, trm_host_row_grain(4 * args.n), topk_rows, &args);
     }
     return TRM_OK;
 }

@@ -86,7 +86,7 @@ trm_status trm_host_rope_run(const trm_kernel_call *call)
     const trm_dims *dims = &call->inputs[0].dims;
     if (trm_dims_count(dims) > 0) {
         trm_kernel_call copy = *call;
-        trm_pool_for(trm_host_pool(call), dims->d[0], 1 + 4096 / (dims->d[1] * dims->d[2]), rope_tokens, &copy);
+        trm_host_for(call, dims->d[0], 1 + 4096 / (dims->d[1] * dims->d[2]), rope_tokens, &copy);
     }
     return TRM_OK;
 }

@@ -71,7 +71,7 @@ trm_status trm_host_selective_scan_run(const trm_kernel_call *call)
 {
     trm_selective_scan_args args;
     if (trm_selective_scan_args_of(call, &args)) {
-        trm_pool_for(trm_host_pool(call), args.sequences.n * args.heads, 1, run_heads, &args);
+        trm_host_for(call, args.sequences.n * args.heads, 1, run_heads, &args);
     }
     return TRM_OK;
 }

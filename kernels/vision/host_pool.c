@@ -261,7 +261,7 @@ trm_status trm_host_pool_run(const trm_kernel_call *call)
     for (job.columns = COLUMNS; seen_by(w, job.columns) > SEEN && job.columns > LANES; job.columns -= LANES) {
     }
     job.bands = (w->out[1] + job.rows - 1) / job.rows;
-    trm_pool_for(trm_host_pool(call), w->batch * w->channels_in * w->out[0] * job.bands,
+    trm_host_for(call, w->batch * w->channels_in * w->out[0] * job.bands,
                  trm_host_row_grain(job.rows * w->out[2] * (w->kernel[1] + w->kernel[2]) / 4), pool_bands, &job);
     return TRM_OK;
 }

@@ -281,8 +281,8 @@ trm_status trm_host_resize_run(const trm_kernel_call *call)
     job.sums = args->p.mode != TRM_RESIZE_NEAREST;
     job.unit = args->size;
     if (goes_by_rows(&job)) {
-        trm_pool_for(trm_host_pool(call), count / job.width, 8 * trm_host_row_grain(job.width * (job.sums ? 16 : 1)),
-                     resize_rows, &job);
+        trm_host_for(call, count / job.width, 8 * trm_host_row_grain(job.width * (job.sums ? 16 : 1)), resize_rows,
+                     &job);
     } else {
         trm_host_for_each(call, count, 64, resize_range, &job.args);
     }

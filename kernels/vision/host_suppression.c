@@ -154,7 +154,7 @@ trm_status trm_host_non_max_suppression_run(const trm_kernel_call *call)
     job.selected = call->workspace;
     job.counts = job.selected + lists * args->boxes;
     job.heaps = (uint64_t *)(job.counts + lists);
-    trm_pool_for(trm_host_pool(call), lists, trm_host_row_grain(args->boxes * 16), run_lists, &job);
+    trm_host_for(call, lists, trm_host_row_grain(args->boxes * 16), run_lists, &job);
     int64_t n = 0;
     for (int64_t list = 0; list < lists; list++) {
         for (int64_t i = 0; i < job.counts[list]; i++, n++) {
