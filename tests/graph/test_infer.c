@@ -4,7 +4,6 @@
  */
 #include "support/support.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "support/rule_case.h"
