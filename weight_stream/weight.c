@@ -473,23 +473,3 @@ const void *trm_weight_mapped(const trm_weight *weight)
     const unsigned char *address = base->bytes + (size_t)weight->view.offset * size;
     return (uintptr_t)address % size == 0 ? address : NULL;
 }
-
-bool trm_weight_as_random(const trm_weight *weight, trm_weight_random_view *view)
-{
-    const trm_weight_base *base = weight->base;
-    if (base->kind != TRM_WEIGHT_RANDOM) {
-        return false;
-    }
-    trm_weight_random_view result = {
-        .seed = base->seed, .mean = base->mean, .spread = base->spread, .dims = weight->view.dims};
-    result.offset = weight->view.offset;
-    for (int32_t i = 0; i < weight->view.dims.n; i++) {
-        int32_t first = weight->view.first[i], steps = weight->view.first[i + 1] - first;
-        if (steps > 1) {
-            return false;
-        }
-        result.strides[i] = steps == 1 ? weight->view.steps[first].stride : 0;
-    }
-    *view = result;
-    return true;
-}

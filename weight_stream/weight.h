@@ -154,17 +154,6 @@ bool trm_weight_is_turned(const trm_weight *weight);
 /* If the weight is one run of stored elements, aligned for their type, its address in the mapped file; else NULL. */
 const void *trm_weight_mapped(const trm_weight *weight);
 
-/* For kernels that make random elements in place: whether this weight is one strided view of random numbers, and
- * its numbers: element at index (i0, i1, ...) is number offset + sum(i * stride) of the sequence. */
-typedef struct trm_weight_random_view {
-    uint64_t seed;
-    float mean, spread;
-    trm_dims dims;
-    int64_t strides[TRM_MAX_DIMS];
-    int64_t offset;
-} trm_weight_random_view;
-bool trm_weight_as_random(const trm_weight *weight, trm_weight_random_view *view);
-
 /* The source in a few words for dumps: "model-00001-of-00002.safetensors:model.norm.weight[0:64]". */
 void trm_weight_describe(const trm_weight *weight, char *text, size_t size);
 

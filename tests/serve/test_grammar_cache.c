@@ -1,6 +1,8 @@
 /* Walks along grammars whose last tokens are taken back: as walks that never went another way. */
 #include "support/support.h"
 
+#include <unistd.h>
+
 #include <trireme/tokenizer.h>
 
 #include "launcher/serve/requests/grammar_cache.h"
@@ -32,7 +34,11 @@ static void drafts_can_be_taken_back(void **state)
     uint64_t random = test_seed();
     assert_ok(trm_tokenizer_open(MODEL, &tokenizer));
     assert_ok(grammar_cache_create(tokenizer, &end, 1, 4096, &cache));
-    assert_ok(grammar_cache_get(cache, API_FORMAT_SCHEMA, schema, &g));
+    assert_ok(grammar_cache_ask(cache, API_FORMAT_SCHEMA, schema, &g));
+    while (!grammar_cache_is_ready(cache, g)) {
+        usleep(1000);
+    }
+    assert_ok(grammar_cache_outcome(g));
     grammar_walk walk, straight;
     assert_ok(grammar_walk_init(g, &walk));
     assert_ok(grammar_walk_init(g, &straight));

@@ -145,18 +145,6 @@ static void check(const pair *which, uint64_t *random)
     if (mapped != NULL && trm_weight_dtype(which->weight) == TRM_F32) {
         assert_memory_equal(mapped, which->model.elements, count * sizeof(float));
     }
-    trm_weight_random_view view;
-    if (trm_weight_as_random(which->weight, &view)) {
-        for (size_t p = 0; p < count; p++) {
-            int64_t index[TRM_MAX_DIMS] = {0}, number = view.offset;
-            unravel(&dims, p, index);
-            for (int32_t i = 0; i < dims.n; i++) {
-                number += index[i] * view.strides[i];
-            }
-            float value = fmaf(view.spread, trm_random_unit(view.seed, (uint64_t)number), view.mean);
-            assert_true(trm_bf16_to_f32(trm_f32_to_bf16(value)) == which->model.elements[p]);
-        }
-    }
     char text[300];
     trm_weight_describe(which->weight, text, sizeof(text));
     assert_true(strlen(text) > 0);
@@ -388,11 +376,6 @@ static void fused_projections_come_apart(void **state)
             assert_true(values[h * 35 + i] == trm_random_unit(7, (uint64_t)(((h + 2) * 3 + 1) * 35 + i)));
         }
     }
-    trm_weight_random_view view;
-    assert_false(trm_weight_as_random(q, &view)); /* its rows are two steps */
-    assert_true(trm_weight_as_random(middle, &view));
-    assert_int_equal(view.offset, 35);
-    assert_int_equal(view.strides[0], 105);
     trm_weight *all[] = {fused, apart, q, middle, heads};
     for (int i = 0; i < 5; i++) {
         trm_weight_destroy(all[i]);
@@ -409,9 +392,6 @@ static void joined_weights_are_cut_part_by_part(void **state)
     assert_ok(trm_weight_concat(parts, 3, 0, &qkv));
     trm_weight *only_k = slice(qkv, 0, 8, 2);
     assert_true(trm_weight_equal(only_k, k));
-    trm_weight_random_view random;
-    assert_true(trm_weight_as_random(only_k, &random));
-    assert_false(trm_weight_as_random(qkv, &random));
     assert_ok(trm_weight_reshape(qkv, &(trm_dims){3, {6, 2, 4}}, &view)); /* heads of two rows */
     trm_weight *head = slice(view, 0, 4, 1), *back = NULL;
     assert_ok(trm_weight_reshape(head, &(trm_dims){2, {2, 4}}, &back));

@@ -39,7 +39,7 @@ struct cached_grammar {
 
 struct grammar_cache {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* something waits, something is ready, or the cache ends */
+    pthread_cond_t changed; /* something waits, or the cache ends */
     trm_grammar_vocab *vocab;
     cached_grammar *first, *first_waiting;
     int32_t n_waiting;
@@ -179,7 +179,6 @@ static void compile(grammar_cache *cache, cached_grammar *g, bool ends)
     g->is_ready = true;
     grammar_waiter *waiters = g->waiters;
     g->waiters = NULL;
-    pthread_cond_broadcast(&cache->changed);
     pthread_mutex_unlock(&cache->lock);
     while (waiters != NULL) {
         grammar_waiter *waiter = waiters;
@@ -285,24 +284,6 @@ bool grammar_cache_is_ready(grammar_cache *cache, const cached_grammar *g)
     const bool ready = g->is_ready;
     pthread_mutex_unlock(&cache->lock);
     return ready;
-}
-
-trm_status grammar_cache_get(grammar_cache *cache, api_format format, const char *text, cached_grammar **result)
-{
-    cached_grammar *g;
-    TRM_TRY(grammar_cache_ask(cache, format, text, &g));
-    pthread_mutex_lock(&cache->lock);
-    while (!g->is_ready) {
-        pthread_cond_wait(&cache->changed, &cache->lock);
-    }
-    pthread_mutex_unlock(&cache->lock);
-    trm_status status = grammar_cache_outcome(g);
-    if (status != TRM_OK) {
-        grammar_cache_release(cache, g);
-        return status;
-    }
-    *result = g;
-    return TRM_OK;
 }
 
 void grammar_cache_release(grammar_cache *cache, cached_grammar *g)

@@ -27,8 +27,6 @@ typedef void grammar_ready_fn(void *user);
 trm_status grammar_cache_notify(grammar_cache *cache, cached_grammar *g, grammar_ready_fn *ready, void *user);
 /* The outcome of a grammar that is ready: errors as for trm_grammar_compile. */
 trm_status grammar_cache_outcome(const cached_grammar *g);
-/* Asks for a grammar and waits for it. */
-trm_status grammar_cache_get(grammar_cache *cache, api_format format, const char *text, cached_grammar **result);
 void grammar_cache_release(grammar_cache *cache, cached_grammar *g); /* NULL is ignored */
 
 /* The grammar state of a request. One thread. It keeps the last states, because draft tokens may be rejected. */
