@@ -291,8 +291,8 @@ static trm_status check_x_quantization(const trm_dequant_matmul_params *p, trm_d
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x_quantization is %d, expected 0 to %d", (int)p->x_quantization,
                  (int)TRM_X_DYNAMIC);
     }
-    if (p->x_quantization != TRM_X_AS_IS && weight != TRM_F8E4M3) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x is quantized and the weight of type %s, expected f8e4m3",
+    if (p->x_quantization != TRM_X_AS_IS && weight != TRM_F8E4M3 && weight != TRM_I8) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x is quantized and the weight of type %s, expected f8e4m3 or i8",
                  trm_dtype_name(weight));
     }
     if (!(p->x_scale >= 0.0f) || isinf(p->x_scale) || (is_static && p->x_scale == 0.0f)) {

@@ -20,17 +20,24 @@ typedef struct trm_model trm_model;
  */
 TRM_API trm_status trm_model_open(const char *path, trm_model **model);
 /* The same with linear layers quantized as they are read, as trm_model_quantize does: "fp8", "fp8-weights",
- * "fp8-block", "fp8-block-weights", "int8", "int4", "int4-128", "nvfp4", "mxfp4"; NULL or "bf16": as they are stored.
- * Errors also: INVALID_ARGUMENT (no such weights), UNSUPPORTED (the model is quantized already, GPT-2). */
+ * "fp8-block", "fp8-block-weights", "int8", "int8-weights", "int4", "int4-128", "nvfp4", "mxfp4"; NULL or "bf16": as
+ * they are stored. Errors also: INVALID_ARGUMENT (no such weights), UNSUPPORTED (the model is quantized already,
+ * GPT-2). */
 TRM_API trm_status trm_model_open_quantized(const char *path, const char *weights, trm_model **model);
+/* The same, except layers whose names match one of `keep` [n_keep], patterns with * and ?, which must outlive the
+ * model. INVALID_ARGUMENT also for a pattern that matches no layer. */
+TRM_API trm_status trm_model_open_quantized_except(const char *path, const char *weights, const char *const *keep,
+                                                   int32_t n_keep, trm_model **model);
 
 /* A linear layer that was quantized. */
 typedef struct trm_quantized_layer {
     const char *name; /* "model.layers.3.self_attn.q_proj"; valid during the call */
     int64_t rows, columns;
-    int64_t bytes_before, bytes_after; /* of numbers and scales */
-    double error;                      /* the root of the squares of all differences over those of the weight */
-    int64_t done, total;               /* bytes of the model so far, and of all of it */
+    int64_t bytes_before, bytes_after;   /* of numbers and scales */
+    double error;                        /* the root of the squares of all differences over those of the weight */
+    int64_t done, total;                 /* bytes of the model so far, and of all of it */
+    const double *differences, *squares; /* [columns] of each column: the sums of the squares of the differences, and of
+                                            the weight */
 } trm_quantized_layer;
 
 /* Called for each layer; false ends the call with CANCELLED. */
@@ -41,10 +48,13 @@ typedef struct trm_quantize_choice {
     const char *name;
     int64_t rows, columns, group;
     int32_t low, high; /* of the numbers */
-    const float *weight, *scales;
-    int8_t *numbers; /* [rows, columns] to fill in; the nearest are there */
+    const float *weight;
+    float *scales;   /* with choose_scales: may be changed to others above 0, which `scale_type` holds */
+    int8_t *numbers; /* [rows, columns] to fill in; the nearest are there; NULL: scales alone are wanted */
+    trm_dtype scale_type;
 } trm_quantize_choice;
-/* Called for each layer of integers. A failure ends the call with its status. */
+/* Called for each layer of integers; with choose_scales twice, in any order, for the same answer. A failure ends the
+ * call with its status. */
 typedef trm_status (*trm_quantize_choose_fn)(void *user, const trm_quantize_choice *choice);
 
 typedef struct trm_quantize_options {
@@ -55,6 +65,7 @@ typedef struct trm_quantize_options {
     trm_quantize_fn on_layer;      /* may be NULL */
     trm_quantize_choose_fn choose; /* NULL: the nearest numbers are taken; not asked for f8e4m3 */
     void *user;
+    bool choose_scales; /* `choose` may change scales */
 } trm_quantize_options;
 #define TRM_QUANTIZE_OPTIONS_INIT TRM_MAKE(trm_quantize_options, TRM_SET(size, sizeof(trm_quantize_options)))
 
@@ -69,14 +80,40 @@ typedef struct trm_quantize_options {
 TRM_API trm_status trm_model_quantize(const char *path, const char *weights, const char *folder,
                                       const trm_quantize_options *options);
 
+/* A stored weight of a model folder as the files name it, by position; NULL past the end and for presets. */
+TRM_API const char *trm_model_weight_name(const trm_model *model, int32_t index);
+/* Dims of a stored weight; false if there is none of this name. */
+TRM_API bool trm_model_weight_dims(const trm_model *model, const char *name, trm_dims *dims);
+/* Reads elements first to first + count - 1 (row-major) of a stored weight of f32, f16 or bf16. INVALID_ARGUMENT (no
+ * such weight or elements), UNSUPPORTED (another type). */
+TRM_API trm_status trm_model_read_weight(const trm_model *model, const char *name, int64_t first, int64_t count,
+                                         float *to);
+
+/* Factors of a stored weight, for each element of an axis: (w + offset) * factor - offset takes the place of w. */
+typedef struct trm_weight_factors {
+    const char *weight;
+    int32_t axis;
+    int64_t n;
+    const float *factors; /* [n] */
+    float offset;         /* of norms that add it to their weight */
+} trm_weight_factors;
+/* Gets bytes done and all of them; false ends the call with CANCELLED. */
+typedef bool (*trm_rescale_fn)(void *user, int64_t done, int64_t total);
+/* Writes the model in `path` to a new folder with factors on some of its weights, in their types; a weight may have
+ * several. All else is copied. `progress` may be NULL. The folder appears when it is complete. Errors: those of
+ * trm_model_open, INVALID_ARGUMENT (the folder exists, no such weight or axis), UNSUPPORTED (a weight that is not f32,
+ * f16 or bf16), IO, CANCELLED. */
+TRM_API trm_status trm_model_rescale(const char *path, const char *folder, const trm_weight_factors *factors,
+                                     int32_t n_factors, trm_rescale_fn progress, void *user);
+
 /* A model of a well-known shape ("llama-3-8b", ...; trm_model_preset_name lists them) with random weights from `seed`.
  * `layers` > 0 takes only the first layers. Error: INVALID_ARGUMENT (no such shape, layers < 0). */
 TRM_API trm_status trm_model_open_preset(const char *name, int32_t layers, uint64_t seed, trm_model **model);
 /* The same with the weights of linear layers quantized as in checkpoints: "fp8" (one scale per row) and "fp8-block"
- * (one per 128 x 128), both with activations quantized alike, "fp8-weights" and "fp8-block-weights" without, "int8",
- * "int4" (one per row), "int4-128" (one per 128 elements of a row), "nvfp4" (16), "mxfp4" (32); "bf16": not quantized;
- * NULL: the same, or MXFP4 experts where the model is published so. Errors: INVALID_ARGUMENT (no such shape or kind of
- * weights, layers < 0), UNSUPPORTED (GPT-2). */
+ * (one per 128 x 128), both with activations quantized alike, "fp8-weights" and "fp8-block-weights" without, "int8"
+ * and "int8-weights" alike, "int4" (one per row), "int4-128" (one per 128 elements of a row), "nvfp4" (16), "mxfp4"
+ * (32); "bf16": not quantized; NULL: the same, or MXFP4 experts where the model is published so. Errors:
+ * INVALID_ARGUMENT (no such shape or kind of weights, layers < 0), UNSUPPORTED (GPT-2). */
 TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char *weights, int32_t layers, uint64_t seed,
                                                    trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */

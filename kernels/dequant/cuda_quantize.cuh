@@ -66,7 +66,7 @@ static __device__ __forceinline__ void quantize_row(const trm_quantized_rows &q,
                 all = fmaxf(all, __shfl_xor_sync(0xffffffffu, all, offset));
             }
         }
-        const float scale = trm_x_scale(q.quantization, q.x_scale, all);
+        const float scale = trm_x_scale(q.quantization, q.x_scale, all, 448.0f);
         if (run < runs) {
             store_numbers(q, row, run, v[i], 1.0f / scale);
         }

@@ -224,15 +224,19 @@ TRM_VECTOR_CLONES static void weight_rows(void *user, int64_t begin, int64_t end
 }
 
 /* Columns of a row as what stands for them once they are quantized by one scale. */
-static void quantize_columns(const trm_dequant_matmul_params *params, float *columns, int64_t count)
+static void quantize_columns(const trm_dequant_matmul_params *params, bool to_integers, float *columns, int64_t count)
 {
+    const float most = to_integers ? 127.5f : 448.0f;
     float largest = 0.0f;
     for (int64_t i = 0; i < count; i++) {
         const float size = fabsf(columns[i]);
         largest = size > largest ? size : largest;
     }
-    const float scale = trm_x_scale(params->x_quantization, params->x_scale, largest), inverse = 1.0f / scale;
-    for (int64_t i = 0; i < count; i++) {
+    const float scale = trm_x_scale(params->x_quantization, params->x_scale, largest, most), inverse = 1.0f / scale;
+    for (int64_t i = 0; i < count && to_integers; i++) {
+        columns[i] = fminf(fmaxf(rintf(columns[i] * inverse), -128.0f), 127.0f) * scale;
+    }
+    for (int64_t i = 0; i < count && !to_integers; i++) {
         columns[i] = trm_f8e4m3_to_f32(trm_f32_to_f8e4m3(columns[i] * inverse)) * scale;
     }
 }
@@ -250,7 +254,8 @@ static void convert_rows(void *user, int64_t begin, int64_t end)
     }
     for (int64_t row = begin; p->params->x_quantization != TRM_X_AS_IS && row < end; row++) {
         for (int64_t at = 0; at < p->k; at += p->block_k) {
-            quantize_columns(p->params, rows + row * p->k + at, trm_host_min(p->k - at, p->block_k));
+            quantize_columns(p->params, p->weight->dtype == TRM_I8, rows + row * p->k + at,
+                             trm_host_min(p->k - at, p->block_k));
         }
         if (p->quantized != NULL) {
             trm_host_store(TRM_BF16, p->quantized, row * p->k, p->k, rows + row * p->k);

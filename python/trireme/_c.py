@@ -1677,6 +1677,8 @@ class trm_quantized_layer(Structure):
     error: float
     done: int
     total: int
+    differences: Any
+    squares: Any
     _fields_ = [
         ("name", c_char_p),
         ("rows", c_int64),
@@ -1686,6 +1688,8 @@ class trm_quantized_layer(Structure):
         ("error", c_double),
         ("done", c_int64),
         ("total", c_int64),
+        ("differences", POINTER(c_double)),
+        ("squares", POINTER(c_double)),
     ]
 
 trm_quantize_fn = CFUNCTYPE(c_bool, c_void_p, POINTER(trm_quantized_layer))
@@ -1699,6 +1703,8 @@ class trm_quantize_choice(Structure):
     weight: Any
     scales: Any
     numbers: Any
+    scale_type: int
+    enums = {"scale_type": trm_dtype}
     _fields_ = [
         ("name", c_char_p),
         ("rows", c_int64),
@@ -1709,6 +1715,7 @@ class trm_quantize_choice(Structure):
         ("weight", POINTER(c_float)),
         ("scales", POINTER(c_float)),
         ("numbers", POINTER(c_int8)),
+        ("scale_type", c_int),
     ]
 
 trm_quantize_choose_fn = CFUNCTYPE(c_int, c_void_p, POINTER(trm_quantize_choice))
@@ -1719,6 +1726,7 @@ class trm_quantize_options(Structure):
     on_layer: Any
     choose: Any
     user: Any
+    choose_scales: bool
     _fields_ = [
         ("size", c_size_t),
         ("keep", POINTER(c_char_p)),
@@ -1726,8 +1734,24 @@ class trm_quantize_options(Structure):
         ("on_layer", trm_quantize_fn),
         ("choose", trm_quantize_choose_fn),
         ("user", c_void_p),
+        ("choose_scales", c_bool),
     ]
 
+class trm_weight_factors(Structure):
+    weight: bytes | None
+    axis: int
+    n: int
+    factors: Any
+    offset: float
+    _fields_ = [
+        ("weight", c_char_p),
+        ("axis", c_int32),
+        ("n", c_int64),
+        ("factors", POINTER(c_float)),
+        ("offset", c_float),
+    ]
+
+trm_rescale_fn = CFUNCTYPE(c_bool, c_void_p, c_int64, c_int64)
 class trm_model_sampling(Structure):
     temperature: float
     top_p: float
@@ -2743,7 +2767,12 @@ class Library:
     trm_context_layer_times: Callable[..., Any]
     trm_model_open: Callable[..., Any]
     trm_model_open_quantized: Callable[..., Any]
+    trm_model_open_quantized_except: Callable[..., Any]
     trm_model_quantize: Callable[..., Any]
+    trm_model_weight_name: Callable[..., Any]
+    trm_model_weight_dims: Callable[..., Any]
+    trm_model_read_weight: Callable[..., Any]
+    trm_model_rescale: Callable[..., Any]
     trm_model_open_preset: Callable[..., Any]
     trm_model_open_preset_quantized: Callable[..., Any]
     trm_model_preset_name: Callable[..., Any]
@@ -2962,7 +2991,12 @@ class Library:
         self.trm_context_layer_times = _function(library, 'trm_context_layer_times', None, [c_void_p, trm_layer_time_fn, c_void_p])
         self.trm_model_open = _function(library, 'trm_model_open', check, [c_char_p, POINTER(c_void_p)])
         self.trm_model_open_quantized = _function(library, 'trm_model_open_quantized', check, [c_char_p, c_char_p, POINTER(c_void_p)])
+        self.trm_model_open_quantized_except = _function(library, 'trm_model_open_quantized_except', check, [c_char_p, c_char_p, POINTER(c_char_p), c_int32, POINTER(c_void_p)])
         self.trm_model_quantize = _function(library, 'trm_model_quantize', check, [c_char_p, c_char_p, c_char_p, POINTER(trm_quantize_options)])
+        self.trm_model_weight_name = _function(library, 'trm_model_weight_name', c_char_p, [c_void_p, c_int32])
+        self.trm_model_weight_dims = _function(library, 'trm_model_weight_dims', c_bool, [c_void_p, c_char_p, POINTER(trm_dims)])
+        self.trm_model_read_weight = _function(library, 'trm_model_read_weight', check, [c_void_p, c_char_p, c_int64, c_int64, POINTER(c_float)])
+        self.trm_model_rescale = _function(library, 'trm_model_rescale', check, [c_char_p, c_char_p, POINTER(trm_weight_factors), c_int32, trm_rescale_fn, c_void_p])
         self.trm_model_open_preset = _function(library, 'trm_model_open_preset', check, [c_char_p, c_int32, c_uint64, POINTER(c_void_p)])
         self.trm_model_open_preset_quantized = _function(library, 'trm_model_open_preset_quantized', check, [c_char_p, c_char_p, c_int32, c_uint64, POINTER(c_void_p)])
         self.trm_model_preset_name = _function(library, 'trm_model_preset_name', c_char_p, [c_int32])

@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +15,9 @@
 
 #define SHIPPED TRM_SOURCE_DIR "/configs/models/kjv-7m"
 
-static const char *const forms[] = {"fp8",      "fp8-weights", "fp8-block", "fp8-block-weights", "int8", "int4",
-                                    "int4-128", "nvfp4",       "mxfp4"};
+static const char *const forms[] = {"fp8",   "fp8-weights",  "fp8-block", "fp8-block-weights",
+                                    "int8",  "int8-weights", "int4",      "int4-128",
+                                    "nvfp4", "mxfp4"};
 
 static void *elements(const trm_weight *weight, size_t *bytes)
 {
@@ -208,12 +210,70 @@ static void patterns_keep_layers(void **state)
     remove_folder(folder);
 }
 
+/* Factors that are powers of two round nothing. */
+static void rescaled_weights_have_their_factors(void **state)
+{
+    (void)state;
+    enum { WIDTH = 256, ROWS = 128 };
+    static float columns[WIDTH], rows[ROWS], norm[WIDTH], before[ROWS * WIDTH], after[ROWS * WIDTH];
+    const char *k = "model.layers.2.self_attn.k_proj.weight", *n = "model.layers.2.input_layernorm.weight";
+    char folder[4096];
+    trm_model *old, *new;
+    trm_dims dims;
+    for (int i = 0; i < WIDTH; i++) {
+        columns[i] = ldexpf(1.0f, i % 5 - 2);
+        rows[i % ROWS] = ldexpf(1.0f, i % ROWS % 3);
+        norm[i] = 2.0f;
+    }
+    const trm_weight_factors factors[] = {
+        {k, 1, WIDTH, columns, 0.0f}, {n, 0, WIDTH, norm, 1.0f}, {k, 0, ROWS, rows, 0.0f}};
+    snprintf(folder, sizeof(folder), "%s/rescaled", test_temporary_folder());
+    assert_ok(trm_model_rescale(SHIPPED, folder, factors, 3, NULL, NULL));
+    assert_ok(trm_model_open(SHIPPED, &old));
+    assert_ok(trm_model_open(folder, &new));
+    assert_true(trm_model_weight_dims(new, k, &dims));
+    assert_true(dims.n == 2 && dims.d[0] == ROWS && dims.d[1] == WIDTH);
+    assert_ok(trm_model_read_weight(old, k, 0, ROWS * WIDTH, before));
+    assert_ok(trm_model_read_weight(new, k, 0, ROWS * WIDTH, after));
+    for (int i = 0; i < ROWS * WIDTH; i++) {
+        assert_true(after[i] == before[i] * rows[i / WIDTH] * columns[i % WIDTH]);
+    }
+    assert_ok(trm_model_read_weight(old, n, 0, WIDTH, before));
+    assert_ok(trm_model_read_weight(new, n, 0, WIDTH, after));
+    for (int i = 0; i < WIDTH; i++) { /* (w + 1) * 2 - 1, in bf16 */
+        assert_true(fabsf(after[i] - (2.0f * before[i] + 1.0f)) <= 0x1p-8f * fabsf(after[i]));
+    }
+    for (int32_t i = 0; trm_model_weight_name(old, i) != NULL; i++) {
+        const char *name = trm_model_weight_name(old, i);
+        if (strcmp(name, k) != 0 && strcmp(name, n) != 0) {
+            assert_true(trm_model_weight_dims(new, name, &dims));
+            assert_ok(trm_model_read_weight(old, name, 0, 100, before));
+            assert_ok(trm_model_read_weight(new, name, 0, 100, after));
+            assert_memory_equal(before, after, 100 * sizeof(float));
+        }
+    }
+    assert_fails(trm_model_read_weight(old, "none", 0, 1, before), TRM_ERROR_INVALID_ARGUMENT, "no weight none");
+    assert_fails(trm_model_read_weight(old, n, 1, WIDTH, before), TRM_ERROR_INVALID_ARGUMENT,
+                 "asked for 256 from 1 on");
+    trm_model_close(old);
+    trm_model_close(new);
+    assert_fails(trm_model_rescale(SHIPPED, folder, factors, 3, NULL, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "is there already");
+    remove_folder(folder);
+    const trm_weight_factors wrong[] = {{k, 1, ROWS, columns, 0.0f}, {"none", 0, 1, columns, 0.0f}};
+    assert_fails(trm_model_rescale(SHIPPED, folder, wrong, 1, NULL, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "has 128 factors for axis 1 of 2");
+    assert_fails(trm_model_rescale(SHIPPED, folder, wrong + 1, 1, NULL, NULL), TRM_ERROR_INVALID_ARGUMENT,
+                 "the model has no weight none");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(folders_have_the_bits_of_open_models),
         cmocka_unit_test(stopped_calls_leave_nothing),
         cmocka_unit_test(patterns_keep_layers),
+        cmocka_unit_test(rescaled_weights_have_their_factors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

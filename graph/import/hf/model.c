@@ -307,6 +307,7 @@ static trm_status open_folder(trm_model *model, const char *path, const trm_hf_q
     if (model->config.tied) {
         TRM_TRY(settle_tie(model));
     }
+    TRM_TRY(how != NULL ? trm_hf_check_kept(&model->checkpoint, how) : TRM_OK);
     return check(model);
 }
 
@@ -346,6 +347,54 @@ TRM_CALL(NULL, trm_model_open_quantized, (const char *path, const char *weights,
     }
     TRM_TRY(trm_hf_quantization_named(weights, &how));
     return trm_hf_open(path, &how, model);
+}
+
+TRM_CALL(NULL, trm_model_open_quantized_except,
+         (const char *path, const char *weights, const char *const *keep, int32_t n_keep, trm_model **model),
+         (path, weights, keep, n_keep, model))
+{
+    trm_hf_quantization how;
+    TRM_TRY(trm_hf_quantization_named(weights, &how));
+    how.keep = keep;
+    how.n_keep = n_keep;
+    return trm_hf_open(path, &how, model);
+}
+
+const char *trm_model_weight_name(const trm_model *model, int32_t index)
+{
+    const trm_safetensors *stored = model->checkpoint.stored;
+    return stored != NULL && index >= 0 && index < trm_safetensors_count(stored) ? trm_safetensors_name(stored, index)
+                                                                                 : NULL;
+}
+
+bool trm_model_weight_dims(const trm_model *model, const char *name, trm_dims *dims)
+{
+    trm_dtype dtype;
+    return trm_hf_checkpoint_describe(&model->checkpoint, name, &dtype, dims);
+}
+
+TRM_CALL(NULL, trm_model_read_weight,
+         (const trm_model *model, const char *name, int64_t first, int64_t count, float *to),
+         (model, name, first, count, to))
+{
+    trm_dtype dtype;
+    trm_dims dims;
+    trm_weight *weight;
+    if (name == NULL || !trm_hf_checkpoint_describe(&model->checkpoint, name, &dtype, &dims)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the model has no weight %s", name != NULL ? name : "NULL");
+    }
+    if (!trm_hf_checkpoint_has_floats(&model->checkpoint, name, &dims)) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected f32, f16 or bf16", name,
+                 trm_safetensors_type(model->checkpoint.stored, name));
+    }
+    if (first < 0 || count < 0 || first > trm_dims_count(&dims) - count) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "weight %s has %lld elements, asked for %lld from %lld on", name,
+                 (long long)trm_dims_count(&dims), (long long)count, (long long)first);
+    }
+    TRM_TRY(trm_safetensors_weight(model->checkpoint.stored, name, &weight));
+    trm_status status = trm_weight_read(weight, TRM_F32, (size_t)first, (size_t)count, to);
+    trm_weight_destroy(weight);
+    return status;
 }
 
 trm_hf_checkpoint *trm_hf_model_checkpoint(trm_model *model)

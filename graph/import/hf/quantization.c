@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/log.h"
 
 #define CONFIG "config.json: quantization_config"
 
@@ -203,20 +204,27 @@ static trm_status read_strategy(const reader *r, const trm_json *weights)
     return refuse(r, "strategy", strategy, "tensor, channel, group or block");
 }
 
-/* How activations of a weight of fp8 are quantized; those of others stay as they are. A single dynamic scale for all
- * tokens becomes one per token, which is at most as large, so that a token's results depend on no other. */
+/* How activations of a weight of e4m3 or i8 are quantized; those of others stay as they are. A single dynamic scale for
+ * all tokens becomes one per token, which is at most as large, so that a token's results depend on no other. */
 static trm_status read_activations(const reader *r, const trm_json *activations)
 {
     int32_t bits = 0, group = 0;
     bool dynamic = false;
+    const bool is_float = r->to->type == TRM_F8E4M3;
+    bool symmetric = true;
     const char *type = "", *strategy = "";
-    if (r->to->type != TRM_F8E4M3 || r->to->format != TRM_HF_QUANT_BYTES || trm_json_count(activations) == 0) {
+    if (r->to->format != TRM_HF_QUANT_BYTES || trm_json_count(activations) == 0) {
         return TRM_OK;
     }
     TRM_TRY(read_size(r, activations, "num_bits", true, &bits));
     TRM_TRY(trm_json_member_string(r->document, activations, "type", true, &type));
-    if (bits != 8 || strcmp(type, "float") != 0) {
-        return refuse(r, "input_activations", "of another type than its weights", "floats of 8 bits");
+    if (bits != 8 || strcmp(type, is_float ? "float" : "int") != 0) {
+        return refuse(r, "input_activations", "of another type than its weights", "that of the weights");
+    }
+    TRM_TRY(trm_json_member_bool(r->document, activations, "symmetric", false, &symmetric));
+    if (!symmetric) {
+        TRM_WARN(CONFIG ": input_activations have zero points; activations stay in the compute type");
+        return TRM_OK;
     }
     TRM_TRY(trm_json_member_string(r->document, activations, "strategy", true, &strategy));
     TRM_TRY(trm_json_member_bool(r->document, activations, "dynamic", false, &dynamic));
@@ -357,7 +365,8 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
         {"fp8-weights", {FP8, .block_n = 1}},
         {"fp8-block", {FP8, .block_n = 128, .block_k = 128, .x = TRM_X_DYNAMIC}},
         {"fp8-block-weights", {FP8, .block_n = 128, .block_k = 128}},
-        {"int8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_I8, .block_n = 1}},
+        {"int8", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_I8, .block_n = 1, .x = TRM_X_DYNAMIC}},
+        {"int8-weights", {.format = TRM_HF_QUANT_BYTES, .bits = 8, .type = TRM_I8, .block_n = 1}},
         {"int4", {.format = TRM_HF_QUANT_PACKED, .bits = 4, .type = TRM_U8, .block_n = 1}},
         {"nvfp4", {.format = TRM_HF_QUANT_F4, .bits = 4, .type = TRM_F4E2M1, .block_n = 1, .block_k = 16}},
         {"mxfp4", {.format = TRM_HF_QUANT_F4, .bits = 4, .type = TRM_F4E2M1, .block_n = 1, .block_k = 32}},
@@ -371,7 +380,7 @@ trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quan
         }
     }
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-             "there are no quantized weights %s, expected fp8, fp8-weights, fp8-block, fp8-block-weights, int8, int4, "
-             "int4-128, nvfp4 or mxfp4",
+             "there are no quantized weights %s, expected fp8, fp8-weights, fp8-block, fp8-block-weights, int8, "
+             "int8-weights, int4, int4-128, nvfp4 or mxfp4",
              name);
 }

@@ -1,6 +1,6 @@
 /*
  * Quantized checkpoints: what config.json's quantization_config says, and the tensors of a linear layer as
- * DEQUANT_MATMUL reads them. Activations are quantized where a checkpoint of fp8 asks for it.
+ * DEQUANT_MATMUL reads them. Activations are quantized where a checkpoint of 8 bits asks for it.
  */
 #ifndef TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
 #define TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
@@ -43,9 +43,13 @@ typedef struct trm_hf_quantization {
 trm_status trm_hf_quantization_read(const trm_json_document *document, const trm_json *object,
                                     trm_hf_quantization *quantization);
 /* One of those that random weights can have, and those that are quantized here: "fp8" (a scale a row), "fp8-block" (128
- * x 128), both with activations that are quantized, "fp8-weights" and "fp8-block-weights" without, "int8", "int4" (a
- * scale a row), "int4-128" (groups), "nvfp4" and "mxfp4". INVALID_ARGUMENT for others. */
+ * x 128), both with activations that are quantized, "fp8-weights" and "fp8-block-weights" without, "int8" and
+ * "int8-weights" alike, "int4" (a scale a row), "int4-128" (groups), "nvfp4" and "mxfp4". INVALID_ARGUMENT for others.
+ */
 trm_status trm_hf_quantization_named(const char *name, trm_hf_quantization *quantization);
+
+/* INVALID_ARGUMENT unless each pattern of `keep` matches a stored layer. */
+trm_status trm_hf_check_kept(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization);
 
 /* What DEQUANT_MATMUL takes of a linear layer. */
 typedef struct trm_hf_quantized {

@@ -5,13 +5,11 @@
  * time. So the folder has the bits that such a model reads.
  */
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/half.h"
@@ -19,9 +17,11 @@
 #include "base/options.h"
 #include "base/recorder.h"
 #include "base/temporary.h"
+#include "graph/import/hf/folder.h"
 #include "graph/import/hf/model.h"
 #include "graph/network.h"
 #include "kernels/kernel.h"
+#include "weight_stream/convert.h"
 #include "weight_stream/safetensors_write.h"
 
 #define SHARD_BYTES  ((size_t)5 << 30)
@@ -182,7 +182,7 @@ typedef struct rows {
     int64_t columns, rows_at_once, bytes; /* of a row of numbers */
     float *floats, *scales;               /* [rows_at_once, columns], [rows of scales, columns of scales] */
     unsigned char *numbers;               /* [rows_at_once, bytes] */
-    double difference, square;            /* sums of squares */
+    double *differences, *squares;        /* [columns] sums of squares */
 } rows;
 
 /* Number i of a row of numbers. */
@@ -209,8 +209,8 @@ static void compare_rows(const trm_hf_quantization *how, rows *r, int64_t first,
         for (int64_t c = 0; c < r->columns; c++) {
             const double x = (double)r->floats[i * r->columns + c];
             const double d = x - (double)(number_of(how, r->numbers + i * r->bytes, c) * scale[c / block_k]);
-            r->difference += d * d;
-            r->square += x * x;
+            r->differences[c] += d * d;
+            r->squares[c] += x * x;
         }
     }
 }
@@ -227,6 +227,24 @@ static void pack_numbers(const trm_hf_quantization *how, const int8_t *chosen, s
     }
 }
 
+/* Asks the caller, and checks the scales, which are rounded to their type. */
+static trm_status choose(job *j, const trm_quantize_choice *choice)
+{
+    TRM_TRY(j->options->choose(j->options->user, choice));
+    for (int64_t i = 0; j->options->choose_scales && i < choice->rows * (choice->columns / choice->group); i++) {
+        uint16_t half;
+        if (choice->scale_type != TRM_F32) {
+            trm_convert(TRM_F32, &choice->scales[i], choice->scale_type, &half, 1);
+            trm_convert(choice->scale_type, &half, TRM_F32, &choice->scales[i], 1);
+        }
+        if (!(choice->scales[i] > 0.0f) || isinf(choice->scales[i])) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s has a scale of %g, expected a number above 0", choice->name,
+                     (double)choice->scales[i]);
+        }
+    }
+    return TRM_OK;
+}
+
 /* Lets the caller choose the numbers of a whole weight. */
 static trm_status choose_numbers(job *j, rows *r, int64_t n, int8_t *chosen, const char *layer)
 {
@@ -239,13 +257,14 @@ static trm_status choose_numbers(job *j, rows *r, int64_t n, int8_t *chosen, con
                                         .high = packed ? 7 : 127,
                                         .weight = r->floats,
                                         .scales = r->scales,
-                                        .numbers = chosen};
+                                        .numbers = chosen,
+                                        .scale_type = trm_weight_dtype(r->taken->scale)};
     for (int64_t i = 0; i < n; i++) {
         for (int64_t c = 0; c < r->columns; c++) {
             chosen[i * r->columns + c] = (int8_t)number_of(j->how, r->numbers + i * r->bytes, c);
         }
     }
-    TRM_TRY(j->options->choose(j->options->user, &choice));
+    TRM_TRY(choose(j, &choice));
     for (int64_t i = 0; i < n * r->columns; i++) {
         if (chosen[i] < choice.low || chosen[i] > choice.high) {
             TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "layer %s has number %d, expected %d to %d", layer, (int)chosen[i],
@@ -297,7 +316,12 @@ static trm_status note_layer(job *j, const char *weight, const rows *r)
     char layer[320];
     const trm_dims before = trm_weight_dims(r->before), numbers = trm_weight_dims(r->taken->weight),
                    scales = trm_weight_dims(r->taken->scale);
-    if (!isfinite(r->difference)) {
+    double difference = 0.0, square = 0.0;
+    for (int64_t c = 0; c < r->columns; c++) {
+        difference += r->differences[c];
+        square += r->squares[c];
+    }
+    if (!isfinite(difference)) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "weight %s has numbers that are not finite", weight);
     }
     snprintf(layer, sizeof(layer), "%.*s", layer_length(weight), weight);
@@ -310,9 +334,11 @@ static trm_status note_layer(job *j, const char *weight, const rows *r)
             trm_dims_count(&numbers) +
             trm_dims_count(&scales) * (int64_t)trm_dtype_size(trm_weight_dtype(
                                           r->taken->stored_scale != NULL ? r->taken->stored_scale : r->taken->scale)),
-        .error = r->square > 0.0 ? sqrt(r->difference / r->square) : 0.0,
+        .error = square > 0.0 ? sqrt(difference / square) : 0.0,
         .done = j->done,
-        .total = j->total};
+        .total = j->total,
+        .differences = r->differences,
+        .squares = r->squares};
     if (j->options->on_layer != NULL && !j->options->on_layer(j->options->user, &note)) {
         TRM_FAIL(TRM_ERROR_CANCELLED, "quantizing was stopped");
     }
@@ -334,7 +360,9 @@ static trm_status write_numbers(job *j, const char *weight, const trm_hf_quantiz
     r.floats = malloc((size_t)(r.rows_at_once * r.columns) * sizeof(float));
     r.numbers = malloc((size_t)(r.rows_at_once * r.bytes));
     r.scales = malloc((size_t)trm_dims_count(&scales) * sizeof(float));
-    trm_status status = r.floats == NULL || r.numbers == NULL || r.scales == NULL
+    r.differences = calloc(2 * (size_t)r.columns, sizeof(double));
+    r.squares = r.differences != NULL ? r.differences + r.columns : NULL;
+    trm_status status = r.floats == NULL || r.numbers == NULL || r.scales == NULL || r.differences == NULL
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for rows of weight %s", weight)
                             : write_rows(j, &r, weight, file);
     j->done += trm_dims_count(&dims) * (int64_t)trm_dtype_size(trm_weight_dtype(before));
@@ -342,6 +370,41 @@ static trm_status write_numbers(job *j, const char *weight, const trm_hf_quantiz
     free(r.floats);
     free(r.numbers);
     free(r.scales);
+    free(r.differences);
+    return status;
+}
+
+/* Writes the scales that the caller chooses. */
+static trm_status write_chosen_scales(job *j, const char *weight, const trm_hf_quantized *taken,
+                                      const trm_weight *before, FILE *file)
+{
+    char layer[320];
+    const trm_dims dims = trm_weight_dims(before), scales = trm_weight_dims(taken->scale);
+    const size_t count = (size_t)trm_dims_count(&dims), n = (size_t)trm_dims_count(&scales);
+    const trm_dtype type = trm_weight_dtype(taken->scale);
+    const trm_quantize_choice choice = {.name = layer,
+                                        .rows = dims.d[0],
+                                        .columns = dims.d[1],
+                                        .group = taken->block_k > 0 ? taken->block_k : dims.d[1],
+                                        .low = j->how->bits == 4 ? -8 : -128,
+                                        .high = j->how->bits == 4 ? 7 : 127,
+                                        .weight = malloc(count * sizeof(float)),
+                                        .scales = malloc(2 * n * sizeof(float)),
+                                        .scale_type = type};
+    void *rounded = choice.scales != NULL ? choice.scales + n : NULL;
+    trm_status status = TRM_OK;
+    snprintf(layer, sizeof(layer), "%.*s", layer_length(weight), weight);
+    if (choice.weight == NULL || choice.scales == NULL) {
+        TRM_TRY_GOTO(status, trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for weight %s", weight), done);
+    }
+    TRM_TRY_GOTO(status, trm_weight_read(before, TRM_F32, 0, count, (float *)choice.weight), done);
+    TRM_TRY_GOTO(status, trm_weight_read(taken->scale, TRM_F32, 0, n, choice.scales), done);
+    TRM_TRY_GOTO(status, choose(j, &choice), done);
+    trm_convert(TRM_F32, choice.scales, type, rounded, n);
+    status = trm_safetensors_put(file, rounded, n * trm_dtype_size(type));
+done:
+    free((float *)choice.weight);
+    free(choice.scales);
     return status;
 }
 
@@ -356,9 +419,14 @@ static trm_status write_quantized(job *j, const part *p, const trm_weight *befor
     }
     TRM_TRY(take_layer(j, p->stored, &taken));
     const trm_weight *scale = taken.stored_scale != NULL ? taken.stored_scale : taken.scale;
-    trm_status status = p->kind == NUMBERS
-                            ? write_numbers(j, weight, &taken, before, file)
-                            : write_whole(p->kind == GLOBAL_SCALE ? taken.global_scale : scale, buffer, file);
+    trm_status status;
+    if (p->kind == NUMBERS) {
+        status = write_numbers(j, weight, &taken, before, file);
+    } else if (p->kind == SCALES && is_chosen(j) && j->options->choose_scales) {
+        status = write_chosen_scales(j, weight, &taken, before, file);
+    } else {
+        status = write_whole(p->kind == GLOBAL_SCALE ? taken.global_scale : scale, buffer, file);
+    }
     trm_hf_quantized_fini(&taken);
     return status;
 }
@@ -425,7 +493,7 @@ static void write_numbers_format(trm_json_writer *w, const trm_hf_quantization *
 static void write_activations_format(trm_json_writer *w, const trm_hf_quantization *how)
 {
     const bool blocks = how->block_k > 0;
-    if (how->bits == 4 || (how->type == TRM_F8E4M3 && how->x == TRM_X_AS_IS)) {
+    if (how->x == TRM_X_AS_IS) {
         trm_json_writer_text(w, "input_activations", NULL);
         return;
     }
@@ -504,27 +572,6 @@ static void write_quantization(const job *j, FILE *file)
     trm_json_writer_end(&w);
 }
 
-static trm_status finish_file(FILE *file, const char *path, trm_status status)
-{
-    const bool failed = ferror(file) != 0;
-    if ((fclose(file) != 0 || failed) && status == TRM_OK) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return status;
-}
-
-static trm_status open_output(const char *folder, const char *name, char path[4096], FILE **file)
-{
-    if (snprintf(path, 4096, "%s/%s", folder, name) >= 4096) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot write %s: the path is too long", name);
-    }
-    *file = fopen(path, "wbe");
-    if (*file == NULL) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
-    }
-    return TRM_OK;
-}
-
 /* The text of config.json, which has been read as an object, with one more member. */
 static trm_status write_config(const job *j, const char *from, const char *folder)
 {
@@ -548,79 +595,15 @@ static trm_status write_config(const job *j, const char *from, const char *folde
     if (memory == NULL || fclose(memory) != 0 || added == NULL) {
         status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for config.json");
     }
-    status = status == TRM_OK ? open_output(folder, "config.json", path, &file) : status;
+    status = status == TRM_OK ? trm_hf_folder_create(folder, "config.json", path, &file) : status;
     if (status == TRM_OK) {
         fwrite(text, 1, size, file);
         fputc(',', file);
         fwrite(added + 1, 1, added_size - 1, file); /* without its brace */
-        status = finish_file(file, path, TRM_OK);
+        status = trm_hf_folder_close(file, path, TRM_OK);
     }
     free(added);
     free(text);
-    return status;
-}
-
-/* ---- other files -------------------------------------------------------------------------------------------- */
-
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t size = strlen(name), n = strlen(end);
-    return size >= n && strcmp(name + size - n, end) == 0;
-}
-
-static bool is_copied(const char *name)
-{
-    static const char *const weights[] = {
-        ".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth", ".gguf", ".h5", ".msgpack",
-        ".onnx"};
-    for (size_t i = 0; i < sizeof(weights) / sizeof(weights[0]); i++) {
-        if (ends_with(name, weights[i])) {
-            return false;
-        }
-    }
-    return name[0] != '.' && strcmp(name, "config.json") != 0;
-}
-
-static trm_status copy_file(const char *from, const char *folder, const char *name)
-{
-    char path[4096], buffer[1 << 16];
-    FILE *file;
-    size_t n;
-    FILE *source = fopen(from, "rbe");
-    if (source == NULL) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot open %s: %s", from, strerror(errno));
-    }
-    trm_status status = open_output(folder, name, path, &file);
-    if (status == TRM_OK) {
-        while (status == TRM_OK && (n = fread(buffer, 1, sizeof(buffer), source)) > 0) {
-            status = trm_safetensors_put(file, buffer, n);
-        }
-        if (status == TRM_OK && ferror(source)) {
-            status = trm_fail(TRM_ERROR_IO, "cannot read %s: %s", from, strerror(errno));
-        }
-        status = finish_file(file, path, status);
-    }
-    fclose(source);
-    return status;
-}
-
-static trm_status copy_files(const char *from, const char *folder)
-{
-    trm_status status = TRM_OK;
-    char path[4096];
-    struct stat info;
-    DIR *all = opendir(from);
-    if (all == NULL) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot read folder %s: %s", from, strerror(errno));
-    }
-    for (struct dirent *entry; status == TRM_OK && (entry = readdir(all)) != NULL;) {
-        if (is_copied(entry->d_name) &&
-            (size_t)snprintf(path, sizeof(path), "%s/%s", from, entry->d_name) < sizeof(path) &&
-            stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
-            status = copy_file(path, folder, entry->d_name);
-        }
-    }
-    closedir(all);
     return status;
 }
 
@@ -630,35 +613,8 @@ static trm_status write_model(job *j, const char *from, const char *folder)
 {
     TRM_TRY(list_parts(j));
     TRM_TRY(trm_safetensors_write(folder, j->outputs, j->count, SHARD_BYTES, write_part, j));
-    TRM_TRY(copy_files(from, folder));
+    TRM_TRY(trm_hf_folder_copy_files(from, folder));
     return write_config(j, from, folder);
-}
-
-/* The folder that a new one is made in. */
-static trm_status parent_of(const char *folder, char parent[512])
-{
-    size_t size = strlen(folder);
-    while (size > 1 && folder[size - 1] == '/') {
-        size--;
-    }
-    while (size > 0 && folder[size - 1] != '/') {
-        size--;
-    }
-    if (snprintf(parent, 512, "%.*s", size > 0 ? (int)size : 1, size > 0 ? folder : ".") >= 512) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot write %s: the path is too long", folder);
-    }
-    return TRM_OK;
-}
-
-/* Gives the folder its name and the rights that others have. */
-static trm_status publish(const trm_temporary *made, const char *folder)
-{
-    const mode_t mask = umask(0);
-    umask(mask);
-    if (chmod(made->path, 0777 & ~mask) != 0 || rename(made->path, folder) != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot rename %s to %s: %s", made->path, folder, strerror(errno));
-    }
-    return TRM_OK;
 }
 
 static trm_status quantize(trm_model *model, const trm_hf_quantization *how, const char *folder,
@@ -669,10 +625,10 @@ static trm_status quantize(trm_model *model, const trm_hf_quantization *how, con
     trm_temporary made = TRM_TEMPORARY_NONE;
     trm_model_get_info(model, &info);
     job j = {.how = how, .options = options, .checkpoint = trm_hf_model_checkpoint(model)};
-    TRM_TRY(parent_of(folder, parent));
+    TRM_TRY(trm_hf_folder_parent(folder, parent));
     TRM_TRY(trm_temporary_create(parent, ".trireme-quantize", &made));
     trm_status status = write_model(&j, info.path, made.path);
-    status = status == TRM_OK ? publish(&made, folder) : status;
+    status = status == TRM_OK ? trm_hf_folder_publish(&made, folder) : status;
     trm_temporary_remove(&made); /* what has been renamed is not there */
     for (size_t i = 0; i < j.count; i++) {
         free(j.parts[i].name);

@@ -61,6 +61,24 @@ static bool is_quantized_here(const trm_hf_quantization *q, const char *part, tr
     return taken;
 }
 
+trm_status trm_hf_check_kept(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization)
+{
+    char layer[320];
+    for (int32_t i = 0; i < quantization->n_keep; i++) {
+        bool matches = false;
+        for (int32_t k = 0; !matches && k < trm_safetensors_count(checkpoint->stored); k++) {
+            const char *weight = trm_safetensors_name(checkpoint->stored, k), *end = strrchr(weight, '.');
+            snprintf(layer, sizeof(layer), "%.*s", end != NULL ? (int)(end - weight) : (int)strlen(weight), weight);
+            matches = fnmatch(quantization->keep[i], layer, 0) == 0;
+        }
+        if (!matches) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "no layer is named %s, expected a pattern such as *.down_proj",
+                     quantization->keep[i]);
+        }
+    }
+    return TRM_OK;
+}
+
 bool trm_hf_is_quantized(const trm_hf_checkpoint *checkpoint, const trm_hf_quantization *quantization, const char *part)
 {
     char text[320];

@@ -107,11 +107,12 @@ static bool fuse_router(const trm_analysis *analysis, trm_layer *router)
     return true;
 }
 
-/* A norm or a GLU and the quantized product of it -> one layer. */
+/* A norm or a GLU and the product of it in e4m3 -> one layer. */
 static bool fuse_quantized(const trm_analysis *analysis, trm_layer *product)
 {
     const trm_dequant_matmul_params params = product->desc.dequant_matmul;
-    if (product->desc.kind != TRM_LAYER_DEQUANT_MATMUL || params.x_quantization == TRM_X_AS_IS) {
+    if (product->desc.kind != TRM_LAYER_DEQUANT_MATMUL || params.x_quantization == TRM_X_AS_IS ||
+        product->inputs[TRM_DEQUANT_MATMUL_WEIGHT]->dtype != TRM_F8E4M3) {
         return false;
     }
     trm_tensor *inputs[TRM_NORM_DEQUANT_MATMUL_INPUT_COUNT] = {NULL};

@@ -46,9 +46,10 @@ typedef enum trm_x_quantization { TRM_X_QUANTIZATIONS(TRM_ENUMERATOR) } trm_x_qu
  * bits - zero_point, or bits - 8 without a zero point. No others have zero points. Accumulates in f32, adds the
  * bias, stores as `out`.
  *
- * With a weight of F8E4M3, x may be quantized too: number * s takes its place, where number is x / s rounded to F8E4M3,
- * saturated. Static: s = x_scale. Dynamic: s = max(largest |x|, 2^-100) / 448, at most x_scale unless that is 0. A
- * kernel may leave x of few rows unquantized, which is nearer to the exact product. */
+ * With a weight of F8E4M3 or I8, x may be quantized to its type too: number * s takes its place, where number is x / s
+ * rounded, saturated. Static: s = x_scale. Dynamic: s = max(largest |x|, 2^-100) / 448, of I8 / 127.5, at most x_scale
+ * unless that is 0. A kernel may leave x of few rows unquantized, and all those of CUDA leave it beside I8: that is
+ * nearer to the exact product. */
 typedef struct trm_dequant_matmul_params {
     int32_t block_n; /* rows of the weight that share a scale; the last block may have fewer */
     int32_t block_k; /* columns that do, even where numbers have 4 bits; 0: all */

@@ -28,19 +28,21 @@ static double *dequantize(const kernel_case *test, const trm_dequant_matmul_para
 }
 
 /* What stands for x once `count` columns of it are quantized by one scale; scale and its inverse are f32. */
-static void quantize(const trm_dequant_matmul_params *p, const double *x, int64_t count, double *to)
+static void quantize(const trm_dequant_matmul_params *p, trm_dtype type, const double *x, int64_t count, double *to)
 {
+    const bool is_i8 = type == TRM_I8;
     double largest = 0x1p-100;
     for (int64_t i = 0; i < count; i++) {
         largest = fmax(largest, fabs(x[i]));
     }
-    float scale = (float)largest / 448.0f;
+    float scale = (float)largest / (is_i8 ? 127.5f : 448.0f);
     if (p->x_quantization == TRM_X_STATIC || (p->x_scale > 0.0f && p->x_scale < scale)) {
         scale = p->x_scale;
     }
     const float inverse = 1.0f / scale;
     for (int64_t i = 0; i < count; i++) {
-        to[i] = kernel_case_round(TRM_F8E4M3, (double)((float)x[i] * inverse)) * (double)scale;
+        const double number = (double)((float)x[i] * inverse);
+        to[i] = (is_i8 ? fmin(fmax(rint(number), -128.0), 127.0) : kernel_case_round(type, number)) * (double)scale;
     }
 }
 
@@ -55,7 +57,7 @@ static void multiply(const kernel_case *test, const trm_dequant_matmul_params *p
     for (int64_t at = 0, next; at < count; at = next) {
         next = (at + step < at / k * k + k ? at + step : at / k * k + k);
         if (p->x_quantization != TRM_X_AS_IS) {
-            quantize(p, rows + at, next - at, x + at);
+            quantize(p, test->inputs[TRM_DEQUANT_MATMUL_WEIGHT].dtype, rows + at, next - at, x + at);
         } else {
             memcpy(x + at, rows + at, (size_t)(next - at) * sizeof(*x));
         }
@@ -306,6 +308,24 @@ static void quantized_rows(kernel_case_bench *bench, trm_dtype type, x_content c
     }
 }
 
+/* x of integers, which no kernel of CUDA rounds. */
+static void integer_rows(kernel_case_bench *bench, trm_dtype type)
+{
+    static const trm_dequant_matmul_params forms[] = {{1, 0, TRM_DTYPE_NONE, TRM_X_DYNAMIC, 0.0f},
+                                                      {1, 0, TRM_DTYPE_NONE, TRM_X_STATIC, 0.0125f},
+                                                      {1, 16, TRM_F32, TRM_X_DYNAMIC, 0.0f}};
+    static const int64_t rows[] = {1, 3, 20, 33};
+    static const int64_t sizes[][2] = {{48, 64}, {272, 384}, {21, 100}};
+    for (int32_t i = 0; i < COUNT(forms); i++) {
+        for (int32_t s = 0; s < COUNT(sizes); s++) {
+            for (int32_t r = 0; r < COUNT(rows); r++) {
+                const form f = {type, TRM_I8, TRM_F32, forms[i], r == 1, false, 0.0, on_host(bench) ? TIGHT : ANY};
+                dequant_matmul_case(bench, DIMS(rows[r], sizes[s][1]), sizes[s][0], f);
+            }
+        }
+    }
+}
+
 /* As quantize_rows, but only what the library takes, in sizes of models, too. */
 void kernel_cases_dequant_quantized(kernel_case_bench *bench)
 {
@@ -422,6 +442,7 @@ void kernel_cases_dequant_matmul(kernel_case_bench *bench)
         for (int32_t t = 0; weights[w] == TRM_F8E4M3 && t < COUNT(floats); t++) {
             quantized_rows(bench, floats[t], ANY);
             quantized_rows(bench, floats[t], NUMBERS);
+            integer_rows(bench, floats[t]);
         }
         if (weights[w] == TRM_F8E4M3) { /* many without a leading bit, many zeros */
             const form small = {TRM_BF16, weights[w], TRM_F32, .params = {.block_n = 1}, .high = 0.03};
