@@ -54,9 +54,9 @@ static double output_error(bool by_gptq)
 static void round_weight(void)
 {
     memset(sums, 0, sizeof(sums));
-    gptq_add_inputs(sums, inputs, INPUTS, COLUMNS);
-    assert_true(gptq_factor(sums, COLUMNS));
-    assert_true(gptq_round(sums, weight, scales, ROWS, COLUMNS, GROUP, -8, 7, numbers));
+    gptq_add_inputs(NULL, sums, inputs, INPUTS, COLUMNS);
+    assert_true(gptq_factor(NULL, sums, COLUMNS));
+    assert_true(gptq_round(NULL, sums, weight, scales, ROWS, COLUMNS, GROUP, -8, 7, numbers));
 }
 
 static void correlated_inputs_make_up_for_errors(void **state)
@@ -119,8 +119,8 @@ static void factors_are_those_of_the_inverse(void **state)
         whole[i * COLUMNS + i] += 0.01 * mean;
     }
     memset(sums, 0, sizeof(sums));
-    gptq_add_inputs(sums, inputs, INPUTS, COLUMNS);
-    assert_true(gptq_factor(sums, COLUMNS));
+    gptq_add_inputs(NULL, sums, inputs, INPUTS, COLUMNS);
+    assert_true(gptq_factor(NULL, sums, COLUMNS));
     for (int i = 0; i < COLUMNS; i++) {
         for (int j = 0; j < COLUMNS; j++) { /* (factors' factors) whole */
             double product = 0.0;
@@ -140,9 +140,9 @@ static void bad_sums_are_noticed(void **state)
 {
     (void)state;
     memset(sums, 0, sizeof(sums));
-    assert_true(gptq_factor(sums, COLUMNS));
+    assert_true(gptq_factor(NULL, sums, COLUMNS));
     sums[3 * COLUMNS + 3] = NAN;
-    assert_false(gptq_factor(sums, COLUMNS));
+    assert_false(gptq_factor(NULL, sums, COLUMNS));
 }
 
 int main(void)

@@ -6,24 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <trireme/trireme.h>
-
+#include "base/clock.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "launcher/cli/job/job.h"
+#include "launcher/cli/quantize/beside.h"
 #include "launcher/cli/quantize/passages.h"
+#include "launcher/cli/quantize/token_list.h"
 
 #define MOST_TOKENS 4096
-#define TEXT_LIMIT  ((size_t)1 << 30)
-#define TEXT_BYTES  ((size_t)1 << 18) /* of a text: they have MOST_TOKENS tokens and more */
 
 typedef struct work {
-    const int32_t *ids; /* [n] */
-    int64_t n;
+    const settings *all;
+    trm_backend backend;
+    trm_world *world;
+    token_list tokens;
     FILE *logits;     /* of the first model */
     float *reference; /* [vocab], in the second run */
     evaluation sums;
-    double loss; /* of this run */
+    double loss, seconds; /* of this run */
+    evaluate_tick_fn tick;
+    void *user;
+    int64_t done, total; /* passages of all runs */
 } work;
 
 /* ---- one token ------------------------------------------------------------------------------------------------ */
@@ -76,36 +79,46 @@ static trm_status take_token(work *w, const float *logits, int32_t next, int64_t
 
 /* ---- a model ---------------------------------------------------------------------------------------------------- */
 
-static trm_status run_all(work *w, passages *p)
+static trm_status run_passage(work *w, passages *p, int64_t index)
 {
-    w->loss = 0.0;
-    for (int64_t first = 0; first + 1 < w->n; first += p->tokens) {
-        const int64_t n = w->n - first < p->tokens ? w->n - first : p->tokens;
-        const float *logits;
-        TRM_TRY(passages_run(p, w->ids + first, n, &logits));
-        for (int64_t i = 0; i + 1 < n; i++) {
-            TRM_TRY(take_token(w, logits + i * p->vocab, w->ids[first + i + 1], p->vocab));
-        }
+    const int64_t first = w->tokens.starts[index], n = w->tokens.starts[index + 1] - first;
+    const int32_t *ids = w->tokens.ids + first;
+    const float *logits;
+    const double start = trm_clock_seconds();
+    TRM_TRY(passages_run(p, ids, n, &logits));
+    w->seconds += trm_clock_seconds() - start;
+    for (int64_t i = 0; i + 1 < n; i++) {
+        TRM_TRY(take_token(w, logits + i * p->vocab, ids[i + 1], p->vocab));
+    }
+    if (w->tick != NULL && !w->tick(w->user, ++w->done, w->total)) {
+        TRM_FAIL(TRM_ERROR_CANCELLED, "quantizing was stopped");
     }
     return TRM_OK;
 }
 
-static trm_status run_model(const settings *all, work *w, const char *folder, bool is_second, trm_backend backend,
-                            trm_world *world, double *perplexity)
+/* Runs a model, which it closes, over all passages. */
+static trm_status run_model(work *w, trm_model *model, bool is_first)
 {
     passages p;
-    trm_dtype dtype;
-    TRM_TRY(job_dtype(all, &dtype));
-    trm_status status = passages_open(&p, folder, dtype, backend, world, NULL, NULL);
-    if (status == TRM_OK && is_second) {
+    trm_dtype dtype = TRM_DTYPE_NONE;
+    w->loss = w->seconds = 0.0;
+    rewind(w->logits);
+    trm_status status = job_dtype(w->all, &dtype);
+    if (status != TRM_OK) {
+        trm_model_close(model);
+        return status;
+    }
+    status = passages_begin(&p, w->all, model, dtype, w->backend, w->world, NULL, NULL);
+    if (status == TRM_OK && !is_first) {
         w->reference = malloc((size_t)p.vocab * sizeof(float));
         status = w->reference == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for logits") : TRM_OK;
     }
-    status = status == TRM_OK ? run_all(w, &p) : status;
+    for (int64_t i = 0; status == TRM_OK && i < w->tokens.n; i++) {
+        status = run_passage(w, &p, i);
+    }
     passages_close(&p);
     free(w->reference);
     w->reference = NULL;
-    *perplexity = exp(w->loss / (double)w->sums.tokens);
     return status;
 }
 
@@ -119,65 +132,112 @@ trm_status evaluate_open_world(const settings *all, trm_backend *backend, trm_wo
     return trm_world_open(&options, world);
 }
 
-static trm_status run_both(const settings *all, work *w, const char *before, const char *after)
+/* `most` tokens at most; 0: a passage. */
+static trm_status read_tokens(work *w, const char *folder, int64_t most)
 {
-    trm_backend backend;
-    trm_world *world;
-    TRM_TRY(evaluate_open_world(all, &backend, &world));
-    trm_status status = run_model(all, w, before, false, backend, world, &w->sums.perplexity_before);
-    rewind(w->logits);
-    if (status == TRM_OK) {
-        status = run_model(all, w, after, true, backend, world, &w->sums.perplexity_after);
+    trm_model *model;
+    trm_model_info info;
+    TRM_TRY(trm_model_open(folder, &model));
+    trm_model_get_info(model, &info);
+    const int64_t longest =
+        info.context_length > 0 && info.context_length < PASSAGE_TOKENS ? info.context_length : PASSAGE_TOKENS;
+    trm_status status = token_list_read(settings_text(w->all, SETTING_TEXT), info.path, most > 0 ? most : longest,
+                                        longest, info.vocab, &w->tokens);
+    trm_model_close(model);
+    bool any = status != TRM_OK;
+    for (int64_t i = 0; !any && i < w->tokens.n; i++) {
+        any = w->tokens.starts[i + 1] - w->tokens.starts[i] > 1;
     }
-    trm_world_close(world);
+    if (!any) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "text %s has no passage of 2 tokens", settings_text(w->all, SETTING_TEXT));
+    }
     return status;
 }
 
-/* ---- the text --------------------------------------------------------------------------------------------------- */
-
-trm_status evaluate_read_tokens(const char *path, const char *folder, int64_t *n, trm_tokens *tokens)
+trm_status evaluate_check(const settings *all, const char *folder)
 {
-    char *text;
-    size_t size;
-    trm_tokenizer *tokenizer;
-    TRM_TRY(trm_tokenizer_open(folder, &tokenizer));
-    trm_status status = trm_file_read(path, TEXT_LIMIT, &text, &size);
-    if (status == TRM_OK) {
-        size = size < TEXT_BYTES ? size : TEXT_BYTES;
-        while (size > 0 && size == TEXT_BYTES && ((unsigned char)text[size] & 0xc0u) == 0x80u) {
-            size--; /* not within a character */
-        }
-        status = trm_tokenizer_encode(tokenizer, text, size, true, tokens);
-        free(text);
+    work w = {.all = all};
+    trm_status status = read_tokens(&w, folder, MOST_TOKENS);
+    token_list_fini(&w.tokens);
+    return status;
+}
+
+/* Opens all but the models. */
+static trm_status begin(work *w, const char *folder, int64_t most)
+{
+    TRM_TRY(read_tokens(w, folder, most));
+    TRM_TRY(beside_file(settings_text(w->all, SETTING_OUT), &w->logits));
+    return evaluate_open_world(w->all, &w->backend, &w->world);
+}
+
+static void end(work *w)
+{
+    trm_world_close(w->world);
+    if (w->logits != NULL) {
+        fclose(w->logits);
     }
-    trm_tokenizer_close(tokenizer);
-    TRM_TRY(status);
-    *n = (int64_t)tokens->count < MOST_TOKENS ? (int64_t)tokens->count : MOST_TOKENS;
-    if (*n < 2) {
-        trm_tokens_fini(tokens);
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "text %s has %lld tokens, expected 2 or more", path, (long long)*n);
-    }
+    token_list_fini(&w->tokens);
+}
+
+static trm_status run_folder(work *w, const char *folder, bool is_first, double *perplexity, double *rate)
+{
+    trm_model *model;
+    TRM_TRY(trm_model_open(folder, &model));
+    TRM_TRY(run_model(w, model, is_first));
+    *perplexity = exp(w->loss / (double)w->sums.tokens);
+    *rate = (double)w->tokens.starts[w->tokens.n] / w->seconds;
     return TRM_OK;
 }
 
-trm_status evaluate(const settings *all, const char *before, const char *after, evaluation *result)
+trm_status evaluate(const settings *all, const char *before, const char *after, evaluate_tick_fn tick, void *user,
+                    evaluation *result)
 {
-    const char *path = settings_text(all, SETTING_TEXT);
-    trm_tokens tokens = {0};
-    work w = {0};
-    TRM_TRY(evaluate_read_tokens(path, after, &w.n, &tokens));
-    w.ids = tokens.ids;
-    trm_status status = TRM_OK;
-    if ((w.logits = tmpfile()) == NULL) {
-        status = trm_fail(TRM_ERROR_IO, "cannot make a temporary file: %s", strerror(errno));
-    } else {
-        status = run_both(all, &w, before, after);
-        fclose(w.logits);
-    }
-    trm_tokens_fini(&tokens);
+    work w = {.all = all, .tick = tick, .user = user};
+    evaluation *sums = &w.sums;
+    trm_status status = begin(&w, after, MOST_TOKENS);
+    w.total = 2 * w.tokens.n;
+    status = status == TRM_OK ? run_folder(&w, before, true, &sums->perplexity_before, &sums->rate_before) : status;
+    status = status == TRM_OK ? run_folder(&w, after, false, &sums->perplexity_after, &sums->rate_after) : status;
+    end(&w);
     TRM_TRY(status);
     *result = w.sums;
     result->divergence /= (double)w.sums.tokens;
     result->agreement /= (double)w.sums.tokens;
     return TRM_OK;
+}
+
+/* ---- parts ------------------------------------------------------------------------------------------------------ */
+
+static trm_status run_parts(work *w, const char *folder, const char *weights, evaluated_part *parts, int32_t n,
+                            const char **keep)
+{
+    trm_model *model;
+    TRM_TRY(trm_model_open(folder, &model));
+    TRM_TRY(run_model(w, model, true));
+    for (int32_t i = 0; i < n; i++) {
+        int32_t n_keep = 0;
+        for (int32_t k = 0; k < n; k++) {
+            keep[n_keep] = parts[k].pattern;
+            n_keep += k != i ? 1 : 0;
+        }
+        w->sums.divergence = 0.0;
+        TRM_TRY(trm_model_open_quantized_except(folder, weights, keep, n_keep, &model));
+        TRM_TRY(run_model(w, model, false));
+        parts[i].divergence = w->sums.divergence / (double)w->sums.tokens;
+    }
+    return TRM_OK;
+}
+
+trm_status evaluate_parts(const settings *all, const char *folder, const char *weights, evaluated_part *parts,
+                          int32_t n, evaluate_tick_fn tick, void *user)
+{
+    work w = {.all = all, .tick = tick, .user = user};
+    const char **keep = malloc(((size_t)n + 1) * sizeof(*keep));
+    trm_status status = keep == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "no memory for a list of %d layers", (int)n)
+                                     : begin(&w, folder, 0);
+    w.total = (n + 1) * w.tokens.n;
+    status = status == TRM_OK ? run_parts(&w, folder, weights, parts, n, keep) : status;
+    end(&w);
+    free(keep);
+    return status;
 }

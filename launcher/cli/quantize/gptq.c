@@ -7,22 +7,36 @@
 
 #define LANES   8  /* sums at a time: the compiler makes vectors of them */
 #define LINES   16 /* inputs, and rows of a weight, at a time: a line of sums or factors is read once for all */
+#define GRAIN   32 /* lines or columns for a thread */
 #define DAMPING 0.01
 
-void gptq_add_inputs(double *sums, const float *inputs, int64_t n, int64_t columns)
+typedef struct sums_work {
+    double *sums;
+    const float *inputs;
+    int64_t n, columns;
+} sums_work;
+
+/* Lines of the sums. */
+static void add_to_lines(void *user, int64_t begin, int64_t end)
 {
-    for (int64_t first = 0; first < n; first += LINES) {
-        const int64_t end = first + LINES < n ? first + LINES : n;
-        for (int64_t i = 0; i < columns; i++) {
-            double *line = sums + i * columns;
-            for (int64_t t = first; t < end; t++) {
-                const float *x = inputs + t * columns;
-                const double factor = (double)x[i];
-                for (int64_t j = i; j < columns; j++) {
-                    line[j] += factor * (double)x[j];
-                }
+    const sums_work *w = user;
+    for (int64_t i = begin; i < end; i++) {
+        double *line = w->sums + i * w->columns;
+        for (int64_t t = 0; t < w->n; t++) {
+            const float *x = w->inputs + t * w->columns;
+            const double factor = (double)x[i];
+            for (int64_t j = i; j < w->columns; j++) {
+                line[j] += factor * (double)x[j];
             }
         }
+    }
+}
+
+void gptq_add_inputs(trm_pool *pool, double *sums, const float *inputs, int64_t n, int64_t columns)
+{
+    for (int64_t first = 0; first < n; first += LINES) {
+        sums_work w = {sums, inputs + first * columns, n - first < LINES ? n - first : LINES, columns};
+        trm_pool_for(pool, columns, GRAIN, add_to_lines, &w);
     }
 }
 
@@ -44,8 +58,25 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
+typedef struct column_work {
+    double *h;
+    int64_t n, j;
+} column_work;
+
+/* Elements of column j above the diagonal. */
+static void factor_column(void *user, int64_t begin, int64_t end)
+{
+    const column_work *w = user;
+    const int64_t n = w->n, j = w->j;
+    const double *line = w->h + j * n;
+    for (int64_t i = begin; i < end; i++) {
+        double *other = w->h + i * n;
+        other[j] = (other[j] - dot(other + j + 1, line + j + 1, n - j - 1)) / line[j];
+    }
+}
+
 /* H = U U' with U above the diagonal, from its last column on, in place. */
-static bool factor_upper(double *h, int64_t n)
+static bool factor_upper(trm_pool *pool, double *h, int64_t n)
 {
     for (int64_t j = n - 1; j >= 0; j--) {
         double *line = h + j * n;
@@ -54,25 +85,39 @@ static bool factor_upper(double *h, int64_t n)
             return false;
         }
         line[j] = sqrt(rest);
-        for (int64_t i = 0; i < j; i++) {
-            h[i * n + j] = (h[i * n + j] - dot(h + i * n + j + 1, line + j + 1, n - j - 1)) / line[j];
-        }
+        column_work w = {h, n, j};
+        trm_pool_for(pool, j, GRAIN, factor_column, &w);
     }
     return true;
 }
 
+typedef struct line_work {
+    const double *u;
+    double *line; /* [n] */
+    int64_t n, i;
+} line_work;
+
+/* Columns from i + 1 on of line i, times those below it that are inverted. */
+static void invert_columns(void *user, int64_t begin, int64_t end)
+{
+    const line_work *w = user;
+    const int64_t n = w->n, i = w->i, first = i + 1 + begin, last = i + 1 + end;
+    memset(w->line + first, 0, (size_t)(last - first) * sizeof(*w->line));
+    for (int64_t k = i + 1; k < last; k++) {
+        const double factor = w->u[i * n + k];
+        for (int64_t j = k > first ? k : first; j < last; j++) {
+            w->line[j] += factor * w->u[k * n + j];
+        }
+    }
+}
+
 /* The inverse of U in place, from its last line on; `line` [n] is scratch. It is the factor of H's inverse. */
-static void invert_upper(double *u, int64_t n, double *line)
+static void invert_upper(trm_pool *pool, double *u, int64_t n, double *line)
 {
     for (int64_t i = n - 1; i >= 0; i--) {
         const double scale = 1.0 / u[i * n + i];
-        memset(line, 0, (size_t)n * sizeof(*line));
-        for (int64_t k = i + 1; k < n; k++) {
-            const double factor = u[i * n + k];
-            for (int64_t j = k; j < n; j++) {
-                line[j] += factor * u[k * n + j];
-            }
-        }
+        line_work w = {u, line, n, i};
+        trm_pool_for(pool, n - i - 1, GRAIN, invert_columns, &w);
         u[i * n + i] = scale;
         for (int64_t j = i + 1; j < n; j++) {
             u[i * n + j] = -scale * line[j];
@@ -80,7 +125,7 @@ static void invert_upper(double *u, int64_t n, double *line)
     }
 }
 
-bool gptq_factor(double *sums, int64_t columns)
+bool gptq_factor(trm_pool *pool, double *sums, int64_t columns)
 {
     double mean = 0.0;
     double *line = malloc((size_t)columns * sizeof(*line));
@@ -91,9 +136,9 @@ bool gptq_factor(double *sums, int64_t columns)
     for (int64_t i = 0; i < columns; i++) {
         sums[i * columns + i] += DAMPING * mean;
     }
-    const bool fine = line != NULL && factor_upper(sums, columns);
+    const bool fine = line != NULL && factor_upper(pool, sums, columns);
     if (fine) {
-        invert_upper(sums, columns, line);
+        invert_upper(pool, sums, columns, line);
     }
     free(line);
     return fine;
@@ -125,19 +170,47 @@ static void round_rows(const double *factors, double *rows, const float *scales,
     }
 }
 
-bool gptq_round(const double *factors, const float *weight, const float *scales, int64_t rows, int64_t columns,
-                int64_t group, int32_t low, int32_t high, int8_t *numbers)
+typedef struct round_work {
+    const double *factors;
+    const float *weight, *scales;
+    int64_t rows, columns, group;
+    int32_t low, high;
+    int8_t *numbers;
+    _Atomic bool failed;
+} round_work;
+
+/* Runs of LINES rows. */
+static void round_runs(void *user, int64_t begin, int64_t end)
 {
+    round_work *w = user;
+    const int64_t columns = w->columns;
     double *some = malloc(LINES * (size_t)columns * sizeof(*some));
-    for (int64_t first = 0; some != NULL && first < rows; first += LINES) {
-        const int64_t n = rows - first < LINES ? rows - first : LINES;
+    for (int64_t run = begin; some != NULL && run < end; run++) {
+        const int64_t first = run * LINES, n = w->rows - first < LINES ? w->rows - first : LINES;
         for (int64_t i = 0; i < n * columns; i++) {
-            some[i] = (double)weight[first * columns + i];
+            some[i] = (double)w->weight[first * columns + i];
         }
-        round_rows(factors, some, scales + first * (columns / group), n, columns, group, low, high,
-                   numbers + first * columns);
+        round_rows(w->factors, some, w->scales + first * (columns / w->group), n, columns, w->group, w->low, w->high,
+                   w->numbers + first * columns);
     }
-    const bool fine = some != NULL;
+    if (some == NULL) {
+        w->failed = true;
+    }
     free(some);
-    return fine;
+}
+
+bool gptq_round(trm_pool *pool, const double *factors, const float *weight, const float *scales, int64_t rows,
+                int64_t columns, int64_t group, int32_t low, int32_t high, int8_t *numbers)
+{
+    round_work w = {.factors = factors,
+                    .weight = weight,
+                    .scales = scales,
+                    .rows = rows,
+                    .columns = columns,
+                    .group = group,
+                    .low = low,
+                    .high = high,
+                    .numbers = numbers};
+    trm_pool_for(pool, (rows + LINES - 1) / LINES, 1, round_runs, &w);
+    return !w.failed;
 }

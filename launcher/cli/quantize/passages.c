@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "launcher/cli/job/caches.h"
+#include "launcher/cli/job/job.h"
 
 #define MOST_INPUTS 8
 
@@ -43,9 +44,10 @@ static int32_t bound_inputs(const passages *p, const trm_network *network, trm_s
     return n;
 }
 
-static trm_status build(const passages *p, const trm_network *network, int64_t layers, trm_backend backend,
-                        trm_plan **plan)
+static trm_status build(const passages *p, const settings *all, const trm_network *network, int64_t layers,
+                        trm_backend backend, trm_plan **plan)
 {
+    trm_weight_budget budget;
     trm_build_options options = TRM_BUILD_OPTIONS_INIT;
     trm_shape_bound *bounds = calloc((size_t)(layers * CACHES_PER_LAYER) + MOST_INPUTS, sizeof(*bounds));
     if (bounds == NULL) {
@@ -57,17 +59,31 @@ static trm_status build(const passages *p, const trm_network *network, int64_t l
     options.backend = backend;
     trm_status status = trm_build(network, &options, plan);
     free(bounds);
+    TRM_TRY(status);
+    TRM_TRY_GOTO(status, job_budget(all, &budget), failed);
+    TRM_TRY_GOTO(status, trm_plan_set_weight_budget(*plan, &budget), failed);
+    return TRM_OK;
+failed:
+    trm_plan_destroy(*plan);
     return status;
 }
 
-trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_backend backend, trm_world *world,
-                         passages_mark_fn mark, void *user)
+trm_status passages_open(passages *p, const settings *all, const char *folder, trm_dtype dtype, trm_backend backend,
+                         trm_world *world, passages_mark_fn mark, void *user)
+{
+    trm_model *model;
+    *p = (passages){0};
+    TRM_TRY(trm_model_open(folder, &model));
+    return passages_begin(p, all, model, dtype, backend, world, mark, user);
+}
+
+trm_status passages_begin(passages *p, const settings *all, trm_model *model, trm_dtype dtype, trm_backend backend,
+                          trm_world *world, passages_mark_fn mark, void *user)
 {
     trm_model_info info;
     trm_network *network;
     trm_plan *plan;
-    *p = (passages){0};
-    TRM_TRY(trm_model_open(folder, &p->model));
+    *p = (passages){.model = model};
     trm_model_get_info(p->model, &info);
     p->vocab = info.vocab;
     p->tokens = info.context_length > 0 && info.context_length < PASSAGE_TOKENS ? info.context_length : PASSAGE_TOKENS;
@@ -83,7 +99,7 @@ trm_status passages_open(passages *p, const char *folder, trm_dtype dtype, trm_b
     p->has_rope_lengths = has(network, "rope_lengths");
     p->has_slots = has(network, "sequence_slots");
     trm_status status = mark != NULL ? mark(user, network) : TRM_OK;
-    status = status != TRM_OK ? status : build(p, network, info.layers, backend, &plan);
+    status = status != TRM_OK ? status : build(p, all, network, info.layers, backend, &plan);
     trm_network_destroy(network);
     TRM_TRY(status);
     TRM_TRY(trm_engine_create(plan, world, NULL, NULL, &p->engine));
