@@ -234,7 +234,7 @@ static void quantize_columns(const trm_dequant_matmul_params *params, bool to_in
     }
     const float scale = trm_x_scale(params->x_quantization, params->x_scale, largest, most), inverse = 1.0f / scale;
     for (int64_t i = 0; i < count && to_integers; i++) {
-        columns[i] = fminf(fmaxf(rintf(columns[i] * inverse), -128.0f), 127.0f) * scale;
+        columns[i] = fminf(fmaxf(rintf(columns[i] / scale), -128.0f), 127.0f) * scale;
     }
     for (int64_t i = 0; i < count && !to_integers; i++) {
         columns[i] = trm_f8e4m3_to_f32(trm_f32_to_f8e4m3(columns[i] * inverse)) * scale;

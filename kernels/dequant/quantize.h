@@ -7,7 +7,8 @@
 #include "kernels/element.h"
 
 /* Of columns whose largest magnitude is `largest`, for numbers up to `most`: 448 of e4m3, 127.5 of i8, where the
- * largest is rounded by half a step as others are. Numbers are x times 1 / scale, both rounded to f32. */
+ * largest is rounded by half a step as others are. Numbers of e4m3 are x times 1 / scale, both rounded to f32;
+ * of i8 x / scale, as the largest lies between two numbers. */
 TRM_ELEMENT float trm_x_scale(trm_x_quantization quantization, float x_scale, float largest, float most)
 {
     if (quantization == TRM_X_STATIC) {

@@ -41,7 +41,7 @@ static void quantize(const trm_dequant_matmul_params *p, trm_dtype type, const d
     }
     const float inverse = 1.0f / scale;
     for (int64_t i = 0; i < count; i++) {
-        const double number = (double)((float)x[i] * inverse);
+        const double number = (double)(is_i8 ? (float)x[i] / scale : (float)x[i] * inverse);
         to[i] = (is_i8 ? fmin(fmax(rint(number), -128.0), 127.0) : kernel_case_round(type, number)) * (double)scale;
     }
 }
