@@ -67,9 +67,12 @@ const command commands_table[] = {
     {"quantize", COMMAND_QUANTIZE, command_quantize, "write a model folder with quantized weights", "one model folder",
      "usage: trireme quantize MODEL --to fp8|fp8-block|int8|int4-128 -o FOLDER [options]\n\n"
      "Rounds the linear layers of a model in bf16, f16 or f32 to 8 or 4 bits and writes a folder in the format of\n"
-     "compressed-tensors. The folder appears when it is complete.\n",
+     "compressed-tensors. With --samples it chooses numbers by what the layers get. The folder appears when it is\n"
+     "complete.\n",
      "  trireme quantize ./llama-3-8b --to fp8 -o ./llama-3-8b-fp8\n"
-     "  trireme quantize ./qwen3-8b --to int4-128 --keep '*.down_proj' --report layers.html -o ./qwen3-8b-int4\n"},
+     "  trireme quantize ./qwen3-8b --to int4-128 --samples text.txt --method awq,gptq -o ./qwen3-8b-int4\n"
+     "  trireme quantize ./qwen3-8b --to int8 --samples text.txt --method smoothquant --text other.txt -o "
+     "./qwen3-8b-int8\n"},
     {"compare", COMMAND_COMPARE, command_compare, "compare two runs of a network tensor by tensor",
      "one ONNX or plan file, model folder or shape, or folder written by --save",
      "usage: trireme compare NET --backend host,cuda [options]\n"

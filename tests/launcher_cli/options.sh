@@ -48,9 +48,9 @@ case_options() { # help, suggestions, completion
     fails 2 "option --tf32 is for run, bench, inspect, build, compare, serve, not for bench serve" 0 bench serve http://127.0.0.1:1 --tf32
     TRIREME_BATCH=2 shows "1 layers, " 0 bench "$work/net.onnx" --duration 0 --warm-up 0 --iterations 1
     TRIREME_NO_CAPTURE=true TRIREME_LAYERS=3 shows "8 query" 0 inspect "$model"
-    TRIREME_TF32=true TRIREME_LAYERS=3 TRIREME_WEIGHTS=int8 ASAN_OPTIONS=$leaky \
+    TRIREME_TF32=true TRIREME_LAYERS=3 TRIREME_WEIGHTS=int8-weights ASAN_OPTIONS=$leaky \
         shows " of which 0 differ" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 # to its runs by options
-    printf 'layers = 3\nweights = int8\n' >"$work/layers.conf"
+    printf 'layers = 3\nweights = int8-weights\n' >"$work/layers.conf"
     ASAN_OPTIONS=$leaky shows " of which 0 differ" 0 compare "$model" --ranks 1,2 --prompt-tokens 4 --config "$work/layers.conf"
     fails 2 "option --layers is for named shapes, $model is a model folder" 0 compare "$model" -q --ranks 1,2 --prompt-tokens 4 --layers 3
     shows "8 query" 0 inspect "$model" --config "$work/layers.conf"

@@ -6,7 +6,7 @@
 #include <trireme/trireme.h>
 
 #define MOST  256 /* factors */
-#define EVERY 61  /* a channel in so many is large */
+#define EVERY 61  /* the distance of large channels */
 
 enum { WIDTH = 256, LAYERS = 8 };
 

@@ -69,6 +69,12 @@ case_quantize_methods() {
     below smooth 0.05 outliers
     below smooth 2 plain
     below smooth,gptq 2 plain
+
+    # Streamed weights give the same numbers.
+    start 0 quantize "$model" --to int4-128 --method gptq --samples "$work/samples.text" --weight-budget 50% -o "$work/streamed"
+    [ $code = 0 ] || complain "exit code $code: $(head -3 "$work/err")"
+    start 0 quantize "$model" --to int4-128 --method gptq --samples "$work/samples.text" -o "$work/resident"
+    cmp "$work/streamed/model.safetensors" "$work/resident/model.safetensors" || complain "streamed weights give other numbers"
     below plain 0.1 outliers
 }
 

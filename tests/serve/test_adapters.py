@@ -94,7 +94,7 @@ class Adapters(unittest.TestCase):
             self.assertEqual([self.complete(server, model) for model in (None, "zero", "one")],
                              [texts[model] for model in (None, "zero", "one")])
             # The program, also beside quantized weights, which are near enough here, and beside weights that stream.
-            for options in [], ["--weights", "int8"], ["--weight-budget", "0%"], ["--speculate", "lookup"]:
+            for options in [], ["--weights", "int8-weights"], ["--weight-budget", "0%"], ["--speculate", "lookup"]:
                 command = [PROGRAM, "run", MODEL, "--adapter", self.folders[1], "-p", "In the beginning", "-n", "24", "--backend", BACKEND]
                 run = subprocess.run(command + options, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
                 self.assertEqual(run.stdout.rstrip("\n"), texts["one"].rstrip("\n"), options)

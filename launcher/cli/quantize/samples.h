@@ -61,7 +61,7 @@ typedef trm_status (*samples_fn)(void *user, const float *lines, int64_t n);
  * tokens that were its. */
 trm_status samples_each(const samples *s, const char *weight, samples_fn fn, void *user, int64_t *count);
 
-/* Their statistics, until the next call; NULL where there are none. */
+/* Their statistics, valid until the next call; NULL without inputs. */
 trm_status samples_stats(samples *s, const char *weight, const sample_stats **stats);
 void sample_stats_fini(sample_stats *stats);
 /* Divides the inputs of a group from now on, [columns]. */
