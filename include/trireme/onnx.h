@@ -8,6 +8,7 @@
 #ifndef TRIREME_ONNX_H
 #define TRIREME_ONNX_H
 
+#include <trireme/model.h>
 #include <trireme/network.h>
 
 #ifdef __cplusplus
@@ -144,6 +145,30 @@ TRM_API bool trm_onnx_get_use(const trm_onnx *model, int32_t index, trm_onnx_use
  * sequence or optional has one entry of type NONE. Release with trm_free. Errors: IO, INVALID_MODEL, UNSUPPORTED.
  */
 TRM_API trm_status trm_onnx_read_value(const char *path, const char *type, trm_onnx_fixed_value **values, int32_t *n);
+
+/* A product of the main graph with a weight that is an initializer of f32: a Conv, MatMul or Gemm. */
+typedef struct trm_onnx_product {
+    const char *output, *input, *weight; /* names of tensors; they live with the model */
+    int32_t axis;                        /* of the weight's channels */
+} trm_onnx_product;
+/* False past the last. */
+TRM_API bool trm_onnx_get_product(const trm_onnx *model, int32_t index, trm_onnx_product *product);
+
+/* The scale of a product's input: numbers of int8 times it are what stands for the input. Products with one input have
+ * the scale of the first. */
+typedef struct trm_onnx_scale {
+    const char *output; /* of the product */
+    float scale;
+} trm_onnx_scale;
+/*
+ * Writes the model to a new file in which these products [n] have inputs and weights of int8, by QuantizeLinear and
+ * DequantizeLinear nodes before them; the weights' scales are those of channels. All else stays. `on_layer` may be
+ * NULL; its layers have no sums by column, and done and total count products. The file appears when it is complete.
+ * Errors: INVALID_ARGUMENT (the file exists, no such product, a scale that is not above 0), UNSUPPORTED (an opset
+ * before 13, external data in another folder), INVALID_MODEL (a weight is not finite), IO, CANCELLED.
+ */
+TRM_API trm_status trm_onnx_quantize(trm_onnx *model, const char *path, const trm_onnx_scale *scales, int32_t n,
+                                     trm_quantize_fn on_layer, void *user);
 
 #ifdef __cplusplus
 }

@@ -64,11 +64,14 @@ const command commands_table[] = {
      "plan built with --refittable takes any values; another plan takes only the values it was built with.\n",
      "  trireme build net.onnx --refittable --strip-weights -o net.plan\n"
      "  trireme refit net.plan --weights trained.onnx -o trained.plan\n"},
-    {"quantize", COMMAND_QUANTIZE, command_quantize, "write a model folder with quantized weights", "one model folder",
-     "usage: trireme quantize MODEL --to fp8|fp8-block|int8|int4-128 -o FOLDER [options]\n\n"
+    {"quantize", COMMAND_QUANTIZE, command_quantize, "write a model with quantized weights",
+     "one model folder or ONNX file",
+     "usage: trireme quantize MODEL --to fp8|fp8-block|int8|int4-128 -o FOLDER [options]\n"
+     "       trireme quantize NET.onnx --to int8 --samples FOLDER -o NEW.onnx [options]\n\n"
      "Rounds the linear layers of a model in bf16, f16 or f32 to 8 or 4 bits and writes a folder in the format of\n"
      "compressed-tensors. With --samples it chooses numbers by what the layers get. The folder appears when it is\n"
-     "complete.\n",
+     "complete. Of an ONNX file it makes one with inputs and weights of int8, by QuantizeLinear and "
+     "DequantizeLinear.\n",
      "  trireme quantize ./llama-3-8b --to fp8 -o ./llama-3-8b-fp8\n"
      "  trireme quantize ./qwen3-8b --to int4-128 --samples text.txt --method awq,gptq -o ./qwen3-8b-int4\n"
      "  trireme quantize ./qwen3-8b --to int8 --samples text.txt --method smoothquant --text other.txt -o "

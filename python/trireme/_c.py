@@ -2195,6 +2195,26 @@ class trm_onnx_use(Structure):
         ("known", c_bool),
     ]
 
+class trm_onnx_product(Structure):
+    output: bytes | None
+    input: bytes | None
+    weight: bytes | None
+    axis: int
+    _fields_ = [
+        ("output", c_char_p),
+        ("input", c_char_p),
+        ("weight", c_char_p),
+        ("axis", c_int32),
+    ]
+
+class trm_onnx_scale(Structure):
+    output: bytes | None
+    scale: float
+    _fields_ = [
+        ("output", c_char_p),
+        ("scale", c_float),
+    ]
+
 class trm_plugin_type(IntEnum):
     INT = 1
     FLOAT = 2
@@ -2834,6 +2854,8 @@ class Library:
     trm_onnx_get_issue: Callable[..., Any]
     trm_onnx_get_use: Callable[..., Any]
     trm_onnx_read_value: Callable[..., Any]
+    trm_onnx_get_product: Callable[..., Any]
+    trm_onnx_quantize: Callable[..., Any]
     trm_plugin_load: Callable[..., Any]
     trm_plugin_register: Callable[..., Any]
     trm_plugin_get_info: Callable[..., Any]
@@ -3058,6 +3080,8 @@ class Library:
         self.trm_onnx_get_issue = _function(library, 'trm_onnx_get_issue', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_issue)])
         self.trm_onnx_get_use = _function(library, 'trm_onnx_get_use', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_use)])
         self.trm_onnx_read_value = _function(library, 'trm_onnx_read_value', check, [c_char_p, c_char_p, POINTER(POINTER(trm_onnx_fixed_value)), POINTER(c_int32)])
+        self.trm_onnx_get_product = _function(library, 'trm_onnx_get_product', c_bool, [c_void_p, c_int32, POINTER(trm_onnx_product)])
+        self.trm_onnx_quantize = _function(library, 'trm_onnx_quantize', check, [c_void_p, c_char_p, POINTER(trm_onnx_scale), c_int32, trm_quantize_fn, c_void_p])
         self.trm_plugin_load = _function(library, 'trm_plugin_load', check, [c_char_p])
         self.trm_plugin_register = _function(library, 'trm_plugin_register', check, [POINTER(trm_plugin_list)])
         self.trm_plugin_get_info = _function(library, 'trm_plugin_get_info', c_bool, [c_int32, POINTER(trm_plugin_info)])

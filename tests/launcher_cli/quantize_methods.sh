@@ -148,3 +148,39 @@ case_quantize_refusals() {
     [ "$(find "$work" -mindepth 1 | wc -l)" = $((before + 1)) ] || complain "files are left: $(find "$work" -mindepth 1)"
     [ ! -e "$work/x" ] || complain "a refused folder is there"
 }
+
+case_quantize_network() {
+    local net=$source/tests/goldens/onnx/detector_trace/model.onnx rule
+    "$(dirname "$json_value")/launcher_cli_samples" "$work/samples" || complain "no samples"
+    for rule in minmax percentile mse entropy; do
+        form=$rule
+        start 0 quantize "$net" --to int8 --samples "$work/samples" --calibration $rule --calibration-cache "$work/cache.$rule" -o "$work/$rule.onnx" --json
+        value products 6
+        value outputs.1.name scores
+        within outputs.1.error 0.01
+        within largest_error 0.01
+        start 0 inspect "$work/$rule.onnx"
+        grep -qE "QuantizeLinear +opset [0-9]+ +5$" "$work/out" || complain "$rule: not 5 inputs are quantized: $(grep Linear "$work/out")"
+        grep -qE "DequantizeLinear +opset [0-9]+ +11$" "$work/out" || complain "$rule: not 11 are read: $(grep Linear "$work/out")"
+        [ "$(wc -l <"$work/cache.$rule")" = 5 ] || complain "$rule: the cache is $(cat "$work/cache.$rule")"
+    done
+    cmp -s "$work/cache.minmax" "$work/cache.mse" && complain "two rules give the same ranges"
+    # Without samples, by the cache.
+    shows "6 products in int8" 0 quantize "$net" --to int8 --calibration-cache "$work/cache.mse" -o "$work/again.onnx"
+    cmp "$work/mse.onnx" "$work/again.onnx" || complain "the cache gives another network"
+    shows "4 products in int8" 0 quantize "$net" --to int8 --samples "$work/samples" --keep '/scores*' --keep '/sizes*' -o "$work/kept.onnx"
+
+    local to=(--to int8 -o "$work/x.onnx")
+    mkdir "$work/none"
+    fails 2 "folder $work/none has no samples" 0 quantize "$net" "${to[@]}" --samples "$work/none"
+    fails 2 "give --samples" 0 quantize "$net" "${to[@]}"
+    fails 2 "file $work/mse.onnx is there already" 0 quantize "$net" --to int8 --samples "$work/samples" -o "$work/mse.onnx"
+    fails 2 "takes --to int8 and --out, the new file" 0 quantize "$net" --to int4 --samples "$work/samples" -o "$work/x.onnx"
+    fails 2 "--calibration is none, expected minmax, percentile, mse or entropy" 0 quantize "$net" "${to[@]}" --samples "$work/samples" --calibration none
+    echo "0.5 other" >"$work/wrong"
+    fails 2 "it is of another network, remove it" 0 quantize "$net" "${to[@]}" --calibration-cache "$work/wrong"
+    fails 2 "the network has 3 inputs: expected a folder with a .npy file for each" 0 quantize "$source/tests/goldens/onnx/bert_export/model.onnx" "${to[@]}" --samples "$work/samples"
+    fails 2 "to quantize" 0 quantize "$net" "${to[@]}" --samples "$work/samples" --keep '*'
+    [ ! -e "$work/x.onnx" ] || complain "a refused file is there"
+    [ "$(find "$work" -name '*.onnx.*' | wc -l)" = 0 ] || complain "files are left: $(ls "$work")"
+}

@@ -18,6 +18,7 @@
 #include "launcher/cli/quantize/beside.h"
 #include "launcher/cli/quantize/factors.h"
 #include "launcher/cli/quantize/method.h"
+#include "launcher/cli/quantize/network.h"
 #include "launcher/cli/quantize/rounding.h"
 #include "launcher/cli/quantize/samples.h"
 #include "launcher/cli/quantize/summary.h"
@@ -268,6 +269,11 @@ static void end(quantizing *q)
     trm_pool_destroy(q->pool);
 }
 
+static bool is_interrupted(void)
+{
+    return interrupted != 0;
+}
+
 int command_quantize(const settings *all)
 {
     if (!is_first_rank()) {
@@ -283,7 +289,9 @@ int command_quantize(const settings *all)
     sigaction(SIGINT, &act, &before[0]);
     sigaction(SIGTERM, &act, &before[1]);
     q.summary.method = &q.method;
-    const trm_status status = quantize(&q);
+    const size_t size = strlen(all->operands[0]);
+    const bool is_network = size > 5 && strcmp(all->operands[0] + size - 5, ".onnx") == 0;
+    const trm_status status = is_network ? quantize_network(all, is_interrupted) : quantize(&q);
     const int code = status == TRM_OK ? 0 : print_failure(status);
     end(&q);
     sigaction(SIGINT, &before[0], NULL);
