@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "base/half.h"
+#include "kernels/moe/host_few.h"
 #include "kernels/moe_cases.h"
 #include "support/support.h"
 
@@ -293,6 +294,68 @@ static void experts_follow_the_formula(void **state)
     }
 }
 
+/* Groups that the products of bf16 take: whole units, and all of a row. */
+static const moe_shape grouped_shapes[] = {
+    {8, 256, 384, 6, 0, 6, 3, TRM_BF16, TRM_MOE_INT4, TRM_EXPERT_SILU, false, false, false, true, 0, 128, true},
+    {2, 256, 192, 6, 0, 6, 3, TRM_BF16, TRM_MOE_INT4, TRM_EXPERT_SILU, false, false, false, false, 0, 64, false},
+    {5, 100, 72, 4, 0, 4, 2, TRM_BF16, TRM_MOE_INT4, TRM_EXPERT_SILU, true, false, true, true, 0, 0, true},
+    {3, 320, 128, 40, 5, 50, 8, TRM_BF16, TRM_MOE_INT8, TRM_EXPERT_GELU, false, true, true, false, 20, 64, false},
+    {1, 1088, 544, 12, 0, 12, 4, TRM_BF16, TRM_MOE_MXFP4, TRM_EXPERT_SWIGLU_OAI, true, false, true, false, 0, 0, false},
+    {7, 200, 168, 4, 0, 4, 2, TRM_BF16, TRM_MOE_F8_ROWS, TRM_EXPERT_SILU, false, false, false, true, 0, 0, false},
+};
+
+/* What trm_moe_few_run makes of a shape, against the layer's definition. */
+static void check_few(const moe_shape *shape, trm_dtype type, uint64_t seed)
+{
+    moe_shape few = *shape;
+    few.tokens = few.tokens > TRM_MOE_FEW_TOKENS ? TRM_MOE_FEW_TOKENS : few.tokens;
+    few.type = type;
+    moe_call call;
+    moe_call_init(&call, &few, seed);
+    const trm_moe_experts *p = &call.experts;
+    const int64_t n = p->tokens * p->hidden;
+    const size_t needs = trm_moe_few_workspace(p, p->tokens);
+    float *y = moe_allocate(sizeof(float) * (size_t)n), *again = moe_allocate(sizeof(float) * (size_t)n);
+    unsigned char *workspace = aligned_alloc(64, (needs + 127) / 64 * 64);
+    trm_pool *pool;
+    assert_non_null(workspace);
+    memset(workspace, 0xff, needs); /* NaN */
+    memset(workspace + needs, 0x5a, 64);
+    trm_moe_few_run(NULL, p, workspace, y);
+    assert_int_equal(workspace[needs], 0x5a);
+    assert_ok(trm_pool_create(3, &pool));
+    trm_moe_few_run(pool, p, workspace, again);
+    trm_pool_destroy(pool);
+    assert_memory_equal(again, y, sizeof(float) * (size_t)n);
+    assert_ok(trm_moe_experts_host(p));
+    double error = 0.0, size = 0.0;
+    for (int64_t i = 0; i < n; i++) {
+        const double expected = number(p->type, p->y, i);
+        const double found = (double)y[i] + (p->residual != NULL ? number(p->type, p->residual, i) : 0.0);
+        error += (found - expected) * (found - expected);
+        size += expected * expected;
+    }
+    if (!(error <= 1e-5 * size)) {
+        print_error("%s: error %g of %g\n", moe_shape_name(&few), sqrt(error), sqrt(size));
+        fail();
+    }
+    free(workspace);
+    free(again);
+    free(y);
+    moe_call_fini(&call);
+}
+
+static void experts_of_few_tokens_are_the_same(void **state)
+{
+    (void)state;
+    const int32_t n = (int32_t)(sizeof(grouped_shapes) / sizeof(grouped_shapes[0]));
+    for (int32_t i = 0; i < moe_shapes_n + n; i++) {
+        const moe_shape *shape = i < n ? &grouped_shapes[i] : &moe_shapes[i - n];
+        check_few(shape, TRM_BF16, test_seed() + (uint64_t)i);
+        check_few(shape, TRM_F16, test_seed() + (uint64_t)i);
+    }
+}
+
 static void experts_that_cannot_be_are_refused(void **state)
 {
     (void)state;
@@ -322,7 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(routers_follow_the_formula),         cmocka_unit_test(equal_keys_take_the_lower_id),
         cmocka_unit_test(routers_that_cannot_be_are_refused), cmocka_unit_test(experts_follow_the_formula),
-        cmocka_unit_test(experts_that_cannot_be_are_refused),
+        cmocka_unit_test(experts_of_few_tokens_are_the_same), cmocka_unit_test(experts_that_cannot_be_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
