@@ -550,6 +550,7 @@ static const trm_device_ops cuda_ops = {
     .bf16_decode = trm_cuda_bf16_decode,
     .expert_select = trm_cuda_expert_select,
     .expert_fetch = trm_cuda_expert_fetch,
+    .expert_add = trm_cuda_expert_add,
     .graph_exec_launch = cuda_graph_exec_launch,
     .graph_exec_destroy = cuda_graph_exec_destroy,
 };

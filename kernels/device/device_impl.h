@@ -21,6 +21,8 @@ struct trm_logits_report_args;
 struct trm_random_fill_args;
 struct trm_expert_table;
 struct trm_expert_tensor;
+struct trm_expert_post;
+struct trm_expert_mailbox;
 
 typedef struct trm_device_ops {
     trm_backend backend;
@@ -69,9 +71,11 @@ typedef struct trm_device_ops {
     trm_status (*random_fill)(trm_stream *stream, const struct trm_random_fill_args *args);
     trm_status (*bf16_decode)(trm_stream *stream, const void *from, void *to, size_t count, int32_t multiprocessors);
     trm_status (*expert_select)(trm_stream *stream, const struct trm_expert_table *table, const int32_t *ids,
-                                int64_t pairs, int32_t *slot_ids);
+                                int64_t pairs, int32_t *slot_ids, const struct trm_expert_post *post);
     trm_status (*expert_fetch)(trm_stream *stream, const struct trm_expert_table *table,
                                const struct trm_expert_tensor *tensors, int32_t n);
+    trm_status (*expert_add)(trm_stream *stream, const struct trm_expert_mailbox *box, trm_dtype type, void *y,
+                             int64_t n);
 
     trm_status (*graph_exec_launch)(trm_graph_exec *exec, trm_stream *stream);
     void (*graph_exec_destroy)(trm_graph_exec *exec);

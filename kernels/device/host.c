@@ -346,6 +346,7 @@ static const trm_device_ops host_ops = {
     .bf16_decode = trm_host_bf16_decode,
     .expert_select = trm_host_expert_select,
     .expert_fetch = trm_host_expert_fetch,
+    .expert_add = trm_host_expert_add,
     .graph_exec_launch = graph_exec_launch,
     .graph_exec_destroy = graph_exec_destroy,
 };

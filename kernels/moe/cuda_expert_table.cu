@@ -1,5 +1,7 @@
-/* The expert cache on CUDA: one block chooses slots, many copy what is missing from pinned host memory. */
+/* The expert cache on CUDA: one block chooses slots and writes to the CPU, many copy what is missing from pinned host
+ * memory, a few wait for the CPU's answer and add it. */
 #include "kernels/cuda/common.cuh"
+#include "kernels/element.h"
 #include "kernels/moe/expert_table.h"
 #include "kernels/moe/moe.h"
 
@@ -20,97 +22,27 @@ static __device__ __forceinline__ int32_t local_of(const trm_expert_table &table
     return id >= 0 && local >= 0 && local < table.experts ? (int32_t)local : -1;
 }
 
-/* A block of 256 threads. The place of an expert among the missing ones, and that of a slot among those that may be
- * taken, are found by counting. Shared memory: 13 KiB. Bound by latency. */
-static __global__ void __launch_bounds__(THREADS)
-    select_slots(const __grid_constant__ trm_expert_table table, const int32_t *ids, int64_t pairs, int32_t *slot_ids)
+/* What a step makes of an expert. */
+enum { UNUSED, CACHED, MISSING, FOR_CPU };
+
+static __device__ __forceinline__ int64_t load_system(const int64_t *from)
 {
-    __shared__ int32_t needed[TRM_MOE_MOST_EXPERTS]; /* 1: used and cached, 2: used and missing */
-    __shared__ unsigned long long keys[TRM_MOE_MOST_EXPERTS];
-    __shared__ int32_t victims[TRM_MOE_MOST_EXPERTS];
-    __shared__ int32_t n_used, n_missing;
-    const int32_t thread = (int32_t)threadIdx.x;
-    const int64_t now = table.clock[TRM_EXPERT_STEPS] + 1;
-    if (thread == 0) {
-        n_used = n_missing = 0;
-    }
-    for (int32_t e = thread; e < table.experts; e += THREADS) {
-        needed[e] = 0;
-    }
-    __syncthreads();
-    for (int64_t i = thread; i < pairs; i += THREADS) {
-        const int32_t local = local_of(table, ids[i]);
-        if (local >= 0) {
-            atomicExch(&needed[local], 1);
-        }
-    }
-    __syncthreads();
-    for (int32_t e = thread; e < table.experts; e += THREADS) {
-        if (needed[e] != 0) {
-            const bool is_missing = table.slot_of[e] == 0;
-            needed[e] = is_missing ? 2 : 1;
-            atomicAdd(is_missing ? &n_missing : &n_used, 1);
-        }
-    }
-    __syncthreads();
-    for (int32_t s = thread; s < table.slots; s += THREADS) {
-        const int32_t expert = table.expert_of[s] - 1;
-        const bool is_needed = expert >= 0 && needed[expert] != 0;
-        keys[s] = is_needed ? IN_USE : (unsigned long long)table.used[s] << SLOT_BITS | (unsigned)s;
-        if (is_needed) {
-            table.used[s] = now;
-        }
-    }
-    __syncthreads();
-    const int32_t missing = n_missing;
-    for (int32_t s = thread; missing > 0 && s < table.slots; s += THREADS) {
-        const unsigned long long key = keys[s];
-        int32_t before = 0;
-        for (int32_t i = 0; key != IN_USE && i < table.slots; i++) {
-            before += keys[i] < key;
-        }
-        if (key != IN_USE && before < missing) {
-            victims[before] = s;
-        }
-    }
-    __syncthreads();
-    for (int32_t e = thread; missing > 0 && e < table.experts; e += THREADS) {
-        int32_t before = 0;
-        for (int32_t i = 0; needed[e] == 2 && i < e; i++) {
-            before += needed[i] == 2;
-        }
-        if (needed[e] == 2) {
-            const int32_t slot = victims[before], old = table.expert_of[slot] - 1;
-            if (old >= 0) {
-                table.slot_of[old] = 0; /* no expert of this step */
-            }
-            table.expert_of[slot] = e + 1;
-            table.slot_of[e] = slot + 1;
-            table.used[slot] = now;
-            table.missing[1 + 2 * before] = e;
-            table.missing[2 + 2 * before] = slot;
-        }
-    }
-    __syncthreads();
-    for (int64_t i = thread; i < pairs; i += THREADS) {
-        const int32_t local = local_of(table, ids[i]);
-        slot_ids[i] = local < 0 ? -1 : table.first + table.slot_of[local] - 1;
-    }
-    if (thread == 0) {
-        const int64_t clock[TRM_EXPERT_CLOCKS] = {now, table.clock[TRM_EXPERT_HITS] + n_used,
-                                                  table.clock[TRM_EXPERT_MISSES] + missing};
-        table.missing[0] = missing;
-        for (int32_t i = 0; i < TRM_EXPERT_CLOCKS; i++) {
-            table.clock[i] = clock[i];
-            *(volatile int64_t *)&table.counts[i] = clock[i];
-        }
-    }
+    int64_t v;
+    asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
+    return v;
 }
 
-struct expert_tensors {
-    trm_expert_tensor all[TRM_EXPERT_MOST_TENSORS];
-    int32_t n, chunks; /* chunks: of all tensors of an expert */
-};
+static __device__ __forceinline__ void store_system(int64_t *to, int64_t v)
+{
+    asm volatile("st.release.sys.global.s64 [%0], %1;" : : "l"(to), "l"(v) : "memory");
+}
+
+static __device__ __forceinline__ int64_t nanoseconds()
+{
+    int64_t v;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(v));
+    return v;
+}
 
 static __host__ __device__ __forceinline__ int32_t chunks_of(size_t bytes)
 {
@@ -150,6 +82,184 @@ static __device__ __forceinline__ void copy_chunk(unsigned char *to, const unsig
     }
 }
 
+/* Marks the missing experts that are for the CPU; returns how many, to all threads. */
+static __device__ int32_t choose_for_cpu(const trm_expert_table &table, int64_t now, int32_t missing,
+                                         const unsigned long long *keys, int32_t *marks, int64_t *last)
+{
+    __shared__ unsigned long long oldest;
+    __shared__ int32_t hosted;
+    const int32_t thread = (int32_t)threadIdx.x;
+    if (thread == 0) {
+        oldest = IN_USE;
+        hosted = 0;
+    }
+    for (int32_t e = thread; e < table.experts; e += THREADS) {
+        last[e] = marks[e] == MISSING ? table.last[e] : -1;
+    }
+    __syncthreads();
+    for (int32_t s = thread; s < table.slots; s += THREADS) {
+        if (keys[s] != IN_USE) {
+            atomicMin(&oldest, keys[s]);
+        }
+    }
+    __syncthreads();
+    const int32_t stay = missing - table.shares[missing];
+    const int64_t idle = oldest == IN_USE ? 0 : now - (int64_t)(oldest >> SLOT_BITS);
+    for (int32_t e = thread; e < table.experts; e += THREADS) {
+        const int64_t used = last[e];
+        int32_t before = 0; /* missing experts that were used later */
+        for (int32_t i = 0; used >= 0 && i < table.experts; i++) {
+            before += last[i] > used || (last[i] == used && i < e);
+        }
+        if (used >= 0 && before >= stay && TRM_EXPERT_RETURNS * (now - used) >= idle) {
+            marks[e] = FOR_CPU;
+            atomicAdd(&hosted, 1);
+        }
+    }
+    __syncthreads();
+    return hosted;
+}
+
+/* Writes a letter: what a kernel writes to host memory goes out before the number does. */
+static __device__ void post_letter(const trm_expert_table &table, const trm_expert_post &post,
+                                   const trm_expert_mailbox &box, const int32_t *ids, const int32_t *marks)
+{
+    trm_expert_mail *mail = box.mail;
+    for (int32_t i = (int32_t)threadIdx.x; i < post.tokens * post.k; i += THREADS) {
+        const int32_t local = local_of(table, ids[i]);
+        mail->ids[i] = local >= 0 && marks[local] == FOR_CPU ? ids[i] : -1;
+        mail->weights[i] = post.weights[i];
+    }
+    for (size_t at = 0; at < post.x_bytes; at += CHUNK) {
+        const size_t left = post.x_bytes - at;
+        copy_chunk((unsigned char *)box.x + at, (const unsigned char *)post.x + at, left < CHUNK ? left : CHUNK);
+    }
+    if (threadIdx.x == 0) {
+        mail->layer = post.layer;
+        mail->tokens = post.tokens;
+        mail->k = post.k;
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const int64_t number = box.sent[0] + 1;
+        box.sent[0] = box.sent[1] = number;
+        store_system(&mail->posted, number);
+    }
+}
+
+/* A block of 256 threads. The place of an expert among the missing ones, and that of a slot among those that may be
+ * taken, are found by counting. Shared memory: 24 KiB. Bound by latency. Nothing is for the CPU where post.box is NULL.
+ */
+static __global__ void __launch_bounds__(THREADS)
+    select_slots(const __grid_constant__ trm_expert_table table, const int32_t *ids, int64_t pairs, int32_t *slot_ids,
+                 const __grid_constant__ trm_expert_post post, const __grid_constant__ trm_expert_mailbox box)
+{
+    __shared__ int32_t needed[TRM_MOE_MOST_EXPERTS];
+    __shared__ int64_t last[TRM_MOE_MOST_EXPERTS];
+    __shared__ unsigned long long keys[TRM_MOE_MOST_EXPERTS];
+    __shared__ int32_t victims[TRM_MOE_MOST_EXPERTS];
+    __shared__ int32_t n_used, n_missing;
+    const int32_t thread = (int32_t)threadIdx.x;
+    const int64_t now = table.clock[TRM_EXPERT_STEPS] + 1;
+    if (thread == 0) {
+        n_used = n_missing = 0;
+    }
+    for (int32_t e = thread; e < table.experts; e += THREADS) {
+        needed[e] = UNUSED;
+    }
+    __syncthreads();
+    for (int64_t i = thread; i < pairs; i += THREADS) {
+        const int32_t local = local_of(table, ids[i]);
+        if (local >= 0) {
+            atomicExch(&needed[local], CACHED);
+        }
+    }
+    __syncthreads();
+    for (int32_t e = thread; e < table.experts; e += THREADS) {
+        if (needed[e] != UNUSED) {
+            const bool is_missing = table.slot_of[e] == 0;
+            needed[e] = is_missing ? MISSING : CACHED;
+            atomicAdd(is_missing ? &n_missing : &n_used, 1);
+        }
+    }
+    __syncthreads();
+    for (int32_t s = thread; s < table.slots; s += THREADS) {
+        const int32_t expert = table.expert_of[s] - 1;
+        const bool is_needed = expert >= 0 && needed[expert] != UNUSED;
+        keys[s] = is_needed ? IN_USE : (unsigned long long)table.used[s] << SLOT_BITS | (unsigned)s;
+        if (is_needed) {
+            table.used[s] = now;
+        }
+    }
+    __syncthreads();
+    int32_t hosted = 0;
+    if (post.box != NULL && table.shares != NULL) { /* the same for all threads */
+        const bool is_late = box.sent[2] != 0 && load_system(&box.mail->done) != box.sent[0];
+        __syncthreads();
+        if (thread == 0) {
+            box.sent[1] = 0;
+            box.sent[2] = is_late;
+        }
+        hosted = n_missing == 0 || is_late ? 0 : choose_for_cpu(table, now, n_missing, keys, needed, last);
+        if (hosted > 0) {
+            post_letter(table, post, box, ids, needed);
+        }
+    }
+    const int32_t missing = n_missing - hosted;
+    for (int32_t s = thread; missing > 0 && s < table.slots; s += THREADS) {
+        const unsigned long long key = keys[s];
+        int32_t before = 0;
+        for (int32_t i = 0; key != IN_USE && i < table.slots; i++) {
+            before += keys[i] < key;
+        }
+        if (key != IN_USE && before < missing) {
+            victims[before] = s;
+        }
+    }
+    __syncthreads();
+    for (int32_t e = thread; e < table.experts; e += THREADS) {
+        int32_t before = 0;
+        if (needed[e] != UNUSED) {
+            table.last[e] = now;
+        }
+        for (int32_t i = 0; needed[e] == MISSING && i < e; i++) {
+            before += needed[i] == MISSING;
+        }
+        if (needed[e] == MISSING) {
+            const int32_t slot = victims[before], old = table.expert_of[slot] - 1;
+            if (old >= 0) {
+                table.slot_of[old] = 0; /* no expert of this step */
+            }
+            table.expert_of[slot] = e + 1;
+            table.slot_of[e] = slot + 1;
+            table.used[slot] = now;
+            table.missing[1 + 2 * before] = e;
+            table.missing[2 + 2 * before] = slot;
+        }
+    }
+    __syncthreads();
+    for (int64_t i = thread; i < pairs; i += THREADS) {
+        const int32_t local = local_of(table, ids[i]);
+        slot_ids[i] = local < 0 || needed[local] == FOR_CPU ? -1 : table.first + table.slot_of[local] - 1;
+    }
+    if (thread == 0) {
+        const int64_t clock[TRM_EXPERT_CLOCKS] = {now, table.clock[TRM_EXPERT_HITS] + n_used,
+                                                  table.clock[TRM_EXPERT_MISSES] + missing,
+                                                  table.clock[TRM_EXPERT_HOSTED] + hosted};
+        table.missing[0] = missing;
+        for (int32_t i = 0; i < TRM_EXPERT_CLOCKS; i++) {
+            table.clock[i] = clock[i];
+            *(volatile int64_t *)&table.counts[i] = clock[i];
+        }
+    }
+}
+
+struct expert_tensors {
+    trm_expert_tensor all[TRM_EXPERT_MOST_TENSORS];
+    int32_t n, chunks; /* chunks: of all tensors of an expert */
+};
+
 /* Blocks of 256 threads take chunks in turn, expert by expert. Bound by the link. */
 static __global__ void __launch_bounds__(THREADS)
     fetch_missing(const __grid_constant__ trm_expert_table table, const __grid_constant__ expert_tensors tensors)
@@ -170,9 +280,12 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 trm_status trm_cuda_expert_select(trm_stream *stream, const trm_expert_table *table, const int32_t *ids, int64_t pairs,
-                                  int32_t *slot_ids)
+                                  int32_t *slot_ids, const trm_expert_post *post)
 {
-    select_slots<<<1, THREADS, 0, trm_cuda_stream(stream)>>>(*table, ids, pairs, slot_ids);
+    const trm_expert_post none = {};
+    const trm_expert_mailbox no_box = {};
+    select_slots<<<1, THREADS, 0, trm_cuda_stream(stream)>>>(*table, ids, pairs, slot_ids, post != NULL ? *post : none,
+                                                             post != NULL ? *post->box : no_box);
     return trm_cuda_launched("cuda.expert_select");
 }
 
@@ -188,4 +301,60 @@ trm_status trm_cuda_expert_fetch(trm_stream *stream, const trm_expert_table *tab
     const int64_t most = (int64_t)table->slots * all.chunks;
     fetch_missing<<<(unsigned)(most < BLOCKS ? most : BLOCKS), THREADS, 0, trm_cuda_stream(stream)>>>(*table, all);
     return trm_cuda_launched("cuda.expert_fetch");
+}
+
+#define PART       4 /* elements of a thread at a time */
+#define ADD_BLOCKS 32
+
+/* Waits for the answer to the last letter. */
+static __device__ bool await_answer(const trm_expert_mailbox &box, int64_t number)
+{
+    const int64_t until = nanoseconds() + box.limit;
+    bool is_there = load_system(&box.mail->done) == number;
+    while (!is_there && nanoseconds() < until) {
+        __nanosleep(100);
+        is_there = load_system(&box.mail->done) == number;
+    }
+    return is_there;
+}
+
+/* Blocks of 256 threads, each of which waits. Bound by the link's latency: one read that finds the answer, one that
+ * brings it. */
+static __global__ void __launch_bounds__(THREADS)
+    add_answer(const __grid_constant__ trm_expert_mailbox box, trm_dtype type, void *y, int64_t n)
+{
+    __shared__ bool is_there;
+    const int64_t number = box.sent[1];
+    if (number == 0) {
+        return;
+    }
+    if (threadIdx.x == 0) {
+        is_there = await_answer(box, number);
+        if (!is_there) {
+            *(volatile int32_t *)&box.mail->late = 1;
+            box.sent[2] = 1;
+        }
+    }
+    __syncthreads();
+    const int64_t threads = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * PART; is_there && i < n; i += threads * PART) {
+        float parts[PART] = {};
+        if (i + PART <= n) {
+            *(float4 *)parts = __ldcv((const float4 *)(box.y + i));
+        }
+        for (int k = 0; k < PART && i + k < n; k++) {
+            const float part = i + PART <= n ? parts[k] : __ldcv(box.y + i + k);
+            trm_element_store_f32(type, y, i + k, trm_element_load_f32(type, y, i + k) + part);
+        }
+    }
+}
+
+trm_status trm_cuda_expert_add(trm_stream *stream, const trm_expert_mailbox *box, trm_dtype type, void *y, int64_t n)
+{
+    const int64_t blocks = (n + THREADS * PART - 1) / (THREADS * PART);
+    add_answer<<<(unsigned)(blocks < 1            ? 1
+                            : blocks < ADD_BLOCKS ? blocks
+                                                  : ADD_BLOCKS),
+                 THREADS, 0, trm_cuda_stream(stream)>>>(*box, type, y, n);
+    return trm_cuda_launched("cuda.expert_add");
 }

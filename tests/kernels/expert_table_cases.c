@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/element.h"
 #include "kernels/moe/expert_table.h"
 #include "kernels/moe/moe.h"
 #include "support/device.h"
@@ -11,12 +12,19 @@
 #define GUARD  64
 #define FILLED 0xa5
 #define N      3 /* tensors */
+/* A mailbox's rows and answers. */
+#define X_BYTES 80
+#define ANSWER  1030
+#define WORDS   (TRM_EXPERT_MOST_PAIRS * X_BYTES / 4)
 
 /* What a table should be, by the definition: which expert each slot holds, and the last step that used it. */
 typedef struct model {
     int32_t experts, first, slots, step;
     int32_t expert_of[TRM_MOE_MOST_EXPERTS], used[TRM_MOE_MOST_EXPERTS]; /* -1: empty */
-    int64_t hits, misses;
+    int32_t last[TRM_MOE_MOST_EXPERTS];                                  /* step that used an expert */
+    bool hosted[TRM_MOE_MOST_EXPERTS];                                   /* by the last step */
+    const int32_t *shares;                                               /* NULL: nothing is for the CPU */
+    int64_t hits, misses, n_hosted;
 } model;
 
 static int32_t slot_of(const model *m, int32_t expert)
@@ -35,12 +43,18 @@ static void use(model *m, int32_t expert)
     m->used[slot] = m->step;
 }
 
-static void bring(model *m, int32_t expert)
+static int32_t find_oldest(const model *m)
 {
     int32_t oldest = -1;
     for (int32_t s = m->slots - 1; s >= 0; s--) {
         oldest = m->used[s] < m->step && (oldest < 0 || m->used[s] <= m->used[oldest]) ? s : oldest;
     }
+    return oldest;
+}
+
+static void bring(model *m, int32_t expert)
+{
+    const int32_t oldest = find_oldest(m);
     assert_true(oldest >= 0);
     m->expert_of[oldest] = expert;
     m->used[oldest] = m->step;
@@ -52,9 +66,32 @@ static bool is_held(const model *m, int32_t id)
     return id >= m->first && id - m->first < m->experts;
 }
 
+/* Gives the CPU its share of the missing experts: those that were used least recently, the highest first, except what
+ * comes back soon. */
+static void leave_to_cpu(model *m, const bool *missing)
+{
+    int32_t left = 0;
+    const int32_t oldest = find_oldest(m);
+    for (int32_t e = 0; e < m->experts; e++) {
+        left += missing[e];
+    }
+    bool seen[TRM_MOE_MOST_EXPERTS] = {false};
+    for (int32_t n = m->shares[left]; n > 0; n--) {
+        int32_t least = -1;
+        for (int32_t e = m->experts - 1; e >= 0; e--) {
+            least = missing[e] && !seen[e] && (least < 0 || m->last[e] < m->last[least]) ? e : least;
+        }
+        seen[least] = true;
+        m->hosted[least] = oldest < 0 || 16 * (m->step - m->last[least]) >= m->step - m->used[oldest];
+        m->n_hosted += m->hosted[least];
+    }
+}
+
 static void step(model *m, const int32_t *ids, int32_t pairs, int32_t *slot_ids)
 {
+    bool missing[TRM_MOE_MOST_EXPERTS] = {false};
     m->step++;
+    memset(m->hosted, 0, sizeof(m->hosted));
     for (int32_t i = 0; i < pairs; i++) {
         if (is_held(m, ids[i]) && slot_of(m, ids[i] - m->first) >= 0) {
             use(m, ids[i] - m->first);
@@ -65,12 +102,20 @@ static void step(model *m, const int32_t *ids, int32_t pairs, int32_t *slot_ids)
         for (int32_t i = 0; i < pairs; i++) {
             is_used = is_used || ids[i] == m->first + e;
         }
-        if (is_used && slot_of(m, e) < 0) {
+        missing[e] = is_used && slot_of(m, e) < 0;
+    }
+    if (m->shares != NULL) {
+        leave_to_cpu(m, missing);
+    }
+    for (int32_t e = 0; e < m->experts; e++) {
+        if (missing[e] && !m->hosted[e]) {
             bring(m, e);
         }
     }
     for (int32_t i = 0; i < pairs; i++) {
-        slot_ids[i] = is_held(m, ids[i]) ? m->first + slot_of(m, ids[i] - m->first) : -1;
+        const int32_t slot = is_held(m, ids[i]) ? slot_of(m, ids[i] - m->first) : -1;
+        slot_ids[i] = slot >= 0 ? m->first + slot : -1;
+        m->last[is_held(m, ids[i]) ? ids[i] - m->first : 0] = is_held(m, ids[i]) ? m->step : m->last[0];
     }
 }
 
@@ -79,7 +124,10 @@ typedef struct fixture {
     trm_expert_table table;
     trm_expert_tensor tensors[N];
     unsigned char *expected[N]; /* [experts] of bytes */
+    trm_expert_mailbox box;
     int32_t *ids, *slot_ids;
+    float *weights; /* [slots] of the router */
+    void *x, *y;    /* rows of X_BYTES, and what is added to */
     void *memory, *counts, *host[N], *device[N];
 } fixture;
 
@@ -94,8 +142,9 @@ static void open_table(const model *m, const size_t *bytes, uint64_t *random, fi
 {
     const size_t experts = (size_t)m->experts, slots = (size_t)m->slots;
     void *memory;
-    assert_ok(trm_device_alloc(test_device, (experts + 8 * slots + 64) * 16 + 4096, &memory));
-    assert_ok(trm_stream_fill_zero(test_stream, memory, (experts + 8 * slots + 64) * 16 + 4096));
+    const size_t all_bytes = (experts * 2 + 8 * slots + 64) * 16 + 8192 + WORDS * 4 + ANSWER * 4;
+    assert_ok(trm_device_alloc(test_device, all_bytes, &memory));
+    assert_ok(trm_stream_fill_zero(test_stream, memory, all_bytes));
     assert_ok(trm_device_alloc_host(test_device, TRM_EXPERT_CLOCKS * sizeof(int64_t), &f->counts));
     unsigned char *at = f->memory = memory;
     f->table = (trm_expert_table){.experts = m->experts, .first = m->first, .slots = m->slots, .counts = f->counts};
@@ -104,6 +153,23 @@ static void open_table(const model *m, const size_t *bytes, uint64_t *random, fi
     f->table.used = take(&at, slots * sizeof(int64_t));
     f->table.clock = take(&at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
     f->table.missing = take(&at, (1 + 2 * slots) * sizeof(int32_t));
+    f->table.last = take(&at, experts * sizeof(int64_t));
+    if (m->shares != NULL) {
+        int32_t *shares = take(&at, (1 + slots) * sizeof(int32_t));
+        assert_ok(trm_stream_upload(test_stream, shares, m->shares, (1 + slots) * sizeof(int32_t)));
+        f->table.shares = shares;
+    }
+    f->weights = take(&at, slots * sizeof(float));
+    f->x = take(&at, WORDS * 4);
+    f->y = take(&at, ANSWER * 4);
+    f->box.sent = take(&at, 3 * sizeof(int64_t));
+    void *shared;
+    assert_ok(trm_device_alloc_host(test_device, sizeof(trm_expert_mail), &shared));
+    f->box.mail = memset(shared, 0, sizeof(trm_expert_mail));
+    assert_ok(trm_device_alloc_host(test_device, WORDS * 4, &f->box.x));
+    assert_ok(trm_device_alloc_host(test_device, ANSWER * 4, &shared));
+    f->box.y = shared;
+    f->box.limit = 20000000;
     f->ids = take(&at, slots * sizeof(int32_t));
     f->slot_ids = take(&at, slots * sizeof(int32_t));
     for (int32_t i = 0; i < N; i++) {
@@ -130,6 +196,9 @@ static void close_table(fixture *f)
 {
     trm_device_free(test_device, f->memory);
     trm_device_free_host(test_device, f->counts);
+    trm_device_free_host(test_device, f->box.mail);
+    trm_device_free_host(test_device, f->box.x);
+    trm_device_free_host(test_device, f->box.y);
     for (int32_t i = 0; i < N; i++) {
         free(f->expected[i]);
         trm_device_free_host(test_device, f->host[i]);
@@ -158,14 +227,71 @@ static void check_slots(const model *m, const fixture *f)
     }
 }
 
-/* Steps of tokens that each choose k different experts of `ids`, more often those of low numbers. */
-static void run_steps(int32_t experts, int32_t first, int32_t slots, int32_t ids, int32_t k, const size_t *bytes,
-                      int32_t steps)
+/* Chooses k different experts of `ids` for each token, more often those of low numbers. */
+static void choose(int32_t tokens, int32_t k, int32_t ids, uint64_t *random, int32_t *chosen)
+{
+    for (int32_t i = 0; i < tokens * k; i++) {
+        bool again = true;
+        while (again) {
+            const uint64_t below = 1 + test_random_below(random, (uint64_t)ids);
+            chosen[i] = (int32_t)test_random_below(random, below);
+            again = false;
+            for (int32_t j = i / k * k; j < i; j++) {
+                again = again || chosen[j] == chosen[i];
+            }
+        }
+    }
+}
+
+/* The letter of a step has what the model says; answers it, and checks what is added. */
+static void answer(const model *m, const fixture *f, const int32_t *chosen, int32_t tokens, int32_t k,
+                   const float *weights, const uint32_t *x, trm_dtype type)
+{
+    trm_expert_mail *mail = f->box.mail;
+    bool any = false;
+    const int64_t before = mail->done;
+    for (int32_t i = 0; i < tokens * k; i++) {
+        const bool is_hosted = is_held(m, chosen[i]) && m->hosted[chosen[i] - m->first];
+        any = any || is_hosted;
+        if (mail->posted > before) {
+            assert_int_equal(mail->ids[i], is_hosted ? chosen[i] : -1);
+            assert_memory_equal(&mail->weights[i], &weights[i], sizeof(float));
+        }
+    }
+    assert_int_equal(mail->posted, before + any);
+    float expected[ANSWER];
+    if (any) {
+        assert_int_equal(mail->layer, 5);
+        assert_int_equal(mail->tokens, tokens);
+        assert_int_equal(mail->k, k);
+        assert_memory_equal(f->box.x, x, (size_t)tokens * X_BYTES);
+        mail->done = mail->posted;
+    }
+    assert_ok(trm_stream_fill_zero(test_stream, f->y, ANSWER * 4));
+    for (int32_t i = 0; i < ANSWER; i++) {
+        f->box.y[i] = (float)(i % 100 - 50);
+        expected[i] = 0;
+        trm_element_store_f32(type, expected, i, any && i < ANSWER - 4 ? f->box.y[i] : 0.0f);
+    }
+    assert_ok(trm_expert_table_add(test_stream, &f->box, type, f->y, ANSWER - 4));
+    float found[ANSWER];
+    const size_t bytes = ANSWER * trm_dtype_size(type);
+    assert_ok(trm_stream_download(test_stream, found, f->y, bytes));
+    assert_ok(trm_stream_synchronize(test_stream));
+    assert_memory_equal(found, expected, bytes);
+    assert_int_equal(mail->late, 0);
+}
+
+/* Steps of tokens. With shares [1 + slots], the CPU gets as many of the missing experts. */
+static void run_shared_steps(int32_t experts, int32_t first, int32_t slots, int32_t ids, int32_t k, const size_t *bytes,
+                             int32_t steps, const int32_t *shares)
 {
     static model m;
-    fixture f;
+    static uint32_t x[WORDS];
+    static float weights[TRM_MOE_MOST_EXPERTS];
+    fixture f = {0};
     uint64_t random = test_seed() + (uint64_t)experts * 7919 + (uint64_t)slots;
-    m = (model){.experts = experts, .first = first, .slots = slots};
+    m = (model){.experts = experts, .first = first, .slots = slots, .shares = shares};
     memset(m.expert_of, -1, sizeof(m.expert_of));
     open_table(&m, bytes, &random, &f);
     unsigned char guard[GUARD];
@@ -177,20 +303,20 @@ static void run_steps(int32_t experts, int32_t first, int32_t slots, int32_t ids
     for (int32_t n = 0; n < steps; n++) {
         int32_t chosen[TRM_MOE_MOST_EXPERTS], expected[TRM_MOE_MOST_EXPERTS], found[TRM_MOE_MOST_EXPERTS];
         const int32_t tokens = 1 + (int32_t)test_random_below(&random, (uint64_t)(slots / k)), pairs = tokens * k;
-        for (int32_t i = 0; i < pairs; i++) {
-            bool again = true;
-            while (again) {
-                const uint64_t below = 1 + test_random_below(&random, (uint64_t)ids);
-                chosen[i] = (int32_t)test_random_below(&random, below);
-                again = false;
-                for (int32_t j = i / k * k; j < i; j++) {
-                    again = again || chosen[j] == chosen[i];
-                }
-            }
-        }
+        choose(tokens, k, ids, &random, chosen);
         step(&m, chosen, pairs, expected);
+        for (int32_t i = 0; i < (shares != NULL ? tokens * X_BYTES / 4 : 0); i++) {
+            x[i] = (uint32_t)test_random(&random);
+        }
+        for (int32_t i = 0; i < pairs; i++) {
+            weights[i] = test_random_float(&random);
+        }
         assert_ok(trm_stream_upload(test_stream, f.ids, chosen, (size_t)pairs * sizeof(*chosen)));
-        assert_ok(trm_expert_table_select(test_stream, &f.table, f.ids, pairs, f.slot_ids));
+        assert_ok(trm_stream_upload(test_stream, f.weights, weights, (size_t)pairs * sizeof(*weights)));
+        assert_ok(trm_stream_upload(test_stream, f.x, x, shares != NULL ? (size_t)tokens * X_BYTES : 4));
+        const trm_expert_post post = {&f.box, 5, tokens, k, f.weights, f.x, (size_t)tokens * X_BYTES};
+        assert_ok(
+            trm_expert_table_select(test_stream, &f.table, f.ids, pairs, f.slot_ids, shares != NULL ? &post : NULL));
         assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N));
         assert_ok(trm_stream_download(test_stream, found, f.slot_ids, (size_t)pairs * sizeof(*found)));
         assert_ok(trm_stream_synchronize(test_stream));
@@ -198,9 +324,20 @@ static void run_steps(int32_t experts, int32_t first, int32_t slots, int32_t ids
         assert_int_equal(f.table.counts[TRM_EXPERT_STEPS], m.step);
         assert_int_equal(f.table.counts[TRM_EXPERT_HITS], m.hits);
         assert_int_equal(f.table.counts[TRM_EXPERT_MISSES], m.misses);
+        assert_int_equal(f.table.counts[TRM_EXPERT_HOSTED], m.n_hosted);
         check_slots(&m, &f);
+        if (shares != NULL) {
+            answer(&m, &f, chosen, tokens, k, weights, x, (const trm_dtype[]){TRM_F32, TRM_F16, TRM_BF16}[n % 3]);
+        }
     }
+    assert_true(shares == NULL || m.n_hosted > 0);
     close_table(&f);
+}
+
+static void run_steps(int32_t experts, int32_t first, int32_t slots, int32_t ids, int32_t k, const size_t *bytes,
+                      int32_t steps)
+{
+    run_shared_steps(experts, first, slots, ids, k, bytes, steps, NULL);
 }
 
 void few_experts(void **state)
@@ -244,4 +381,56 @@ void any_table(void **state)
                                  1 + test_random_below(&random, 100)};
         run_steps(experts, 0, slots, experts, k, bytes, 8);
     }
+}
+
+void experts_for_the_cpu(void **state)
+{
+    (void)state;
+    int32_t shares[TRM_EXPERT_MOST_PAIRS + 1];
+    for (int32_t i = 0; i <= TRM_EXPERT_MOST_PAIRS; i++) {
+        shares[i] = i * 2 / 3;
+    }
+    run_shared_steps(8, 0, 4, 8, 2, (const size_t[N]){4096, 100, 16}, 60, shares);
+    run_shared_steps(128, 0, 29, 128, 4, (const size_t[N]){96, 16, 5}, 200, shares);
+    run_shared_steps(40, 16, 24, 64, 8, (const size_t[N]){512, 64, 8}, 100, shares);
+    run_shared_steps(TRM_MOE_MOST_EXPERTS, 0, 256, TRM_MOE_MOST_EXPERTS, 32, (const size_t[N]){48, 16, 5}, 20, shares);
+    for (int32_t i = 0; i <= TRM_EXPERT_MOST_PAIRS; i++) {
+        shares[i] = i; /* all, but what comes back */
+    }
+    run_shared_steps(24, 0, 8, 24, 4, (const size_t[N]){96, 16, 5}, 300, shares);
+}
+
+/* The device waits no longer than the limit, and leaves nothing to the CPU before that has answered. */
+void late_answers(void **state)
+{
+    (void)state;
+    const int32_t shares[] = {0, 1, 2, 3, 4};
+    model m = {.experts = 32, .slots = 4, .shares = shares};
+    fixture f = {0};
+    uint64_t random = test_seed();
+    open_table(&m, (const size_t[N]){64, 16, 4}, &random, &f);
+    const trm_expert_post post = {&f.box, 5, 1, 2, f.weights, f.x, X_BYTES};
+    assert_ok(trm_stream_fill_zero(test_stream, f.y, ANSWER * 4));
+    for (int32_t n = 0; n < 3; n++) { /* is late, is still late, has answered */
+        const int32_t chosen[] = {10 + 2 * n, 11 + 2 * n};
+        if (n == 2) {
+            f.box.mail->done = f.box.mail->posted;
+            f.box.mail->late = 0;
+        }
+        assert_ok(trm_stream_upload(test_stream, f.ids, chosen, sizeof(chosen)));
+        assert_ok(trm_expert_table_select(test_stream, &f.table, f.ids, 2, f.slot_ids, &post));
+        assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N));
+        assert_ok(trm_stream_synchronize(test_stream));
+        assert_int_equal(f.box.mail->posted, n < 2 ? 1 : 2);
+        assert_int_equal(f.table.counts[TRM_EXPERT_MISSES], n == 0 ? 0 : 2);
+        f.box.y[0] = 1.0f;
+        f.box.mail->done = n == 2 ? f.box.mail->posted : f.box.mail->done;
+        assert_ok(trm_expert_table_add(test_stream, &f.box, TRM_F32, f.y, 1));
+        float y;
+        assert_ok(trm_stream_download(test_stream, &y, f.y, sizeof(y)));
+        assert_ok(trm_stream_synchronize(test_stream));
+        assert_true(y == (n == 2 ? 1.0f : 0.0f));
+        assert_int_equal(f.box.mail->late, n < 2);
+    }
+    close_table(&f);
 }

@@ -124,7 +124,7 @@ typedef struct expert_args {
 static trm_status select_slots(void *user, trm_stream *stream)
 {
     const expert_args *args = user;
-    return trm_expert_table_select(stream, &args->table, args->ids, args->pairs, args->slot_ids);
+    return trm_expert_table_select(stream, &args->table, args->ids, args->pairs, args->slot_ids, NULL);
 }
 
 static trm_status fetch_missing(void *user, trm_stream *stream)

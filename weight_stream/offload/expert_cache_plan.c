@@ -158,6 +158,7 @@ size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned ch
     cached->table.expert_of = take(memory, &at, most * sizeof(int32_t));
     cached->table.used = take(memory, &at, most * sizeof(int64_t));
     cached->table.clock = take(memory, &at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
+    cached->table.last = take(memory, &at, (size_t)experts * sizeof(int64_t));
     cached->table.missing = take(memory, &at, (1 + 2 * most) * sizeof(int32_t));
     cached->slot_ids = take(memory, &at, (most > chosen ? most : chosen) * sizeof(int32_t));
     cached->table_bytes = at;
