@@ -18,6 +18,8 @@ typedef struct trm_cpu_offload_rates {
                     below */
     double link; /* bytes per second of the link meanwhile; 0: unknown */
     double handover; /* additional seconds per layer */
+    double experts;  /* bytes of experts per second that the CPU computes while the link is busy; 0: unknown */
+    double letter;   /* seconds from a step's letter to the CPU to its answer besides (expert_offload.h) */
     struct {
         const trm_layer *layer; /* representative of equal layers */
         double host;
@@ -49,6 +51,7 @@ typedef struct trm_streaming_plan {
     int32_t n_expert_layers;
     int32_t expert_slots;            /* of a layer with as many experts or more; 0: no cache */
     size_t expert_bytes;             /* device memory of the cache */
+    bool hosts_experts;              /* the CPU computes missing experts in small steps */
     bool *cached;                    /* [n_layers] is one of these layers */
     double *cached_seconds;          /* [n_layers] of these in a small step */
     trm_cpu_offload_rates rates;     /* rates of the CPU; estimates until measured */

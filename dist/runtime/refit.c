@@ -56,6 +56,7 @@ static trm_status load_changed(trm_engine *engine, const bool *changed)
     if (plan->streaming == NULL) {
         return status;
     }
+    engine->places.refilled = true; /* the CPU may have copies of small weights that stay */
     trm_held_error loaded;
     trm_error_hold(status, &loaded);
     const trm_status followed = trm_weight_residency_follow(&engine->places, plan, engine->world->device);

@@ -10,8 +10,8 @@ static trm_status take_experts(trm_context *context)
     trm_status status = TRM_OK;
     pthread_mutex_lock(&engine->sharing);
     if (engine->experts == NULL) {
-        status =
-            trm_expert_cache_create(engine->plan, engine->world->device, context->stream, &context->weights.experts);
+        const trm_offload_site site = trm_engine_offload_site(engine);
+        status = trm_expert_cache_create(&site, context->stream, &context->weights.experts);
         engine->experts = context->weights.experts;
     }
     pthread_mutex_unlock(&engine->sharing);
@@ -92,7 +92,8 @@ bool trm_context_offloads(const trm_context *context)
 
 trm_status trm_context_offload_status(const trm_context *context)
 {
-    return context->weights.offload == NULL ? TRM_OK : trm_cpu_offload_status(context->weights.offload);
+    TRM_TRY(trm_cpu_offload_status(context->weights.offload));
+    return trm_expert_cache_status(context->weights.experts);
 }
 
 /* ---- copy schedules ---------------------------------------------------------------------------- */

@@ -140,12 +140,14 @@ TRM_API trm_status trm_weight_sharing_parse(const char *text, trm_weight_sharing
 #define TRM_HOST_COMPUTE_ROWS 8
 
 /* CPU offload: in runs of few rows (decode steps of few sequences), which are bound by reading weights, the CPU runs
- * some streamed layers from host memory while the weights of others are copied. It adds sums in another order than the
- * device, so last bits may differ. */
+ * some streamed layers from host memory while the weights of others are copied. With an expert cache it computes some
+ * of a layer's missing experts while the others are copied. It adds sums in another order than the device, so last bits
+ * may differ. */
 typedef enum trm_host_compute {
     TRM_HOST_COMPUTE_OFF = 0,
     TRM_HOST_COMPUTE_AUTO,   /* the layers that give the fastest run by measured rates; may vary from start to start */
-    TRM_HOST_COMPUTE_PERCENT /* layers with this share of the streamed bytes; always the same layers */
+    TRM_HOST_COMPUTE_PERCENT /* layers with this share of the streamed bytes, always the same layers; or this share of
+                                the missing experts of a layer */
 } trm_host_compute;
 
 /* If `kind` is OFF, nothing streams and the other fields are ignored. */
@@ -217,6 +219,7 @@ typedef struct trm_streaming_info {
                                others of one token */
     int64_t expert_hits, expert_misses; /* experts that runs found in the cache, and fetched, each once per layer and
                                            run; counted by the engine */
+    int64_t expert_hosted;              /* and that the CPU computed */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 

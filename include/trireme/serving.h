@@ -220,6 +220,7 @@ typedef struct trm_scheduler_stats {
     int64_t streamed_bytes, unpacked_bytes; /* copied; of weights after unpacking */
     int64_t hosted_bytes;                   /* of weights read by CPU offload */
     int64_t expert_hits, expert_misses; /* experts found in the expert cache, and fetched, once per layer and step */
+    int64_t expert_hosted;              /* missing experts that the CPU computed */
     double link_rate;                   /* bytes per second */
     int32_t last_step_sequences, last_step_tokens;
     bool last_step_captured; /* the last step was one graph launch */

@@ -384,11 +384,13 @@ static void print_table(const bench_command *c, const summary *s)
         printf("decode step, lower bound of the plan: %.3f ms, %.1f %% of the median\n", least * 1e3,
                least / s->step.median * 100);
     }
-    const int64_t found = limits.streaming.expert_hits, used = found + limits.streaming.expert_misses;
+    const int64_t found = limits.streaming.expert_hits, hosted = limits.streaming.expert_hosted;
+    const int64_t used = found + hosted + limits.streaming.expert_misses;
     if (used > 0) {
-        printf("expert cache: %d of %d experts in %d layers, %.1f %% of those used were cached\n",
+        printf("expert cache: %d of %d experts in %d layers, %.1f %% of those used were cached, the CPU computed %.1f "
+               "%%\n",
                (int)limits.streaming.expert_slots, (int)limits.streaming.experts, (int)limits.streaming.cached_layers,
-               (double)found / (double)used * 100);
+               (double)found / (double)used * 100, (double)hosted / (double)used * 100);
     }
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);

@@ -1533,6 +1533,7 @@ class trm_streaming_info(Structure):
     expert_hit_rate: float
     expert_hits: int
     expert_misses: int
+    expert_hosted: int
     _fields_ = [
         ("on", c_bool),
         ("pinned", c_bool),
@@ -1569,6 +1570,7 @@ class trm_streaming_info(Structure):
         ("expert_hit_rate", c_double),
         ("expert_hits", c_int64),
         ("expert_misses", c_int64),
+        ("expert_hosted", c_int64),
     ]
 
 trm_stall_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_double)
@@ -2594,6 +2596,7 @@ class trm_scheduler_stats(Structure):
     hosted_bytes: int
     expert_hits: int
     expert_misses: int
+    expert_hosted: int
     link_rate: float
     last_step_sequences: int
     last_step_tokens: int
@@ -2627,6 +2630,7 @@ class trm_scheduler_stats(Structure):
         ("hosted_bytes", c_int64),
         ("expert_hits", c_int64),
         ("expert_misses", c_int64),
+        ("expert_hosted", c_int64),
         ("link_rate", c_double),
         ("last_step_sequences", c_int32),
         ("last_step_tokens", c_int32),

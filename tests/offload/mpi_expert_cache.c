@@ -1,11 +1,28 @@
 /* Experts that are cached on the device: the same tokens as of a model that stays, whatever the budget, on any number
- * of ranks, in steps that use the cache and steps that do not in turn. */
+ * of ranks, in steps that use the cache and steps that do not in turn, also if the CPU computes some of those missing.
+ */
 #include "support/support.h"
 
 #include <trireme/trireme.h>
 
 #include "dist/llm/generator.h"
+#include "kernels/moe/expert_table.h"
 #include "support/world.h"
+
+static bool is_late; /* the next answer of the CPU */
+
+trm_status __real_trm_expert_table_add(trm_stream *stream, const trm_expert_mailbox *box, trm_dtype type, void *y,
+                                       int64_t n);
+trm_status __wrap_trm_expert_table_add(trm_stream *stream, const trm_expert_mailbox *box, trm_dtype type, void *y,
+                                       int64_t n);
+trm_status __wrap_trm_expert_table_add(trm_stream *stream, const trm_expert_mailbox *box, trm_dtype type, void *y,
+                                       int64_t n)
+{
+    TRM_TRY(__real_trm_expert_table_add(stream, box, type, y, n));
+    box->mail->late = is_late ? 1 : box->mail->late;
+    is_late = false;
+    return TRM_OK;
+}
 
 enum { REQUESTS = 2, PROMPT = 20, TOKENS = 12 };
 
@@ -49,6 +66,7 @@ static tokens generate(trm_generator *generator)
 
 static size_t host_bytes;   /* for weights; 0: what is free */
 static int32_t step_tokens; /* the most in a step; 0: the default */
+static const char *host_compute = "off";
 
 static trm_generator *open_generator(trm_model *model, const char *budget, trm_dtype dtype)
 {
@@ -61,6 +79,7 @@ static trm_generator *open_generator(trm_model *model, const char *budget, trm_d
     options.dtype = dtype;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     options.weight_budget.host_bytes = host_bytes;
+    assert_ok(trm_host_compute_parse(host_compute, &options.weight_budget));
     assert_ok(trm_generator_create(model, test_world, &options, &generator));
     return generator;
 }
@@ -75,12 +94,15 @@ static bool check_cache(const trm_generator *generator)
     assert_true(limits.memory.weights >= info->resident + info->expert_cache);
     assert_int_equal(info->expert_cache > 0, info->cached_layers > 0);
     if (info->expert_cache == 0) {
-        assert_int_equal(info->expert_hits + info->expert_misses, 0);
+        assert_int_equal(info->expert_hits + info->expert_misses + info->expert_hosted, 0);
         return false;
     }
+    assert_true(info->offloaded_layers == 0 || info->offloaded_layers == info->cached_layers);
+    assert_int_equal(info->offloaded > 0, info->offloaded_layers > 0);
+    assert_true(info->expert_hosted == 0 || info->offloaded_layers > 0);
     assert_true(info->expert_slots > 0 && info->expert_slots < info->experts);
     assert_true(info->resident < info->budget);
-    assert_true(info->expert_misses > 0);
+    assert_true(info->expert_misses + info->expert_hosted > 0);
     assert_true(info->expert_hit_rate > 0 && info->expert_hit_rate < 1);
     return true;
 }
@@ -91,6 +113,13 @@ static int64_t lookups_of(const trm_generator *generator)
     trm_generator_limits limits;
     trm_generator_get_limits(generator, &limits);
     return limits.streaming.expert_hits + limits.streaming.expert_misses;
+}
+
+static int64_t hosted_of(const trm_generator *generator)
+{
+    trm_generator_limits limits;
+    trm_generator_get_limits(generator, &limits);
+    return limits.streaming.expert_hosted;
 }
 
 static int64_t hits_of(const trm_generator *generator)
@@ -169,6 +198,90 @@ static void budgets_change(void **state)
     trm_model_close(model);
 }
 
+/* The CPU computes a share of the missing experts: in f32 sums differ by too little for another token, in bf16 they are
+ * the same every time. */
+static void the_cpu_computes_its_share(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"60%", "75%", "90%"}, *const shares[] = {"40%", "100%", "auto"};
+    const bool is_brief = test_is_brief() || trm_world_size(test_world) > 1;
+    int64_t hosted = 0;
+    for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++) {
+        trm_model *model;
+        assert_ok(trm_model_open(test_golden_folder(models[m]), &model));
+        trm_generator *generator = open_generator(model, "off", TRM_F32);
+        const tokens expected = generate(generator);
+        trm_generator_destroy(generator);
+        for (size_t b = 0; b < 9; b += is_brief ? 4 : 1) {
+            host_compute = shares[b % 3];
+            generator = open_generator(model, budgets[b / 3], TRM_F32);
+            const tokens found = generate(generator);
+            assert_memory_equal(found.all, expected.all, sizeof(found.all));
+            const bool caches = check_cache(generator);
+            assert_true(!caches || hosted_of(generator) > 0 || strcmp(host_compute, "100%") != 0);
+            hosted += hosted_of(generator);
+            trm_generator_destroy(generator);
+        }
+        host_compute = "50%";
+        tokens again[2];
+        for (int32_t i = 0; i < 2; i++) {
+            generator = open_generator(model, "75%", TRM_BF16);
+            again[i] = generate(generator);
+            trm_generator_destroy(generator);
+        }
+        assert_memory_equal(again[0].all, again[1].all, sizeof(again[0].all));
+        host_compute = "off";
+        trm_model_close(model);
+    }
+    assert_true(hosted > 0);
+}
+
+static bool keep_three(void *user, int32_t request, int32_t token)
+{
+    int32_t *left = user;
+    (void)request;
+    (void)token;
+    return --*left > 0;
+}
+
+/* Budgets that change, requests that end early and answers that do not come leave the others as they are. */
+static void the_cpu_is_disturbed(void **state)
+{
+    (void)state;
+    trm_model *model;
+    trm_generator_limits limits;
+    assert_ok(trm_model_open(test_golden_folder("gpt-oss"), &model));
+    trm_generator *generator = open_generator(model, "off", TRM_F32);
+    const tokens expected = generate(generator);
+    trm_generator_destroy(generator);
+    host_compute = "60%";
+    generator = open_generator(model, "75%", TRM_F32);
+    host_compute = "off";
+    trm_generator_get_limits(generator, &limits);
+    const size_t all = limits.streaming.streamable;
+    for (int32_t i = 0; i < 6; i++) {
+        const int32_t prompt[] = {3, 1, 4};
+        int32_t left = 3;
+        trm_request request = {.prompt = prompt, .n_prompt = 3, .max_tokens = TOKENS, .ignore_eos = true};
+        request.sampling = TRM_SAMPLING_INIT;
+        if (i % 3 == 1) {
+            assert_ok(trm_generator_set_weight_budget(generator, all * (size_t)(90 - i * 5) / 100));
+        } else if (i % 3 == 2 && trm_world_size(test_world) == 1 && hosted_of(generator) > 0) {
+            trm_request late = request;
+            is_late = true;
+            assert_fails(trm_generate(generator, &late, 1, keep_three, &(int32_t){TOKENS + 1}, NULL),
+                         TRM_ERROR_INTERNAL, "the CPU did not compute its experts within");
+        }
+        assert_ok(trm_generate(generator, &request, 1, keep_three, &left, NULL));
+        assert_int_equal(left, 0);
+        const tokens found = generate(generator);
+        assert_memory_equal(found.all, expected.all, sizeof(found.all));
+        assert_true(!check_cache(generator) || hosted_of(generator) > 0);
+    }
+    trm_generator_destroy(generator);
+    trm_model_close(model);
+}
+
 /* Without host memory for all experts the budget holds whole weights. */
 static void little_host_memory(void **state)
 {
@@ -224,10 +337,9 @@ int main(void)
         return 77;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(any_budget_gives_the_same),
-        cmocka_unit_test(budgets_change),
-        cmocka_unit_test(little_host_memory),
-        cmocka_unit_test(prompts_in_small_steps),
+        cmocka_unit_test(any_budget_gives_the_same),  cmocka_unit_test(budgets_change),
+        cmocka_unit_test(the_cpu_computes_its_share), cmocka_unit_test(the_cpu_is_disturbed),
+        cmocka_unit_test(little_host_memory),         cmocka_unit_test(prompts_in_small_steps),
     };
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

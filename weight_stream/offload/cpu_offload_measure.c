@@ -1,7 +1,7 @@
 /*
  * Measures how fast the CPU of a rank runs layers while the link is busy, and the cost of handing over a layer. Runs
  * before weights are loaded, on its own memory, since weights for the CPU are stored differently from copied ones: a
- * layer of each kind and type, repeatedly on different weights.
+ * layer of each kind and type, repeatedly on different weights, and experts of a mixture.
  *
  * CPU and link share host memory, so both rates are measured at the same time. The CPU reads from memory, as in a step,
  * not from a cache of hundreds of megabytes. The link has work until the CPU has finished (unless it is many times
@@ -17,8 +17,11 @@
 #include "base/memory.h"
 #include "base/pool.h"
 #include "graph/memory_plan.h"
-#include "weight_stream/offload/cpu_offload.h"
+#include "kernels/moe/host_few.h"
+#include "kernels/moe/layer.h"
 #include "kernels/program.h"
+#include "weight_stream/offload/cpu_offload.h"
+#include "weight_stream/offload/expert_cache.h"
 
 /* Most bytes of weights to read, once, many times the size of caches; at most this part of free memory. They are
  * touched before, and the last quarter is read first, so that the state of caches and pending writes is as in a step.
@@ -119,8 +122,9 @@ static void run_layer(void *user)
 }
 
 /* Seconds of runs handed over one after the other. */
-static trm_status time_runs(measure *m, run *runs, int32_t n, double *seconds)
+static trm_status time_runs(measure *m, void *user, int32_t n, double *seconds)
 {
+    run *runs = user;
     const trm_small_copy in = {m->small[0], m->small[1], PAGE_BYTES}, out = {m->small[1], m->small[0], PAGE_BYTES};
     double began = trm_clock_seconds();
     trm_status status = TRM_OK;
@@ -191,12 +195,16 @@ static trm_status keep_link_busy(measure *m, int32_t copies)
     return TRM_OK;
 }
 
-/* Runs layers beside this many copies. Returns the seconds, and the bytes per second of the copies that finished by
- * then, at least one. */
-static trm_status time_beside_link(measure *m, run *runs, int32_t n, int32_t copies, double *seconds, double *link)
+/* Does `n` pieces of work, the first of which is `user`; returns the seconds. */
+typedef trm_status (*work_fn)(measure *m, void *user, int32_t n, double *seconds);
+
+/* Works beside this many copies. Returns the seconds, and the bytes per second of the copies that finished by then, at
+ * least one. */
+static trm_status time_beside_link(measure *m, work_fn work, void *user, int32_t n, int32_t copies, double *seconds,
+                                   double *link)
 {
     trm_status status = keep_link_busy(m, copies);
-    status = status == TRM_OK ? time_runs(m, runs, n, seconds) : status;
+    status = status == TRM_OK ? work(m, user, n, seconds) : status;
     trm_status ended = trm_stream_synchronize(m->link);
     TRM_TRY(status);
     TRM_TRY(ended);
@@ -224,9 +232,10 @@ static trm_status time_layer(measure *m, run *runs, int32_t n, size_t bytes, dou
 {
     const int32_t warm = n > WARM_PARTS ? n / WARM_PARTS : 1;
     double seconds = 0;
-    TRM_TRY(time_beside_link(m, runs + n - warm, warm, copies_of(m, 2.0 * warm * (double)bytes), &seconds, link));
+    TRM_TRY(time_beside_link(m, time_runs, runs + n - warm, warm, copies_of(m, 2.0 * warm * (double)bytes), &seconds,
+                             link));
     seconds *= (double)n / warm * LINK_AHEAD;
-    TRM_TRY(time_beside_link(m, runs, n, copies_of(m, *link * seconds), &seconds, link));
+    TRM_TRY(time_beside_link(m, time_runs, runs, n, copies_of(m, *link * seconds), &seconds, link));
     double reading = seconds - n * handover;
     reading = reading > seconds / 5 ? reading : seconds / 5; /* for a small model nearly all time is handing over */
     *rate = (double)n * (double)bytes / reading;
@@ -257,6 +266,89 @@ static trm_status measure_layer(measure *m, const trm_layer *layer, double hando
     }
     free(others);
     free(runs);
+    return status;
+}
+
+/* Experts in turn, as letters of small steps ask for them (expert_offload.h). */
+typedef struct expert_run {
+    trm_moe_experts experts;
+    int32_t *ids; /* [experts.k] */
+    void *workspace;
+    float *y;
+} expert_run;
+
+static trm_status time_experts(measure *m, void *user, int32_t n, double *seconds)
+{
+    expert_run *r = user;
+    const double began = trm_clock_seconds();
+    for (int32_t i = 0; i < n; i++) {
+        for (int32_t k = 0; k < r->experts.k; k++) {
+            r->ids[k] = (i * r->experts.k + k) % r->experts.experts;
+        }
+        trm_moe_few_run(m->pool, &r->experts, r->workspace, r->y);
+    }
+    *seconds = trm_clock_seconds() - began;
+    return TRM_OK;
+}
+
+/* The call of an experts' layer of one token that chose `chosen` of as many experts as there is memory for. */
+static bool describe_experts(const measure *m, const trm_layer *layer, int32_t chosen, size_t *bytes, expert_run *r)
+{
+    trm_kernel_call call;
+    trm_cached_layer cached;
+    size_t at = 0;
+    trm_cpu_offload_describe(layer, m->plan->max_dims, 1, &call);
+    (void)trm_expert_cache_place(layer, 1, NULL, &cached);
+    *bytes = 0;
+    for (int32_t i = 0; i < cached.n; i++) {
+        *bytes += cached.tensors[i].bytes;
+    }
+    const size_t n = m->read / *bytes;
+    for (int32_t i = 0; i < cached.n; i++) {
+        call.inputs[cached.inputs[i]].data = m->weights + at;
+        at += n * cached.tensors[i].bytes / TRM_TENSOR_ALIGNMENT * TRM_TENSOR_ALIGNMENT;
+    }
+    if (n < (size_t)chosen + 1 || !trm_moe_experts_of(&call, &r->experts)) {
+        return false;
+    }
+    r->experts.experts = (int32_t)(n - 1); /* the rounded places have room for so many */
+    r->experts.first = 0;
+    r->experts.k = chosen;
+    return true;
+}
+
+/* Bytes per second at which the CPU computes half of a token's experts, and of the link meanwhile. */
+static trm_status measure_experts(measure *m, const trm_layer *layer, double *rate, double *link)
+{
+    expert_run r = {0};
+    size_t bytes;
+    double seconds;
+    const int32_t chosen = (trm_expert_cache_chosen(layer) + 1) / 2;
+    if (!describe_experts(m, layer, chosen, &bytes, &r)) {
+        return TRM_OK;
+    }
+    const size_t x_bytes = (size_t)r.experts.hidden * sizeof(float), ids_bytes = (size_t)chosen * sizeof(int32_t);
+    const size_t workspace = trm_align_up(trm_moe_few_workspace(&r.experts, 1), TRM_TENSOR_ALIGNMENT);
+    unsigned char *memory =
+        aligned_alloc(TRM_TENSOR_ALIGNMENT, trm_align_up(workspace + 2 * (x_bytes + ids_bytes), TRM_TENSOR_ALIGNMENT));
+    if (memory == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes to measure experts", workspace);
+    }
+    memset(memory, 0, workspace + 2 * (x_bytes + ids_bytes));
+    r.workspace = memory;
+    r.experts.x = memory + workspace;
+    r.y = (float *)(memory + workspace + x_bytes);
+    r.experts.weights = (float *)(memory + workspace + 2 * x_bytes);
+    r.experts.ids = r.ids = (int32_t *)(memory + workspace + 2 * x_bytes + ids_bytes);
+    const int32_t n = r.experts.experts / chosen, warm = n > WARM_PARTS ? n / WARM_PARTS : 1;
+    const double each = (double)bytes * chosen;
+    trm_status status = time_beside_link(m, time_experts, &r, warm, copies_of(m, 2.0 * warm * each), &seconds, link);
+    if (status == TRM_OK) {
+        const int32_t copies = copies_of(m, *link * seconds * n / warm * LINK_AHEAD);
+        status = time_beside_link(m, time_experts, &r, n, copies, &seconds, link);
+    }
+    *rate = status == TRM_OK && seconds > 0 ? n * each / seconds : 0;
+    free(memory);
     return status;
 }
 
@@ -309,6 +401,13 @@ static trm_status measure_all(measure *m, trm_cpu_offload_rates *rates)
             "rank %d: %d threads run %s at %.1f GB/s beside a link of %.1f GB/s, handing over a layer takes %.1f us",
             m->plan->rank, (int)trm_pool_threads(m->pool), layers[i]->name, rates->kinds[i].host / 1e9, link / 1e9,
             rates->handover * 1e6);
+    }
+    if (m->plan->streaming->n_expert_layers > 0) {
+        double link = 0;
+        TRM_TRY(measure_experts(m, m->plan->streaming->expert_layers[0], &rates->experts, &link));
+        rates->link = link > 0 && (rates->n_kinds == 0 || link < rates->link) ? link : rates->link;
+        TRM_DEBUG("rank %d: %d threads compute experts at %.1f GB/s beside a link of %.1f GB/s", m->plan->rank,
+                  (int)trm_pool_threads(m->pool), rates->experts / 1e9, link / 1e9);
     }
     return TRM_OK;
 }

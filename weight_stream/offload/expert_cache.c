@@ -5,13 +5,16 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "kernels/moe/moe.h"
+#include "weight_stream/offload/expert_offload.h"
 
 struct trm_expert_cache {
     int32_t n;
-    trm_cached_layer *layers; /* [n] */
-    int32_t *of;              /* [n_layers of the network] index in `layers`, or -1 */
-    unsigned char *memory;    /* of the device: tables and slots */
-    int64_t *counts;          /* [n, TRM_EXPERT_CLOCKS] in host memory that the device writes */
+    trm_cached_layer *layers;    /* [n] */
+    int32_t *of;                 /* [n_layers of the network] index in `layers`, or -1 */
+    unsigned char *memory;       /* of the device: tables and slots */
+    int64_t *counts;             /* [n, TRM_EXPERT_CLOCKS] in host memory that the device writes */
+    trm_expert_offload *offload; /* NULL: the CPU computes no experts */
 };
 
 /* Allocates tables and slots, and empties them. */
@@ -37,15 +40,35 @@ static trm_status allocate(const trm_streaming_plan *s, trm_device *device, trm_
     return trm_stream_synchronize(stream);
 }
 
-trm_status trm_expert_cache_create(const trm_plan *plan, trm_device *device, trm_stream *stream,
-                                   trm_expert_cache **made)
+/* Lets the CPU compute its share of what is missing. */
+static trm_status open_offload(const trm_offload_site *site, trm_stream *stream, trm_expert_cache *made)
 {
-    const trm_streaming_plan *s = plan->streaming;
+    const trm_streaming_plan *s = site->plan->streaming;
+    if (!s->hosts_experts) {
+        return TRM_OK;
+    }
+    for (int32_t i = 0; i < made->n; i++) {
+        trm_cached_layer *cached = &made->layers[i];
+        int32_t shares[TRM_MOE_MOST_EXPERTS + 1];
+        for (int32_t k = 0; k <= cached->table.slots; k++) {
+            shares[k] = trm_expert_cache_share(s, cached->layer, k);
+        }
+        TRM_TRY(trm_stream_upload(stream, cached->shares, shares, (size_t)(cached->table.slots + 1) * sizeof(*shares)));
+        TRM_TRY(trm_stream_synchronize(stream));
+        cached->table.shares = cached->shares;
+    }
+    return trm_expert_offload_create(site, made->layers[0].sent, &made->offload);
+}
+
+trm_status trm_expert_cache_create(const trm_offload_site *site, trm_stream *stream, trm_expert_cache **made)
+{
+    const trm_streaming_plan *s = site->plan->streaming;
+    trm_device *device = site->world->device;
     *made = NULL;
     if (s->expert_slots == 0) {
         return TRM_OK;
     }
-    const size_t n = (size_t)plan->network->n_layers;
+    const size_t n = (size_t)site->plan->network->n_layers;
     trm_expert_cache *cache = calloc(1, sizeof(*cache));
     if (cache == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache");
@@ -58,6 +81,7 @@ trm_status trm_expert_cache_create(const trm_plan *plan, trm_device *device, trm
     trm_status status = cache->layers == NULL || cache->of == NULL
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache of %zu layers", n)
                             : allocate(s, device, stream, cache);
+    status = status == TRM_OK ? open_offload(site, stream, cache) : status;
     if (status != TRM_OK) {
         trm_expert_cache_destroy(cache, device);
         return status;
@@ -69,6 +93,7 @@ trm_status trm_expert_cache_create(const trm_plan *plan, trm_device *device, trm
 void trm_expert_cache_destroy(trm_expert_cache *cache, trm_device *device)
 {
     if (cache != NULL) {
+        trm_expert_offload_destroy(cache->offload, device);
         trm_device_free(device, cache->memory);
         trm_device_free_host(device, cache->counts);
         free(cache->layers);
@@ -119,12 +144,15 @@ typedef struct expert_args {
     int32_t *slot_ids;
     int32_t n;
     trm_expert_tensor tensors[TRM_EXPERT_MOST_TENSORS];
+    trm_expert_post post; /* box NULL: nothing is for the CPU */
+    trm_view y;
 } expert_args;
 
 static trm_status select_slots(void *user, trm_stream *stream)
 {
     const expert_args *args = user;
-    return trm_expert_table_select(stream, &args->table, args->ids, args->pairs, args->slot_ids, NULL);
+    return trm_expert_table_select(stream, &args->table, args->ids, args->pairs, args->slot_ids,
+                                   args->post.box != NULL ? &args->post : NULL);
 }
 
 static trm_status fetch_missing(void *user, trm_stream *stream)
@@ -133,9 +161,20 @@ static trm_status fetch_missing(void *user, trm_stream *stream)
     return trm_expert_table_fetch(stream, &args->table, args->tensors, args->n);
 }
 
-/* Appends the launches that bring the experts of a round of tokens from `first` on. */
-static trm_status append_fetch(const trm_cached_layer *cached, int64_t first, int64_t tokens, trm_program *program)
+static trm_status add_answer(void *user, trm_stream *stream)
 {
+    const expert_args *args = user;
+    return trm_expert_table_add(stream, args->post.box, args->y.dtype, args->y.data, trm_dims_count(&args->y.dims));
+}
+
+/* Appends the launches of a round of tokens from `first` on, whose call is `round`. box NULL: nothing is for the CPU.
+ */
+static trm_status append_round(const trm_cached_layer *cached, int32_t layer, const trm_expert_mailbox *box,
+                               int64_t first, const trm_kernel *kernel, const trm_kernel_call *round,
+                               trm_program *program)
+{
+    const trm_view *x = &round->inputs[TRM_EXPERTS_X];
+    const int64_t tokens = x->dims.d[0];
     const int32_t k = trm_expert_cache_chosen(cached->layer);
     expert_args *args = trm_program_alloc(program, sizeof(*args));
     if (args == NULL) {
@@ -145,10 +184,20 @@ static trm_status append_fetch(const trm_cached_layer *cached, int64_t first, in
                           .ids = cached->ids + first * k,
                           .pairs = tokens * k,
                           .slot_ids = cached->slot_ids,
-                          .n = cached->n};
+                          .n = cached->n,
+                          .post = {.box = box,
+                                   .layer = layer,
+                                   .tokens = (int32_t)tokens,
+                                   .k = k,
+                                   .weights = round->inputs[TRM_EXPERTS_WEIGHTS].data,
+                                   .x = x->data,
+                                   .x_bytes = trm_dims_bytes(&x->dims, x->dtype)},
+                          .y = round->outputs[0]};
     memcpy(args->tensors, cached->tensors, sizeof(args->tensors));
     TRM_TRY(trm_program_append(program, "choose slots of experts", select_slots, args));
-    return trm_program_append(program, "fetch experts", fetch_missing, args);
+    TRM_TRY(trm_program_append(program, "fetch experts", fetch_missing, args));
+    TRM_TRY(trm_kernel_prepare(kernel, round, program));
+    return box == NULL ? TRM_OK : trm_program_append(program, "add experts of the CPU", add_answer, args);
 }
 
 /* Rows from `first` on of a tensor [tokens, ...]. */
@@ -169,6 +218,10 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
     const int64_t tokens = call->inputs[TRM_EXPERTS_X].dims.d[0];
     const int64_t fit = cached->table.slots / trm_expert_cache_chosen(cached->layer);
     const int64_t most = fit > 0 ? fit : 1; /* fewer slots than a token's experts only if all held here have one */
+    const bool hosts = cache->offload != NULL && tokens <= TRM_HOST_COMPUTE_ROWS;
+    if (hosts) {
+        TRM_TRY(trm_expert_offload_place(cache->offload, cache->of[layer], cached, call));
+    }
     for (int64_t first = 0; first < tokens; first += most) {
         const int64_t rows = tokens - first < most ? tokens - first : most;
         trm_kernel_call round = *call;
@@ -176,8 +229,8 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
         take_rows(&round.inputs[TRM_EXPERTS_WEIGHTS], first, rows);
         take_rows(&round.outputs[0], first, rows);
         round.inputs[TRM_EXPERTS_IDS].dims.d[0] = rows; /* slots of this round only */
-        TRM_TRY(append_fetch(cached, first, rows, program));
-        TRM_TRY(trm_kernel_prepare(kernel, &round, program));
+        TRM_TRY(append_round(cached, cache->of[layer], hosts ? trm_expert_offload_box(cache->offload) : NULL, first,
+                             kernel, &round, program));
     }
     return TRM_OK;
 }
@@ -188,11 +241,19 @@ trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache)
     for (int32_t i = 0; cache != NULL && i < cache->n; i++) {
         const trm_cached_layer *cached = &cache->layers[i];
         const int64_t misses = __atomic_load_n(&cached->table.counts[TRM_EXPERT_MISSES], __ATOMIC_RELAXED);
+        const int64_t hosted = __atomic_load_n(&cached->table.counts[TRM_EXPERT_HOSTED], __ATOMIC_RELAXED);
         sum.hits += __atomic_load_n(&cached->table.counts[TRM_EXPERT_HITS], __ATOMIC_RELAXED);
         sum.misses += misses;
+        sum.hosted += hosted;
         for (int32_t k = 0; k < cached->n; k++) {
             sum.bytes += misses * (int64_t)cached->tensors[k].bytes;
+            sum.hosted_bytes += hosted * (int64_t)cached->tensors[k].bytes;
         }
     }
     return sum;
+}
+
+trm_status trm_expert_cache_status(trm_expert_cache *cache)
+{
+    return cache == NULL ? TRM_OK : trm_expert_offload_status(cache->offload);
 }

@@ -1,4 +1,5 @@
-/* Decides which experts' layers are cached, with how many slots, and what a step then fetches. */
+/* Decides which experts' layers are cached, with how many slots, what a step then fetches, and what the CPU computes.
+ */
 #include "weight_stream/offload/expert_cache.h"
 
 #include <string.h>
@@ -16,6 +17,9 @@ int32_t trm_expert_cache_chosen(const trm_layer *layer)
 {
     return (int32_t)layer->inputs[TRM_EXPERTS_IDS]->dims.d[1];
 }
+
+/* Part of the time without the CPU that is worth other last bits. */
+#define LESS 0.97
 
 static size_t expert_bytes(const trm_tensor *tensor)
 {
@@ -65,7 +69,7 @@ trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s)
 {
     const trm_network *network = plan->network;
     const size_t n = (size_t)network->n_layers + 1;
-    bool may = s->problem.sections == NULL && s->n_sharers == 1 && !trm_wants_share(&s->asked);
+    bool may = s->problem.sections == NULL && s->n_sharers == 1;
     s->expert_layers = trm_arena_array(&s->arena, n, sizeof(trm_layer *));
     s->cached = trm_arena_array(&s->arena, n, sizeof(*s->cached));
     s->cached_seconds = trm_arena_array(&s->arena, n, sizeof(*s->cached_seconds));
@@ -108,6 +112,7 @@ void trm_expert_cache_drop(trm_streaming_plan *s)
 {
     s->expert_slots = 0;
     s->expert_bytes = 0;
+    s->hosts_experts = false;
 }
 
 bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *resident)
@@ -160,6 +165,8 @@ size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned ch
     cached->table.clock = take(memory, &at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
     cached->table.last = take(memory, &at, (size_t)experts * sizeof(int64_t));
     cached->table.missing = take(memory, &at, (1 + 2 * most) * sizeof(int32_t));
+    cached->shares = take(memory, &at, (1 + most) * sizeof(int32_t));
+    cached->sent = take(memory, &at, 3 * sizeof(int64_t));
     cached->slot_ids = take(memory, &at, (most > chosen ? most : chosen) * sizeof(int32_t));
     cached->table_bytes = at;
     for (int32_t i = TRM_EXPERTS_GATE_UP; i < layer->n_inputs; i++) {
@@ -192,18 +199,96 @@ static double used_experts(const trm_layer *layer)
     return chosen * held / (all > held ? all : held);
 }
 
-static double fetched_of(const trm_streaming_plan *s, const trm_layer *layer)
+/* ---- what the CPU computes ---- */
+
+/* Seconds in which CPU and link bring or compute an expert, and from a letter to its answer besides. */
+typedef struct expert_seconds {
+    double cpu, link, handover;
+} expert_seconds;
+
+static expert_seconds seconds_of(const trm_streaming_plan *s, const trm_layer *layer, double link_rate)
 {
-    return used_experts(layer) * (1 - layer_hit_rate(s, layer)) * (double)slot_bytes(layer);
+    const double bytes = (double)slot_bytes(layer), cpu = s->rates.experts > 0 ? s->rates.experts : s->rates.host;
+    return (expert_seconds){bytes / cpu, bytes / link_rate, s->rates.letter};
 }
 
-void trm_expert_cache_estimate(const trm_streaming_plan *s, double link_rate, double *seconds)
+int32_t trm_expert_cache_share(const trm_streaming_plan *s, const trm_layer *layer, int32_t missing)
 {
+    if (s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        return (int32_t)(missing * s->asked.host_percent / 100 + 0.5);
+    }
+    const expert_seconds each = seconds_of(s, layer, s->problem.link_rate);
+    int32_t best = 0;
+    double least = missing * each.link;
+    for (int32_t n = 1; n <= missing; n++) {
+        const double cpu = n * each.cpu + each.handover, link = (missing - n) * each.link;
+        const double seconds = cpu > link ? cpu : link;
+        best = seconds < least ? n : best;
+        least = seconds < least ? seconds : least;
+    }
+    return best;
+}
+
+/* Experts of a token that are missing, if all are equally likely, and how many of them the CPU takes. */
+static double missing_of(const trm_streaming_plan *s, const trm_layer *layer)
+{
+    return used_experts(layer) * (1 - layer_hit_rate(s, layer));
+}
+
+static double share_of(const trm_streaming_plan *s, const trm_layer *layer, double link_rate)
+{
+    const double missing = missing_of(s, layer);
+    const expert_seconds each = seconds_of(s, layer, link_rate);
+    if (s->asked.host_compute == TRM_HOST_COMPUTE_PERCENT) {
+        return missing * s->asked.host_percent / 100;
+    }
+    const double share = (missing * each.link - each.handover) / (each.cpu + each.link); /* both end at once */
+    return share < 0 ? 0 : share;
+}
+
+/* Seconds of a layer's missing experts, `hosted` of which the CPU takes. */
+static double miss_seconds(const trm_streaming_plan *s, const trm_layer *layer, double link_rate, double hosted)
+{
+    const expert_seconds each = seconds_of(s, layer, link_rate);
+    const double link = (missing_of(s, layer) - hosted) * each.link;
+    const double cpu = hosted > 0 ? hosted * each.cpu + each.handover : 0;
+    return cpu > link ? cpu : link;
+}
+
+/* Seconds of all missing experts of a step, with or without the CPU. */
+static double all_seconds(const trm_streaming_plan *s, double link_rate, bool hosts)
+{
+    double sum = 0;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        const trm_layer *layer = s->expert_layers[i];
+        sum += miss_seconds(s, layer, link_rate, hosts ? share_of(s, layer, link_rate) : 0);
+    }
+    return sum;
+}
+
+double trm_expert_cache_gain(const trm_streaming_plan *s)
+{
+    return s->expert_slots == 0 || s->hosts_experts
+               ? 0
+               : all_seconds(s, s->problem.link_rate, false) - all_seconds(s, s->problem.link_rate, true);
+}
+
+static double hosted_of(const trm_streaming_plan *s, const trm_layer *layer)
+{
+    return s->hosts_experts ? share_of(s, layer, s->problem.link_rate) : 0;
+}
+
+void trm_expert_cache_estimate(trm_streaming_plan *s, double link_rate, double *seconds)
+{
+    s->hosts_experts =
+        trm_wants_share(&s->asked) || (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO &&
+                                       all_seconds(s, link_rate, true) < all_seconds(s, link_rate, false) * LESS);
     for (int32_t i = 0; i < s->n_expert_layers; i++) {
         const trm_layer *layer = s->expert_layers[i];
         const double share = used_experts(layer) / trm_expert_cache_experts(layer);
+        const double hosted = s->hosts_experts ? share_of(s, layer, link_rate) : 0;
         seconds[layer->index] = s->problem.layer_seconds[layer->index] * (share < 1 ? share : 1) +
-                                s->problem.copy_seconds + fetched_of(s, layer) / link_rate;
+                                s->problem.copy_seconds + miss_seconds(s, layer, link_rate, hosted);
     }
 }
 
@@ -211,7 +296,17 @@ size_t trm_expert_cache_fetched(const trm_streaming_plan *s)
 {
     double sum = 0;
     for (int32_t i = 0; s->expert_slots > 0 && i < s->n_expert_layers; i++) {
-        sum += fetched_of(s, s->expert_layers[i]);
+        const trm_layer *layer = s->expert_layers[i];
+        sum += (missing_of(s, layer) - hosted_of(s, layer)) * (double)slot_bytes(layer);
+    }
+    return (size_t)sum;
+}
+
+size_t trm_expert_cache_hosted(const trm_streaming_plan *s)
+{
+    double sum = 0;
+    for (int32_t i = 0; s->expert_slots > 0 && i < s->n_expert_layers; i++) {
+        sum += hosted_of(s, s->expert_layers[i]) * (double)slot_bytes(s->expert_layers[i]);
     }
     return (size_t)sum;
 }

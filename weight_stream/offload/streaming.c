@@ -108,9 +108,11 @@ static trm_status plan_cached(trm_streaming_plan *s, trm_residency_problem *prob
             s->link_bytes[weight] = s->part_bytes[weight];
         }
     }
-    s->advised_seconds = 0;
     problem->link_bytes = s->link_bytes;
-    return plan_schedules(s, problem, s->stays);
+    TRM_TRY(plan_schedules(s, problem, s->stays));
+    const double seconds = s->small.seconds, least = seconds - trm_expert_cache_gain(s);
+    s->advised_seconds = s->advises && least < seconds * CLEARLY_LESS ? least : 0;
+    return TRM_OK;
 }
 
 static trm_status plan_residency(trm_streaming_plan *s, size_t budget, size_t ring_limit)
@@ -448,6 +450,12 @@ static double host_rate(const trm_streaming_plan *s, const trm_residency *step)
     return step->n_hosted > 0 && reading > 0 ? (double)step->hosted_bytes / reading : 0;
 }
 
+/* The same for experts. */
+static double expert_rate(const trm_streaming_plan *s)
+{
+    return s->rates.experts > 0 ? s->rates.experts : s->rates.host;
+}
+
 void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
 {
     *info = (trm_streaming_info){0};
@@ -457,7 +465,7 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
     }
     const trm_residency *step = trm_streaming_copy_schedule(s, TRM_COPY_SCHEDULE_SMALL);
     const bool caches = s->expert_slots > 0;
-    const size_t fetched = trm_expert_cache_fetched(s);
+    const size_t fetched = trm_expert_cache_fetched(s), hosted = trm_expert_cache_hosted(s);
     *info = (trm_streaming_info){
         .on = true,
         .streamable = s->streamable,
@@ -465,10 +473,14 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .resident = s->residency.resident_bytes,
         .streamed = step->link_bytes + fetched,
         .unpacked = step->streamed_bytes + fetched,
-        .offloaded = caches ? 0 : step->hosted_bytes,
-        .offloaded_layers = caches ? 0 : step->n_hosted,
-        .host_rate = caches ? 0 : host_rate(s, step),
-        .host_seconds = caches ? 0 : step->host_seconds,
+        .offloaded = caches ? hosted : step->hosted_bytes,
+        .offloaded_layers = !caches            ? step->n_hosted
+                            : s->hosts_experts ? s->n_expert_layers
+                                               : 0,
+        .host_rate = !caches            ? host_rate(s, step)
+                     : s->hosts_experts ? expert_rate(s)
+                                        : 0,
+        .host_seconds = caches ? (double)hosted / expert_rate(s) : step->host_seconds,
         .large_streamed = s->residency.link_bytes,
         .large_run_seconds = s->residency.seconds,
         .host_run_seconds = s->advised_seconds,

@@ -385,13 +385,16 @@ static void count_streamed(trm_scheduler *s)
     if (streaming != NULL) {
         const trm_residency *step = trm_streaming_copy_schedule(streaming, trm_context_ran_schedule(s->g->context));
         const trm_expert_counts experts = trm_context_expert_counts(s->g->context);
-        const trm_expert_counts before = experts.misses < s->experts.misses ? (trm_expert_counts){0} : s->experts;
+        const trm_expert_counts before =
+            experts.hits < s->experts.hits || experts.misses < s->experts.misses ? (trm_expert_counts){0} : s->experts;
         const int64_t fetched = experts.bytes - before.bytes;
         s->stats.streamed_bytes += (int64_t)step->link_bytes + fetched;
         s->stats.unpacked_bytes += (int64_t)step->streamed_bytes + fetched;
-        s->stats.hosted_bytes += streaming->hosts ? (int64_t)step->hosted_bytes : 0;
+        s->stats.hosted_bytes +=
+            (streaming->hosts ? (int64_t)step->hosted_bytes : 0) + experts.hosted_bytes - before.hosted_bytes;
         s->stats.expert_hits += experts.hits - before.hits;
         s->stats.expert_misses += experts.misses - before.misses;
+        s->stats.expert_hosted += experts.hosted - before.hosted;
         s->experts = experts;
         s->stats.link_rate = streaming->problem.link_rate;
     }

@@ -264,6 +264,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
         report_number(r, "expected_hit_rate", info->expert_hit_rate);
         report_integer(r, "expert_hits", info->expert_hits);
         report_integer(r, "expert_misses", info->expert_misses);
+        report_integer(r, "expert_hosted", info->expert_hosted);
     }
     report_close(r);
 }

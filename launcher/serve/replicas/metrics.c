@@ -42,6 +42,7 @@ void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *j
     sum->hosted_bytes += job->hosted_bytes;
     sum->expert_hits += job->expert_hits;
     sum->expert_misses += job->expert_misses;
+    sum->expert_hosted += job->expert_hosted;
 }
 
 static double larger(double a, double b)
@@ -151,6 +152,8 @@ static void put_engine(writer *w, const metrics *m)
                (double)now->expert_hits);
         single(w, "trireme_expert_cache_misses_total", "counter", "experts of steps that were fetched to rank 0",
                (double)now->expert_misses);
+        single(w, "trireme_expert_cache_hosted_total", "counter", "experts of steps that the CPU of rank 0 computed",
+               (double)now->expert_hosted);
         single(w, "trireme_link_bytes_per_second", "gauge", "measured bandwidth of the link", now->link_rate);
         single(w, "trireme_last_step_link_share", "gauge", "fraction of the last step in which the link was busy",
                share);
