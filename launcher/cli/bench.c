@@ -48,6 +48,7 @@ typedef struct bench_command {
     int64_t n_step_ends;
     bool profiles;      /* in the profiling run */
     int64_t n_started;  /* sequences of the profiling run whose prompt is done */
+    int64_t n_sampled;  /* sequences of all runs, each of a seed of its own */
     trm_status started; /* whether profiling was enabled */
 } bench_command;
 
@@ -86,6 +87,8 @@ static trm_status run_once(bench_command *c, int64_t tokens, bench_run *result)
                                        .max_tokens = tokens,
                                        .sampling = TRM_SAMPLING_INIT,
                                        .ignore_eos = true};
+        c->requests[i].sampling.temperature = (float)settings_number(c->all, SETTING_TEMPERATURE);
+        c->requests[i].sampling.seed = (uint64_t)settings_integer(c->all, SETTING_SEED) + (uint64_t)c->n_sampled++;
     }
     c->n_step_ends = c->n_started = 0;
     double began = wall_seconds();
