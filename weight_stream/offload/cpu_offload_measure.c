@@ -311,7 +311,7 @@ static bool describe_experts(const measure *m, const trm_layer *layer, int32_t c
     if (n < (size_t)chosen + 1 || !trm_moe_experts_of(&call, &r->experts)) {
         return false;
     }
-    r->experts.experts = (int32_t)(n - 1); /* the rounded places have room for so many */
+    r->experts.experts = (int32_t)(n - 1); /* places are rounded down */
     r->experts.first = 0;
     r->experts.k = chosen;
     return true;
