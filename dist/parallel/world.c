@@ -20,6 +20,7 @@
 #include "base/recorder.h"
 #include "dist/parallel/bootstrap.h"
 #include "dist/parallel/topology.h"
+#include "kernels/device/import.h"
 
 #define DEFAULT_DEADLINE_SECONDS 60.0
 #define MOST_REPLICAS            TRM_MAX_RANKS
@@ -453,6 +454,29 @@ TRM_CALL(trm_world_recorder(world), trm_memory_allocate, (trm_world *world, size
 void trm_memory_free(trm_world *world, void *memory)
 {
     trm_device_free(world->device, memory);
+}
+
+TRM_CALL(trm_world_recorder(world), trm_memory_open,
+         (trm_world *world, const void *handle, size_t bytes, void **memory), (world, handle, bytes, memory))
+{
+    if (world == NULL || handle == NULL || memory == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot open memory: world, handle or memory is NULL");
+    }
+    return trm_device_import(world->device, handle, bytes, memory);
+}
+
+void trm_memory_close(trm_world *world, void *memory)
+{
+    trm_device_release(world->device, memory);
+}
+
+TRM_CALL(trm_world_recorder(world), trm_memory_move, (trm_world *world, const trm_memory_copy *copies, int32_t n),
+         (world, copies, n))
+{
+    if (world == NULL || (copies == NULL && n > 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot copy memory: world or copies is NULL");
+    }
+    return trm_device_copy(world->device, copies, n);
 }
 
 bool trm_world_has_host_communicator(const trm_world *world)

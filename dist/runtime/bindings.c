@@ -13,9 +13,10 @@ trm_status trm_bindings_init(trm_context *context)
     const trm_plan *plan = context->engine->plan;
     const size_t n_tensors = (size_t)plan->network->n_tensors;
     self->is_set = calloc(n_tensors + 1, sizeof(*self->is_set));
+    self->on_device = calloc(n_tensors + 1, sizeof(*self->on_device));
     self->inputs = calloc(n_tensors + 1, sizeof(*self->inputs));
     self->outputs = calloc((size_t)plan->network->n_outputs + 1, sizeof(*self->outputs));
-    if (self->is_set == NULL || self->inputs == NULL || self->outputs == NULL) {
+    if (self->is_set == NULL || self->on_device == NULL || self->inputs == NULL || self->outputs == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a context of %zu tensors", n_tensors);
     }
     void *memory;
@@ -35,6 +36,7 @@ void trm_bindings_fini(trm_context *context)
     }
     trm_device_free_host(device, self->staging);
     free(self->is_set);
+    free(self->on_device);
     free(self->inputs);
     free(self->outputs);
 }
@@ -85,9 +87,11 @@ static trm_status find_input(const trm_context *context, const char *name, const
     return TRM_OK;
 }
 
-static void bind_input(trm_context *context, const trm_tensor *input, const void *data)
+static void bind_input(trm_context *context, const trm_tensor *input, const void *data, bool on_device)
 {
     const void **bound = &context->bindings.inputs[input->index];
+    context->bindings.n_on_device += on_device - context->bindings.on_device[input->index];
+    context->bindings.on_device[input->index] = on_device;
     if (*bound != data) { /* kernels have its address */
         context->bindings.n_bound_inputs += (data != NULL) - (*bound != NULL);
         *bound = data;
@@ -104,7 +108,7 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_input,
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "input %s has no data", name);
     }
     TRM_TRY(trm_context_set_dims(context, tensor, &dims));
-    bind_input(context, tensor, NULL);
+    bind_input(context, tensor, NULL, false);
     size_t bytes = trm_dims_bytes(&dims, tensor->dtype);
     if (bytes > 0) {
         memcpy(trm_context_staging(context, tensor), data, bytes);
@@ -126,7 +130,24 @@ TRM_CALL(trm_context_recorder(context), trm_context_bind_input,
                  name);
     }
     TRM_TRY(trm_context_set_dims(context, tensor, &dims));
-    bind_input(context, tensor, data);
+    bind_input(context, tensor, data, false);
+    return TRM_OK;
+}
+
+TRM_CALL(trm_context_recorder(context), trm_context_map_input,
+         (trm_context *context, const char *name, trm_dims dims, bool on_device, void **memory),
+         (context, name, dims, on_device, memory))
+{
+    const trm_tensor *tensor = NULL;
+    TRM_TRY(find_input(context, name, &tensor));
+    if (memory == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot map input %s: memory is NULL", name);
+    }
+    TRM_TRY(trm_context_set_dims(context, tensor, &dims));
+    on_device = on_device && !trm_inference_wants(context->inference, tensor);
+    bind_input(context, tensor, NULL, on_device);
+    *memory = on_device ? trm_context_input_memory(context) + context->engine->plan->input_offsets[tensor->index]
+                        : trm_context_staging(context, tensor);
     return TRM_OK;
 }
 
@@ -148,8 +169,10 @@ trm_status trm_context_check_inputs(const trm_context *context, const char *befo
 
 void trm_context_forget_inputs(trm_context *context)
 {
-    memset(context->bindings.is_set, 0,
-           (size_t)context->engine->plan->network->n_tensors * sizeof(*context->bindings.is_set));
+    const size_t n = (size_t)context->engine->plan->network->n_tensors;
+    memset(context->bindings.is_set, 0, n * sizeof(*context->bindings.is_set));
+    memset(context->bindings.on_device, 0, n * sizeof(*context->bindings.on_device));
+    context->bindings.n_on_device = 0;
 }
 
 bool trm_context_inputs_changed(const trm_context *context)
@@ -162,13 +185,14 @@ void trm_context_set_inputs_changed(trm_context *context, bool changed)
     context->bindings.changed = changed;
 }
 
-/* Copies inputs one by one, without bound ones. */
-static trm_status upload_unbound(trm_context *context)
+/* Copies inputs one by one, without those that are on the device. */
+static trm_status upload_others(trm_context *context)
 {
     const trm_plan *plan = context->engine->plan;
     for (int32_t i = 0; i < plan->network->n_tensors; i++) {
         const trm_tensor *tensor = plan->network->tensors[i];
-        bool is_input = tensor->role == TRM_TENSOR_INPUT && context->bindings.inputs[i] == NULL;
+        bool is_input =
+            tensor->role == TRM_TENSOR_INPUT && context->bindings.inputs[i] == NULL && !context->bindings.on_device[i];
         size_t bytes = plan->on_host[i] ? plan->tensor_bytes[i] : trm_dims_bytes(&context->dims[i], tensor->dtype);
         if ((is_input || plan->on_host[i]) && bytes > 0) {
             size_t at = plan->input_offsets[i];
@@ -192,8 +216,8 @@ static size_t used_input_bytes(const trm_context *context)
 
 trm_status trm_context_upload(trm_context *context)
 {
-    if (context->bindings.n_bound_inputs > 0) {
-        TRM_TRY(upload_unbound(context));
+    if (context->bindings.n_bound_inputs > 0 || context->bindings.n_on_device > 0) {
+        TRM_TRY(upload_others(context));
     } else {
         TRM_TRY(trm_stream_upload(context->stream, trm_context_input_memory(context), context->bindings.staging,
                                   used_input_bytes(context)));

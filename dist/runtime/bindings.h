@@ -19,8 +19,9 @@ typedef struct trm_bound_output {
 typedef struct trm_bindings {
     unsigned char *staging; /* host [plan->input_bytes], copied to the device at every run */
     bool *is_set;           /* [n_tensors] */
+    bool *on_device;        /* [n_tensors] the caller wrote the input there: it is not copied */
     const void **inputs;    /* [n_tensors] bound memory of the caller, or NULL */
-    int32_t n_bound_inputs;
+    int32_t n_bound_inputs, n_on_device;
     bool changed;              /* inputs were set since they were last copied to the device */
     trm_bound_output *outputs; /* [network outputs] */
     trm_output_allocate_fn allocate;

@@ -101,6 +101,23 @@ TRM_API int32_t trm_world_gpu(const trm_world *world);
 TRM_API trm_status trm_memory_allocate(trm_world *world, size_t bytes, void **memory);
 /* Waits for work of the device that may use the memory. NULL is ignored. */
 TRM_API void trm_memory_free(trm_world *world, void *memory);
+/*
+ * Device memory that another process of this machine allocated: `handle`, TRM_MEMORY_HANDLE_BYTES, is its
+ * cudaIpcMemHandle_t, and `bytes` must lie in the allocation. The memory stays until it is closed, also if the other
+ * process ends. A handle may be opened again. Close it before the world closes, and after the runs that use it. Errors:
+ * UNSUPPORTED (the world's device is the host), INVALID_ARGUMENT (the handle is none of this device, its process has
+ * ended, or the memory is smaller).
+ */
+#define TRM_MEMORY_HANDLE_BYTES 64
+TRM_API trm_status trm_memory_open(trm_world *world, const void *handle, size_t bytes, void **memory);
+TRM_API void trm_memory_close(trm_world *world, void *memory); /* NULL is ignored */
+/* Copies memory of the host or of the world's device [bytes], in any direction, and waits. Any thread may call it. */
+typedef struct trm_memory_copy {
+    void *to;
+    const void *data;
+    size_t bytes;
+} trm_memory_copy;
+TRM_API trm_status trm_memory_move(trm_world *world, const trm_memory_copy *copies, int32_t n);
 /* Copies host memory `bytes` [size] from rank `root` to every rank. Collective. */
 TRM_API trm_status trm_world_broadcast(trm_world *world, void *bytes, size_t size, int32_t root);
 

@@ -266,6 +266,70 @@ static void cuda_unpin(trm_device *device, void *memory)
     (void)cudaGetLastError();
 }
 
+/* Bytes from an address of an imported allocation to its end; 0: unknown. */
+static size_t bytes_behind(const void *memory)
+{
+    typedef int get_range_fn(unsigned long long *base, size_t *size, unsigned long long address); /* CUresult */
+    enum cudaDriverEntryPointQueryResult found;
+    get_range_fn *get_range = NULL;
+    void *function = NULL;
+    unsigned long long base = 0;
+    size_t size = 0;
+    if (cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000, cudaEnableDefault, &found) !=
+            cudaSuccess ||
+        found != cudaDriverEntryPointSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    memcpy(&get_range, &function, sizeof(get_range));
+    return get_range(&base, &size, (uintptr_t)memory) == 0 ? size - (size_t)((uintptr_t)memory - base) : 0;
+}
+
+static trm_status cuda_import(trm_device *device, const void *handle, size_t size, void **memory)
+{
+    cudaIpcMemHandle_t copy;
+    void *opened = NULL;
+    TRM_TRY(device_use(device));
+    memcpy(&copy, handle, sizeof(copy));
+    const cudaError_t error = cudaIpcOpenMemHandle(&opened, copy, cudaIpcMemLazyEnablePeerAccess);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cuda device %d cannot open the memory of a handle: %s",
+                 ordinal_of(device), cudaGetErrorString(error));
+    }
+    const size_t found = bytes_behind(opened);
+    if (size > found) {
+        (void)cudaIpcCloseMemHandle(opened);
+        (void)cudaGetLastError();
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "the memory of a handle has %zu bytes, expected at least %zu", found,
+                 size);
+    }
+    *memory = opened;
+    return TRM_OK;
+}
+
+static void cuda_release(trm_device *device, void *memory)
+{
+    if (cudaSetDevice(ordinal_of(device)) == cudaSuccess) {
+        (void)cudaIpcCloseMemHandle(memory);
+    }
+    (void)cudaGetLastError();
+}
+
+static trm_status cuda_copy(trm_device *device, const trm_memory_copy *copies, int32_t n)
+{
+    TRM_TRY(device_use(device));
+    cudaError_t error = cudaSuccess;
+    for (int32_t i = 0; i < n && error == cudaSuccess; i++) {
+        error = copies[i].bytes == 0 ? cudaSuccess
+                                     : cudaMemcpyAsync(copies[i].to, copies[i].data, copies[i].bytes, cudaMemcpyDefault,
+                                                       cudaStreamPerThread);
+    }
+    const cudaError_t ended = cudaStreamSynchronize(cudaStreamPerThread);
+    error = error != cudaSuccess ? error : ended;
+    return error != cudaSuccess ? trm_cuda_fail(error, "cudaMemcpyAsync") : TRM_OK;
+}
+
 static trm_status create_stream(trm_device *device, bool urgent, trm_stream **stream)
 {
     int least = 0, greatest = 0;
@@ -519,6 +583,9 @@ static const trm_device_ops cuda_ops = {
     .free_host = cuda_free_host,
     .pin = cuda_pin,
     .unpin = cuda_unpin,
+    .import = cuda_import,
+    .release = cuda_release,
+    .copy = cuda_copy,
     .stream_create = cuda_stream_create,
     .stream_create_beside = cuda_stream_create_beside,
     .stream_destroy = cuda_stream_destroy,

@@ -114,6 +114,23 @@ void trm_device_unpin(trm_device *device, void *memory)
     }
 }
 
+trm_status trm_device_import(trm_device *device, const void *handle, size_t size, void **memory)
+{
+    return device->ops->import(device, handle, size, memory);
+}
+
+void trm_device_release(trm_device *device, void *memory)
+{
+    if (memory != NULL) {
+        device->ops->release(device, memory);
+    }
+}
+
+trm_status trm_device_copy(trm_device *device, const trm_memory_copy *copies, int32_t n)
+{
+    return device->ops->copy(device, copies, n);
+}
+
 trm_status trm_stream_create(trm_device *device, trm_stream **stream)
 {
     return device->ops->stream_create(device, stream);

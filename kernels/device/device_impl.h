@@ -9,6 +9,7 @@
 #define TRM_KERNELS_DEVICE_DEVICE_IMPL_H
 
 #include "kernels/device/device.h"
+#include "kernels/device/import.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +36,9 @@ typedef struct trm_device_ops {
     void (*free_host)(trm_device *device, void *memory);
     trm_status (*pin)(trm_device *device, void *memory, size_t size);
     void (*unpin)(trm_device *device, void *memory);
+    trm_status (*import)(trm_device *device, const void *handle, size_t size, void **memory);
+    void (*release)(trm_device *device, void *memory);
+    trm_status (*copy)(trm_device *device, const trm_memory_copy *copies, int32_t n);
 
     trm_status (*stream_create)(trm_device *device, trm_stream **stream);
     trm_status (*stream_create_beside)(trm_device *device, trm_stream **stream);

@@ -100,6 +100,28 @@ static void free_memory(trm_device *device, void *memory)
     free(memory);
 }
 
+static trm_status import(trm_device *device, const void *handle, size_t size, void **memory)
+{
+    (void)device, (void)handle, (void)memory;
+    TRM_FAIL(TRM_ERROR_UNSUPPORTED, "cannot open %zu bytes of a GPU's memory: the device is the host", size);
+}
+
+static void release(trm_device *device, void *memory)
+{
+    (void)device, (void)memory;
+}
+
+static trm_status copy(trm_device *device, const trm_memory_copy *copies, int32_t n)
+{
+    (void)device;
+    for (int32_t i = 0; i < n; i++) {
+        if (copies[i].bytes > 0) {
+            memcpy(copies[i].to, copies[i].data, copies[i].bytes);
+        }
+    }
+    return TRM_OK;
+}
+
 static trm_status pin(trm_device *device, void *memory, size_t size)
 {
     (void)device;
@@ -315,6 +337,9 @@ static const trm_device_ops host_ops = {
     .free_host = free_memory,
     .pin = pin,
     .unpin = unpin,
+    .import = import,
+    .release = release,
+    .copy = copy,
     .stream_create = stream_create,
     .stream_create_beside = stream_create_beside,
     .stream_destroy = stream_destroy,

@@ -41,6 +41,7 @@ TRM_MAX_LAYER_OUTPUTS = 5
 TRM_MAX_RANKS = 64
 TRM_MAX_SPATIAL = 3
 TRM_LORA_MAX_PAIRS = 6
+TRM_MEMORY_HANDLE_BYTES = 64
 TRM_KV_BLOCK_SIZE = 16
 TRM_ONNX_NEWEST_OPSET = 28
 TRM_PLUGIN_MAX_ARGUMENTS = 64
@@ -347,6 +348,16 @@ class trm_world_options(Structure):
         ("replica", c_int32),
         ("replicas", c_int32),
         ("starting", c_int32),
+    ]
+
+class trm_memory_copy(Structure):
+    to: Any
+    data: Any
+    bytes: int
+    _fields_ = [
+        ("to", c_void_p),
+        ("data", c_void_p),
+        ("bytes", c_size_t),
     ]
 
 class trm_rope_scaling(IntEnum):
@@ -2700,6 +2711,9 @@ class Library:
     trm_world_gpu: Callable[..., Any]
     trm_memory_allocate: Callable[..., Any]
     trm_memory_free: Callable[..., Any]
+    trm_memory_open: Callable[..., Any]
+    trm_memory_close: Callable[..., Any]
+    trm_memory_move: Callable[..., Any]
     trm_world_broadcast: Callable[..., Any]
     trm_world_collective: Callable[..., Any]
     trm_layer_kind_name: Callable[..., Any]
@@ -2767,6 +2781,7 @@ class Library:
     trm_context_destroy: Callable[..., Any]
     trm_context_set_recorder: Callable[..., Any]
     trm_context_set_input: Callable[..., Any]
+    trm_context_map_input: Callable[..., Any]
     trm_context_run: Callable[..., Any]
     trm_context_output: Callable[..., Any]
     trm_context_start: Callable[..., Any]
@@ -2926,6 +2941,9 @@ class Library:
         self.trm_world_gpu = _function(library, 'trm_world_gpu', c_int32, [c_void_p])
         self.trm_memory_allocate = _function(library, 'trm_memory_allocate', check, [c_void_p, c_size_t, POINTER(c_void_p)])
         self.trm_memory_free = _function(library, 'trm_memory_free', None, [c_void_p, c_void_p])
+        self.trm_memory_open = _function(library, 'trm_memory_open', check, [c_void_p, c_void_p, c_size_t, POINTER(c_void_p)])
+        self.trm_memory_close = _function(library, 'trm_memory_close', None, [c_void_p, c_void_p])
+        self.trm_memory_move = _function(library, 'trm_memory_move', check, [c_void_p, POINTER(trm_memory_copy), c_int32])
         self.trm_world_broadcast = _function(library, 'trm_world_broadcast', check, [c_void_p, c_void_p, c_size_t, c_int32])
         self.trm_world_collective = _function(library, 'trm_world_collective', check, [c_void_p, POINTER(trm_collective_params), c_int, c_void_p, c_void_p, c_size_t, c_bool])
         self.trm_layer_kind_name = _function(library, 'trm_layer_kind_name', c_char_p, [c_int])
@@ -2993,6 +3011,7 @@ class Library:
         self.trm_context_destroy = _function(library, 'trm_context_destroy', None, [c_void_p])
         self.trm_context_set_recorder = _function(library, 'trm_context_set_recorder', None, [c_void_p, c_void_p])
         self.trm_context_set_input = _function(library, 'trm_context_set_input', check, [c_void_p, c_char_p, trm_dims, c_void_p])
+        self.trm_context_map_input = _function(library, 'trm_context_map_input', check, [c_void_p, c_char_p, trm_dims, c_bool, POINTER(c_void_p)])
         self.trm_context_run = _function(library, 'trm_context_run', check, [c_void_p])
         self.trm_context_output = _function(library, 'trm_context_output', check, [c_void_p, c_char_p, POINTER(trm_dims), POINTER(c_void_p)])
         self.trm_context_start = _function(library, 'trm_context_start', check, [c_void_p])

@@ -160,6 +160,51 @@ static void test_memory_of_the_world(void **state)
     trm_engine_destroy(engine);
 }
 
+/* Inputs that the caller writes where the context reads them, on the device and in host memory in turn. */
+static void test_mapped_inputs(void **state)
+{
+    (void)state;
+    trm_engine *engine = make_engine();
+    trm_context *context;
+    float elements[ROWS * WIDTH];
+    void *memory = NULL;
+    unsigned char handle[TRM_MEMORY_HANDLE_BYTES] = {0};
+    assert_ok(trm_context_create(engine, &context));
+    assert_fails(trm_context_map_input(context, "x", (trm_dims){2, {ROWS, WIDTH}}, true, NULL),
+                 TRM_ERROR_INVALID_ARGUMENT, "memory is NULL");
+    assert_fails(trm_context_map_input(context, "x", (trm_dims){2, {ROWS + 1, WIDTH}}, true, &memory),
+                 TRM_ERROR_INVALID_ARGUMENT, "at most");
+    assert_null(memory);
+    for (int32_t turn = 0; turn < 5; turn++) {
+        const int64_t rows = turn == 4 ? ROWS / 2 : ROWS;
+        const trm_memory_copy copy = {NULL, elements, sizeof(float) * (size_t)(rows * WIDTH)};
+        trm_dims dims;
+        const void *data;
+        for (int32_t i = 0; i < rows * WIDTH; i++) {
+            elements[i] = (float)(i % 7) - 2 + (float)turn;
+        }
+        if (turn == 3) {
+            assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {rows, WIDTH}}, elements));
+        } else {
+            assert_ok(trm_context_map_input(context, "x", (trm_dims){2, {rows, WIDTH}}, turn % 2 == 0, &memory));
+            assert_ok(trm_memory_move(test_world, &(trm_memory_copy){memory, copy.data, copy.bytes}, 1));
+        }
+        assert_ok(trm_context_run(context));
+        assert_ok(trm_context_output(context, "y", &dims, &data));
+        assert_int_equal(dims.d[0], rows);
+        for (int32_t i = 0; i < rows * WIDTH; i++) {
+            assert_true(((const float *)data)[i] == (elements[i] > 0 ? 2 * elements[i] : 0));
+        }
+    }
+    trm_context_destroy(context);
+    trm_engine_destroy(engine);
+    assert_ok(trm_memory_move(test_world, NULL, 0));
+    assert_fails(trm_memory_move(test_world, NULL, 1), TRM_ERROR_INVALID_ARGUMENT, "copies is NULL");
+    assert_fails(trm_memory_open(test_world, NULL, 1, &memory), TRM_ERROR_INVALID_ARGUMENT, "NULL");
+    assert_fails(trm_memory_open(test_world, handle, 1, &memory), TRM_ERROR_UNSUPPORTED, "the device is the host");
+    trm_memory_close(test_world, NULL);
+}
+
 typedef struct worker {
     pthread_t thread;
     trm_engine *engine;
@@ -281,8 +326,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_contexts_are_apart),  cmocka_unit_test(test_contexts_in_given_memory),
-        cmocka_unit_test(test_memory_of_the_world), cmocka_unit_test(test_contexts_on_threads),
-        cmocka_unit_test(test_states_are_apart),
+        cmocka_unit_test(test_memory_of_the_world), cmocka_unit_test(test_mapped_inputs),
+        cmocka_unit_test(test_contexts_on_threads), cmocka_unit_test(test_states_are_apart),
     };
     return cmocka_run_group_tests(tests, test_open_world, test_close_world);
 }
