@@ -192,7 +192,8 @@ static trm_status start_network(network_server *s, loaded_network *n, const char
     TRM_TRY(load_contexts(s, n, path, config->instances));
     TRM_TRY(check_ports(n, true));
     TRM_TRY(check_ports(n, false));
-    served_options served = {.name = n->name,
+    served_options served = {.world = s->job.world,
+                             .name = n->name,
                              .version = n->version,
                              .platform = names_plan(path) ? "trireme_plan" : "trireme_onnx",
                              .network = n->onnx.shown,
@@ -368,7 +369,7 @@ static trm_status start(network_server *s)
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "networks are served by one rank");
     }
     if (settings_flag(all, SETTING_SHARED_MEMORY)) {
-        TRM_TRY(shared_regions_create(&s->regions));
+        TRM_TRY(shared_regions_create(s->job.world, &s->regions));
     }
     TRM_TRY(repository_create(&networks, &s->repository));
     TRM_TRY(one ? add_network(s) : TRM_OK);

@@ -120,7 +120,7 @@ with tempfile.TemporaryDirectory() as folder:
         check_shared(client, expected)
         asyncio.run(check_asyncio(server.port, expected))
         stats = client.get_inference_statistics("a")["model_stats"][0]
-        assert stats["inference_stats"]["success"]["count"] == 24 and stats["inference_stats"]["fail"]["count"] == 2, stats
+        assert stats["inference_stats"]["success"]["count"] == 24 and stats["inference_stats"]["fail"]["count"] == 3, stats
         assert {s["name"] for s in client.get_inference_statistics()["model_stats"]} == {"a", "b"}
 
     with Server(program, folder, "--model-control-mode=explicit", "--load-model=b") as server:

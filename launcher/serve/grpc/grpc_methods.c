@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "launcher/serve/grpc/grpc_internal.h"
 
+#define LONGEST_TEXT SHARED_LONGEST_NAME /* no name is longer */
+
 static void fail_damaged(grpc_call *call)
 {
     call->failed = true;
@@ -22,7 +24,7 @@ static proto_view message_of(const grpc_call *call)
 }
 
 /* Reads text fields 1 .. n; ignores other fields. */
-static bool read_texts(grpc_call *call, char (*texts)[REPOSITORY_LONGEST_NAME + 1], uint32_t n)
+static bool read_texts(grpc_call *call, char (*texts)[LONGEST_TEXT + 1], uint32_t n)
 {
     proto_view view = message_of(call);
     proto_field field;
@@ -32,8 +34,8 @@ static bool read_texts(grpc_call *call, char (*texts)[REPOSITORY_LONGEST_NAME + 
         if (field.number <= n && field.type == PROTO_BYTES &&
             !proto_text(field.bytes, texts[field.number - 1], sizeof(*texts))) {
             call->failed = true;
-            return api_fail(&call->error, 400, NULL, NULL, "field %u is longer than %d bytes", field.number,
-                            REPOSITORY_LONGEST_NAME);
+            return api_fail(&call->error, 400, NULL, NULL, "field %u is longer than %d bytes, or has a NUL",
+                            field.number, LONGEST_TEXT);
         }
     }
     if (step == PROTO_DAMAGED) {
@@ -60,9 +62,8 @@ static void answer_health(grpc_call *call)
 
 static void answer_server(grpc_call *call)
 {
-    static const char *const extensions[] = {"model_configuration", "statistics", "model_repository",
-                                             "system_shared_memory"};
-    const size_t n = sizeof(extensions) / sizeof(extensions[0]) - (grpc_get_options(call->server)->regions == NULL);
+    const char *extensions[SHARED_EXTENSIONS];
+    const size_t n = shared_extensions(grpc_get_options(call->server)->regions, extensions);
     proto_put_text(&call->reply, 1, "trireme");
     proto_put_text(&call->reply, 2, trm_version());
     for (size_t i = 0; i < n; i++) {
@@ -73,7 +74,7 @@ static void answer_server(grpc_call *call)
 /* The network that fields 1 and 2 name; NULL after an error. */
 static served_network *find_network(grpc_call *call)
 {
-    char texts[2][REPOSITORY_LONGEST_NAME + 1];
+    char texts[2][LONGEST_TEXT + 1];
     if (!read_texts(call, texts, 2)) {
         return NULL;
     }
@@ -84,7 +85,7 @@ static served_network *find_network(grpc_call *call)
 
 static void answer_network_ready(grpc_call *call)
 {
-    char texts[2][REPOSITORY_LONGEST_NAME + 1];
+    char texts[2][LONGEST_TEXT + 1];
     api_error error;
     if (!read_texts(call, texts, 2)) {
         return;
@@ -275,7 +276,7 @@ static void put_stats(proto_writer *w, const named_stats *named)
 
 static void answer_stats(grpc_call *call)
 {
-    char texts[2][REPOSITORY_LONGEST_NAME + 1];
+    char texts[2][LONGEST_TEXT + 1];
     size_t n;
     if (!read_texts(call, texts, 2)) {
         return;
@@ -386,7 +387,7 @@ static bool submit_job(grpc_call *call, const char *name, bool unload)
 
 static void start_job(grpc_call *call, bool unload)
 {
-    char texts[2][REPOSITORY_LONGEST_NAME + 1]; /* of the repository and of the network */
+    char texts[2][LONGEST_TEXT + 1]; /* of the repository and of the network */
     if (read_texts(call, texts, 2) && !submit_job(call, texts[1], unload)) {
         call->failed = true;
     }
@@ -404,52 +405,107 @@ static void answer_unload(grpc_call *call)
 
 /* ---- shared memory --------------------------------------------------------------------------------------- */
 
-static void answer_region_status(grpc_call *call)
+static void put_region(proto_writer *w, const shared_info *info)
 {
-    char name[1][REPOSITORY_LONGEST_NAME + 1];
+    const size_t entry = proto_begin(w, 1);
+    proto_put_text(w, 1, info->name);
+    const size_t value = proto_begin(w, 2);
+    proto_put_text(w, 1, info->name);
+    if (info->kind == SHARED_CUDA) {
+        proto_put_varint(w, 2, (uint64_t)info->device);
+        proto_put_varint(w, 3, info->size);
+    } else {
+        proto_put_text(w, 2, info->key);
+        proto_put_varint(w, 3, info->offset);
+        proto_put_varint(w, 4, info->size);
+    }
+    proto_end(w, value);
+    proto_end(w, entry);
+}
+
+static void put_regions(grpc_call *call, shared_kind kind)
+{
+    char name[1][LONGEST_TEXT + 1];
     size_t n;
     if (!read_texts(call, name, 1)) {
         return;
     }
-    shared_info *infos = shared_status(grpc_get_options(call->server)->regions, name[0], &n, &call->error);
+    shared_info *infos = shared_status(grpc_get_options(call->server)->regions, kind, name[0], &n, &call->error);
     call->failed = infos == NULL;
     for (size_t i = 0; i < n; i++) {
-        const size_t entry = proto_begin(&call->reply, 1);
-        proto_put_text(&call->reply, 1, infos[i].name);
-        const size_t value = proto_begin(&call->reply, 2);
-        proto_put_text(&call->reply, 1, infos[i].name);
-        proto_put_text(&call->reply, 2, infos[i].key);
-        proto_put_varint(&call->reply, 3, infos[i].offset);
-        proto_put_varint(&call->reply, 4, infos[i].size);
-        proto_end(&call->reply, value);
-        proto_end(&call->reply, entry);
+        put_region(&call->reply, &infos[i]);
     }
     free(infos);
 }
 
-static void answer_region_register(grpc_call *call)
+static void answer_system_status(grpc_call *call)
 {
-    char texts[2][REPOSITORY_LONGEST_NAME + 1];
-    proto_view view = message_of(call);
-    proto_field field;
-    uint64_t offset = 0, size = 0;
-    if (!read_texts(call, texts, 2)) {
-        return;
-    }
-    while (proto_next(&view, &field) == PROTO_FIELD) {
-        offset = field.number == 3 && field.type == PROTO_VARINT ? field.value : offset;
-        size = field.number == 4 && field.type == PROTO_VARINT ? field.value : size;
-    }
-    call->failed =
-        !shared_register(grpc_get_options(call->server)->regions, texts[0], texts[1], offset, size, &call->error);
+    put_regions(call, SHARED_SYSTEM);
 }
 
-static void answer_region_unregister(grpc_call *call)
+static void answer_cuda_status(grpc_call *call)
 {
-    char name[1][REPOSITORY_LONGEST_NAME + 1];
-    if (read_texts(call, name, 1)) {
-        call->failed = !shared_unregister(grpc_get_options(call->server)->regions, name[0], &call->error);
+    put_regions(call, SHARED_CUDA);
+}
+
+/* Reads the fields of a registration behind its name; false after an error. */
+static bool read_numbers(grpc_call *call, uint64_t numbers[5], proto_view *handle)
+{
+    proto_view view = message_of(call);
+    proto_field field;
+    proto_step step;
+    while ((step = proto_next(&view, &field)) == PROTO_FIELD) {
+        if (field.number <= 4 && field.type == PROTO_VARINT) {
+            numbers[field.number] = field.value;
+        } else if (field.number == 2 && field.type == PROTO_BYTES) {
+            *handle = field.bytes;
+        }
     }
+    if (step == PROTO_DAMAGED) {
+        fail_damaged(call);
+    }
+    return step == PROTO_END;
+}
+
+static void answer_system_register(grpc_call *call)
+{
+    char texts[2][LONGEST_TEXT + 1];
+    uint64_t numbers[5] = {0};
+    proto_view key;
+    if (read_texts(call, texts, 2) && read_numbers(call, numbers, &key)) {
+        call->failed = !shared_register(grpc_get_options(call->server)->regions, texts[0], texts[1], numbers[3],
+                                        numbers[4], &call->error);
+    }
+}
+
+static void answer_cuda_register(grpc_call *call)
+{
+    char name[1][LONGEST_TEXT + 1];
+    uint64_t numbers[5] = {0};
+    proto_view handle = {0};
+    if (read_texts(call, name, 1) && read_numbers(call, numbers, &handle)) {
+        call->failed =
+            !shared_register_cuda(grpc_get_options(call->server)->regions, name[0], handle.at,
+                                  (size_t)(handle.end - handle.at), (int64_t)numbers[3], numbers[4], &call->error);
+    }
+}
+
+static void unregister(grpc_call *call, shared_kind kind)
+{
+    char name[1][LONGEST_TEXT + 1];
+    if (read_texts(call, name, 1)) {
+        call->failed = !shared_unregister(grpc_get_options(call->server)->regions, kind, name[0], &call->error);
+    }
+}
+
+static void answer_system_unregister(grpc_call *call)
+{
+    unregister(call, SHARED_SYSTEM);
+}
+
+static void answer_cuda_unregister(grpc_call *call)
+{
+    unregister(call, SHARED_CUDA);
 }
 
 #define SERVICE "/inference.GRPCInferenceService/"
@@ -467,9 +523,12 @@ static const grpc_method methods[] = {
     {SERVICE "RepositoryIndex", answer_index, false, false},
     {SERVICE "RepositoryModelLoad", answer_load, false, false},
     {SERVICE "RepositoryModelUnload", answer_unload, false, false},
-    {SERVICE "SystemSharedMemoryStatus", answer_region_status, false, false},
-    {SERVICE "SystemSharedMemoryRegister", answer_region_register, false, false},
-    {SERVICE "SystemSharedMemoryUnregister", answer_region_unregister, false, false},
+    {SERVICE "SystemSharedMemoryStatus", answer_system_status, false, false},
+    {SERVICE "SystemSharedMemoryRegister", answer_system_register, false, false},
+    {SERVICE "SystemSharedMemoryUnregister", answer_system_unregister, false, false},
+    {SERVICE "CudaSharedMemoryStatus", answer_cuda_status, false, false},
+    {SERVICE "CudaSharedMemoryRegister", answer_cuda_register, false, false},
+    {SERVICE "CudaSharedMemoryUnregister", answer_cuda_unregister, false, false},
 };
 
 const grpc_method *grpc_find_method(const char *path)

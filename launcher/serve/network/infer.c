@@ -47,6 +47,7 @@ void infer_destroy(infer_request *request)
     }
     for (int32_t i = 0; request->inputs != NULL && i < served_input_count(request->network); i++) {
         free(request->inputs[i].owned);
+        shared_release(request->inputs[i].region);
     }
     for (int32_t i = 0; i < request->n_outputs; i++) {
         shared_release(request->outputs[i].region);
@@ -119,15 +120,16 @@ bool infer_allocate(const served_port *port, infer_input *input, api_error *erro
            api_fail(error, 503, NULL, NULL, "cannot allocate %zu bytes for input %s", input->bytes, port->name);
 }
 
-static bool check_bool(const served_port *port, const unsigned char *from, size_t bytes, api_error *error)
+trm_status infer_check_bool(const served_port *port, const void *data, size_t bytes)
 {
+    const unsigned char *from = data;
     for (size_t i = 0; port->dtype == TRM_BOOL && i < bytes; i++) {
         if (from[i] > 1) {
-            return api_fail(error, 400, NULL, NULL, "element %zu of input %s is %d, expected 0 or 1", i, port->name,
-                            from[i]);
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "element %zu of input %s is %d, expected 0 or 1", i, port->name,
+                     from[i]);
         }
     }
-    return true;
+    return TRM_OK;
 }
 
 bool infer_take_raw(const served_port *port, infer_input *input, const void *data, size_t bytes, api_error *error)
@@ -136,17 +138,8 @@ bool infer_take_raw(const served_port *port, infer_input *input, const void *dat
         return api_fail(error, 400, NULL, NULL, "input %s has %zu bytes, expected %zu, as its shape and type have",
                         port->name, bytes, input->bytes);
     }
-    if (!check_bool(port, data, bytes, error)) {
-        return false;
-    }
     input->data = data;
-    if (bytes > 0 && (uintptr_t)data % trm_dtype_size(port->dtype) != 0) { /* what is before it may end anywhere */
-        if (!infer_allocate(port, input, error)) {
-            return false;
-        }
-        memcpy(input->owned, data, bytes);
-    }
-    return true;
+    return infer_check_bool(port, data, bytes) == TRM_OK || api_fail(error, 400, NULL, NULL, "%s", trm_last_error());
 }
 
 bool infer_take_shared(const served_port *port, infer_input *input, shared_regions *regions, const char *name,
@@ -157,17 +150,9 @@ bool infer_take_shared(const served_port *port, infer_input *input, shared_regio
                         "shared_memory_byte_size of input %s is %" PRIu64 ", expected %zu, as its shape and type have",
                         port->name, size, input->bytes);
     }
-    shared_region *region = shared_find(regions, name, offset, size, error);
-    if (region == NULL || !infer_allocate(port, input, error)) {
-        shared_release(region);
-        return false;
-    }
-    const trm_status status = shared_read(region, offset, input->owned, input->bytes);
-    shared_release(region);
-    if (status != TRM_OK) {
-        return api_fail(error, 400, NULL, NULL, "%s", trm_last_error());
-    }
-    return check_bool(port, input->owned, input->bytes, error);
+    input->region = shared_find(regions, name, offset, size, error);
+    input->region_offset = offset;
+    return input->region != NULL;
 }
 
 bool infer_share_output(infer_output *output, shared_regions *regions, const char *region, uint64_t offset,
@@ -183,7 +168,7 @@ trm_status infer_write_shared(const infer_request *request)
 {
     for (int32_t i = 0; i < request->n_outputs; i++) {
         const infer_output *output = &request->outputs[i];
-        if (output->region == NULL) {
+        if (output->region == NULL || output->is_written) {
             continue;
         }
         if (output->bytes > output->region_size) {

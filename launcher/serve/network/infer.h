@@ -14,8 +14,10 @@ typedef struct infer_input {
     bool given;
     trm_dims dims;
     size_t bytes;
-    const void *data; /* [dims], in the body or in `owned` */
+    const void *data; /* [dims], in the body or in `owned`, of any alignment; NULL: in `region` */
     void *owned;
+    shared_region *region;
+    uint64_t region_offset;
 } infer_input;
 
 typedef struct infer_output {
@@ -26,6 +28,7 @@ typedef struct infer_output {
     trm_dims dims;
     const void *data; /* [dims]; valid in `write` */
     size_t bytes;
+    bool is_written; /* the run left it in `region` */
 } infer_output;
 
 /* How a request is answered; on threads of the network. */
@@ -66,11 +69,13 @@ void infer_destroy(infer_request *request);
 /* Begins an input that has this type and shape [n]: *port and *input are its places, whose elements must follow. */
 bool infer_begin_input(infer_request *request, const char *name, const char *type, const int64_t *shape, size_t n,
                        const served_port **port, infer_input **input, api_error *error);
-/* Takes elements as they lie in `data`, which must outlive the request; copies those that are not aligned. */
+/* Takes elements as they lie in `data`, which must outlive the request. */
 bool infer_take_raw(const served_port *port, infer_input *input, const void *data, size_t bytes, api_error *error);
+/* Checks that elements of a BOOL input are 0 or 1. Error: INVALID_ARGUMENT. */
+trm_status infer_check_bool(const served_port *port, const void *data, size_t bytes);
 /* Allocates `owned` for elements. */
 bool infer_allocate(const served_port *port, infer_input *input, api_error *error);
-/* Reads elements out of a region. */
+/* Takes elements that lie in a region until the request runs. */
 bool infer_take_shared(const served_port *port, infer_input *input, shared_regions *regions, const char *region,
                        uint64_t offset, uint64_t size, api_error *error);
 /* `raw`: how the client writes it; *output, if not NULL: its place, until the next call. */

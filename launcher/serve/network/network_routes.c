@@ -13,9 +13,11 @@
 #include "launcher/serve/http/server_internal.h"
 #include "launcher/serve/network/infer_json.h"
 #include "launcher/serve/network/repository.h"
+#include "launcher/text/strings/base64.h"
 
-#define HEADER_LENGTH "Inference-Header-Content-Length"
-#define MAX_VERSIONS  64
+#define HEADER_LENGTH  "Inference-Header-Content-Length"
+#define MAX_VERSIONS   64
+#define LONGEST_BASE64 256 /* of a handle */
 
 static void write_error(const api_error *error, json_text *json)
 {
@@ -51,15 +53,15 @@ static enum MHD_Result answer_ready(call *c)
 
 static enum MHD_Result answer_server(call *c)
 {
-    static const char *const extensions[] = {"binary_tensor_data", "model_configuration", "statistics",
-                                             "model_repository", "system_shared_memory"};
+    const char *extensions[SHARED_EXTENSIONS];
+    const size_t n = shared_extensions(c->server->options.regions, extensions);
     json_text json = {0};
-    const bool shares = c->server->options.regions != NULL;
     json_object(&json, NULL);
     json_string(&json, "name", "trireme");
     json_string(&json, "version", trm_version());
     json_array(&json, "extensions");
-    for (size_t i = 0; i < sizeof(extensions) / sizeof(extensions[0]) - !shares; i++) {
+    json_string(&json, NULL, "binary_tensor_data");
+    for (size_t i = 0; i < n; i++) {
         json_string(&json, NULL, extensions[i]);
     }
     json_end_array(&json);
@@ -415,11 +417,16 @@ static enum MHD_Result answer_load(call *c)
 
 /* ---- shared memory --------------------------------------------------------------------------------------- */
 
-/* The region of /v2/systemsharedmemory/region/NAME/verb; "" if the path has none. */
+static shared_kind kind_of(const call *c)
+{
+    return strncmp(c->path, "/v2/cuda", 8) == 0 ? SHARED_CUDA : SHARED_SYSTEM;
+}
+
+/* The region of region/NAME/verb behind the route's path; "" if the path has none. */
 static bool read_region(const call *c, const char *verb, char name[SHARED_LONGEST_NAME + 1])
 {
-    static const char prefix[] = "/v2/systemsharedmemory/", region[] = "region/";
-    const char *from = c->path + sizeof(prefix) - 1, *slash;
+    static const char region[] = "region/";
+    const char *from = c->path + strlen(c->route->path), *slash;
     name[0] = '\0';
     if (strcmp(from, verb + 1) == 0) {
         return true;
@@ -436,6 +443,20 @@ static bool read_region(const call *c, const char *verb, char name[SHARED_LONGES
     return true;
 }
 
+static void write_region(json_text *json, const shared_info *info)
+{
+    json_object(json, NULL);
+    json_string(json, "name", info->name);
+    if (info->kind == SHARED_CUDA) {
+        json_integer(json, "device_id", info->device);
+    } else {
+        json_string(json, "key", info->key);
+        json_integer(json, "offset", (int64_t)info->offset);
+    }
+    json_integer(json, "byte_size", (int64_t)info->size);
+    json_end_object(json);
+}
+
 static enum MHD_Result answer_region_status(call *c)
 {
     char name[SHARED_LONGEST_NAME + 1];
@@ -445,38 +466,58 @@ static enum MHD_Result answer_region_status(call *c)
     if (!read_region(c, "/status", name)) {
         return reply_unknown(c);
     }
-    shared_info *infos = shared_status(c->server->options.regions, name, &n, &error);
+    shared_info *infos = shared_status(c->server->options.regions, kind_of(c), name, &n, &error);
     if (infos == NULL) {
         return call_reply_error(c, &error);
     }
     json_array(&json, NULL);
     for (size_t i = 0; i < n; i++) {
-        json_object(&json, NULL);
-        json_string(&json, "name", infos[i].name);
-        json_string(&json, "key", infos[i].key);
-        json_integer(&json, "offset", (int64_t)infos[i].offset);
-        json_integer(&json, "byte_size", (int64_t)infos[i].size);
-        json_end_object(&json);
+        write_region(&json, &infos[i]);
     }
     json_end_array(&json);
     free(infos);
     return call_reply_json(c, 200, &json);
 }
 
+/* {key, offset, byte_size} */
+static bool register_system(const call *c, const trm_json *root, const char *name, api_error *error)
+{
+    const trm_json *begin = trm_json_get(root, "offset");
+    const char *key = trm_json_string(trm_json_get(root, "key"));
+    int64_t offset = 0, size = -1;
+    if (key == NULL || !trm_json_integer(trm_json_get(root, "byte_size"), &size) || size < 0 ||
+        (begin != NULL && (!trm_json_integer(begin, &offset) || offset < 0))) {
+        return api_fail(error, 400, NULL, NULL, "expected key, a string, and byte_size and offset, integers from 0");
+    }
+    return shared_register(c->server->options.regions, name, key, (uint64_t)offset, (uint64_t)size, error);
+}
+
+/* {raw_handle: {b64}, device_id, byte_size} */
+static bool register_cuda(const call *c, const trm_json *root, const char *name, api_error *error)
+{
+    const char *text = trm_json_string(trm_json_get(trm_json_get(root, "raw_handle"), "b64"));
+    unsigned char handle[3 * LONGEST_BASE64 / 4];
+    size_t handle_size = 0;
+    int64_t device = -1, size = -1;
+    if (text == NULL || strlen(text) > LONGEST_BASE64 || !trm_base64_decode(text, handle, &handle_size) ||
+        !trm_json_integer(trm_json_get(root, "device_id"), &device) || device < 0 ||
+        !trm_json_integer(trm_json_get(root, "byte_size"), &size) || size < 0) {
+        return api_fail(error, 400, NULL, NULL,
+                        "expected raw_handle, an object with b64, the base64 of a handle, and device_id and byte_size, "
+                        "integers from 0");
+    }
+    return shared_register_cuda(c->server->options.regions, name, handle, handle_size, device, (uint64_t)size, error);
+}
+
 static bool register_region(call *c, const char *name, api_error *error)
 {
     trm_json_document *document;
-    int64_t offset = 0, size = -1;
     if (!read_body(c, &document, error)) {
         return false;
     }
-    const trm_json *root = document != NULL ? trm_json_root(document) : NULL, *begin = trm_json_get(root, "offset");
-    const char *key = trm_json_string(trm_json_get(root, "key"));
-    const bool read = key != NULL && trm_json_integer(trm_json_get(root, "byte_size"), &size) && size >= 0 &&
-                      (begin == NULL || (trm_json_integer(begin, &offset) && offset >= 0));
+    const trm_json *root = document != NULL ? trm_json_root(document) : NULL;
     const bool done =
-        read ? shared_register(c->server->options.regions, name, key, (uint64_t)offset, (uint64_t)size, error)
-             : api_fail(error, 400, NULL, NULL, "expected key, a string, and byte_size and offset, integers from 0");
+        kind_of(c) == SHARED_CUDA ? register_cuda(c, root, name, error) : register_system(c, root, name, error);
     trm_json_close(document);
     return done;
 }
@@ -489,7 +530,7 @@ static enum MHD_Result answer_region(call *c)
     if (read_region(c, "/register", name) && name[0] != '\0') {
         done = register_region(c, name, &error);
     } else if (read_region(c, "/unregister", name)) {
-        done = shared_unregister(c->server->options.regions, name, &error);
+        done = shared_unregister(c->server->options.regions, kind_of(c), name, &error);
     } else {
         return reply_unknown(c);
     }
@@ -517,6 +558,8 @@ static const route rows[] = {
     {"POST", "/v2/repository/models/", answer_load, false, "load or unload a network (KServe)"},
     {"GET", "/v2/systemsharedmemory/", answer_region_status, false, "list shared memory (KServe)"},
     {"POST", "/v2/systemsharedmemory/", answer_region, false, "register shared memory (KServe)"},
+    {"GET", "/v2/cudasharedmemory/", answer_region_status, false, "list shared memory of CUDA (KServe)"},
+    {"POST", "/v2/cudasharedmemory/", answer_region, false, "register shared memory of CUDA (KServe)"},
     {"GET", "/metrics", answer_metrics, true, "metrics for Prometheus"},
     {"GET", "/v2/health/live", answer_live, true, "whether the server runs (KServe)"},
     {"GET", "/v2/health/ready", answer_ready, true, "whether the server takes requests (KServe)"},

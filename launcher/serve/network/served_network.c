@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "launcher/serve/network/infer.h"
 
+#define MAX_COPIES    64  /* within the device that are waited for together */
 #define SWEEP_SECONDS 0.1 /* between looks at waiting requests whose client may have left */
 
 /* One context and its thread. */
@@ -20,8 +21,6 @@ typedef struct instance {
     trm_context *context;
     pthread_t thread;
     bool started;
-    char *joined; /* [joined_size] the elements of one input of all requests of a run */
-    size_t joined_size;
 } instance;
 
 struct served_network {
@@ -209,37 +208,66 @@ static void *sweep_queue(void *user)
 
 /* ---- runs ------------------------------------------------------------------------------------------------ */
 
-/* Sets one input of all requests. */
+/* Copies the elements of one input of all requests to `to`, where the context reads them. */
+static trm_status fill_input(instance *in, const infer_request *batch, int32_t index, char *to)
+{
+    trm_memory_copy copies[MAX_COPIES];
+    int32_t n = 0;
+    for (const infer_request *r = batch; r != NULL; r = r->next) {
+        const infer_input *input = &r->inputs[index];
+        if (input->region == NULL && input->bytes > 0) {
+            memcpy(to, input->data, input->bytes);
+        } else if (input->region != NULL && shared_memory(input->region) != NULL) {
+            copies[n++] = (trm_memory_copy){to, shared_memory(input->region) + input->region_offset, input->bytes};
+        } else if (input->region != NULL) {
+            TRM_TRY(shared_read(input->region, input->region_offset, to, input->bytes));
+        }
+        if (n == MAX_COPIES || (n > 0 && r->next == NULL)) {
+            TRM_TRY(trm_memory_move(in->owner->options.world, copies, n));
+            n = 0;
+        }
+        to += input->bytes;
+    }
+    return TRM_OK;
+}
+
+/* Sets one input of all requests. If all parts are on the device, they stay there. */
 static trm_status set_input(instance *in, const infer_request *batch, int32_t index)
 {
     const served_port *port = served_input(in->owner, index);
-    const infer_input *first = &batch->inputs[index];
-    trm_dims dims = first->dims;
+    trm_dims dims = batch->inputs[index].dims;
+    bool on_device = port->dtype != TRM_BOOL, is_shared = false;
     size_t bytes = 0;
-    if (batch->next == NULL) {
-        return trm_context_set_input(in->context, port->name, dims, first->data);
-    }
-    dims.d[0] = 0;
+    int64_t elements = 0;
+    void *memory;
     for (const infer_request *r = batch; r != NULL; r = r->next) {
+        const shared_region *region = r->inputs[index].region;
+        is_shared = is_shared || region != NULL;
+        on_device = on_device && region != NULL && shared_memory(region) != NULL;
         bytes += r->inputs[index].bytes;
-        dims.d[0] += r->elements;
+        elements += r->elements;
     }
-    if (bytes > in->joined_size) {
-        char *grown = realloc(in->joined, bytes);
-        if (grown == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %zu bytes to join requests", bytes);
+    if (batch->next != NULL) {
+        dims.d[0] = elements;
+    }
+    TRM_TRY(trm_context_map_input(in->context, port->name, dims, on_device, &memory));
+    TRM_TRY(fill_input(in, batch, index, memory));
+    return is_shared ? infer_check_bool(port, memory, bytes) : TRM_OK; /* others were checked */
+}
+
+/* Lets the run of a request alone write its outputs into memory of the device. */
+static trm_status bind_outputs(instance *in, infer_request *request, bool bind)
+{
+    for (int32_t i = 0; i < request->n_outputs; i++) {
+        infer_output *output = &request->outputs[i];
+        char *memory = output->region != NULL ? shared_memory(output->region) : NULL;
+        if (memory != NULL && output->region_size > 0) {
+            output->is_written = bind || output->is_written;
+            TRM_TRY(trm_context_bind_output(in->context, served_output(in->owner, output->index)->name,
+                                            bind ? memory + output->region_offset : NULL, output->region_size));
         }
-        in->joined = grown;
-        in->joined_size = bytes;
     }
-    char *to = in->joined;
-    for (const infer_request *r = batch; r != NULL; r = r->next) {
-        if (r->inputs[index].bytes > 0) {
-            memcpy(to, r->inputs[index].data, r->inputs[index].bytes);
-        }
-        to += r->inputs[index].bytes;
-    }
-    return trm_context_set_input(in->context, port->name, dims, in->joined);
+    return TRM_OK;
 }
 
 /* Gives every request its part of the outputs. *kept: the outputs have the batch as their first dim. */
@@ -270,6 +298,17 @@ static trm_status cut_outputs(instance *in, infer_request *batch, int64_t elemen
     return TRM_OK;
 }
 
+static trm_status run_context(instance *in, infer_request *batch)
+{
+    if (batch->next != NULL) {
+        return trm_context_run(in->context);
+    }
+    trm_status status = bind_outputs(in, batch, true);
+    status = status == TRM_OK ? trm_context_run(in->context) : status;
+    const trm_status unbound = bind_outputs(in, batch, false);
+    return status != TRM_OK ? status : unbound;
+}
+
 static trm_status run(instance *in, infer_request *batch, int64_t elements, run_times *times, bool *kept)
 {
     const double began = trm_clock_seconds();
@@ -278,7 +317,7 @@ static trm_status run(instance *in, infer_request *batch, int64_t elements, run_
         TRM_TRY(set_input(in, batch, i));
     }
     const double set = trm_clock_seconds();
-    TRM_TRY(trm_context_run(in->context));
+    TRM_TRY(run_context(in, batch));
     const double ran = trm_clock_seconds();
     TRM_TRY(cut_outputs(in, batch, elements, kept));
     for (infer_request *r = batch; r != NULL && *kept; r = r->next) {
@@ -512,8 +551,6 @@ void served_stop(served_network *n)
             pthread_join(n->instances[i].thread, NULL);
             n->instances[i].started = false;
         }
-        free(n->instances[i].joined);
-        n->instances[i].joined = NULL;
     }
     if (n->sweeps) {
         pthread_join(n->sweeper, NULL);

@@ -23,6 +23,7 @@ typedef struct infer_request infer_request;
 typedef struct served_network served_network;
 
 typedef struct served_options {
+    trm_world *world;
     const char *name, *version, *platform;
     const trm_network *network;              /* to read inputs and outputs from */
     trm_context *const *contexts;            /* [n_contexts]; each is used by a thread alone until served_stop */

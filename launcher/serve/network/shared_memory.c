@@ -1,4 +1,4 @@
-/* Regions of system shared memory. */
+/* Regions of system shared memory and of CUDA. */
 #include "launcher/serve/network/shared_memory.h"
 
 #include <errno.h>
@@ -17,22 +17,26 @@
 struct shared_region {
     atomic_int references;
     shared_region *next;
-    int fd;
+    trm_world *world;
+    int fd;       /* of SYSTEM, else -1 */
+    void *memory; /* of CUDA, else NULL */
     shared_info info;
 };
 
 struct shared_regions {
+    trm_world *world;
     pthread_mutex_t lock;
     shared_region *first;
     int32_t count;
 };
 
-trm_status shared_regions_create(shared_regions **result)
+trm_status shared_regions_create(trm_world *world, shared_regions **result)
 {
     shared_regions *regions = calloc(1, sizeof(*regions));
     if (regions == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the list of shared memory");
     }
+    regions->world = world;
     pthread_mutex_init(&regions->lock, NULL);
     *result = regions;
     return TRM_OK;
@@ -41,7 +45,10 @@ trm_status shared_regions_create(shared_regions **result)
 void shared_release(shared_region *region)
 {
     if (region != NULL && atomic_fetch_sub(&region->references, 1) == 1) {
-        close(region->fd);
+        if (region->fd >= 0) {
+            close(region->fd);
+        }
+        trm_memory_close(region->world, region->memory);
         free(region);
     }
 }
@@ -57,6 +64,16 @@ void shared_regions_destroy(shared_regions *regions)
     }
     pthread_mutex_destroy(&regions->lock);
     free(regions);
+}
+
+size_t shared_extensions(const shared_regions *regions, const char *names[SHARED_EXTENSIONS])
+{
+    static const char *const all[SHARED_EXTENSIONS] = {"model_configuration", "statistics", "model_repository",
+                                                       "system_shared_memory", "cuda_shared_memory"};
+    memcpy(names, all, sizeof(all));
+    return regions == NULL                      ? SHARED_EXTENSIONS - 2
+           : trm_world_gpu(regions->world) == 0 ? SHARED_EXTENSIONS - 1
+                                                : SHARED_EXTENSIONS;
 }
 
 static bool check_on(const shared_regions *regions, api_error *error)
@@ -97,48 +114,107 @@ static shared_region *find(const shared_regions *regions, const char *name)
     return region;
 }
 
-bool shared_register(shared_regions *regions, const char *name, const char *key, uint64_t offset, uint64_t size,
-                     api_error *error)
+/* Adds a region, which it takes over, unless the name is used. */
+static bool add(shared_regions *regions, shared_region *region, api_error *error)
 {
-    if (!check_on(regions, error) || !check_key(key, error)) {
-        return false;
-    }
-    if (name[0] == '\0' || strlen(name) > SHARED_LONGEST_NAME) {
-        return api_fail(error, 400, NULL, NULL, "a region's name has %zu bytes, expected 1 to %d", strlen(name),
-                        SHARED_LONGEST_NAME);
-    }
-    const int fd = shm_open(key, O_RDWR | O_CLOEXEC, 0);
-    if (fd < 0) {
-        return api_fail(error, 400, NULL, NULL, "cannot open shared memory %s: %s", key, strerror(errno));
-    }
-    shared_region *region = check_size(fd, key, offset, size, error) ? calloc(1, sizeof(*region)) : NULL;
-    if (region == NULL) {
-        close(fd);
-        return false;
-    }
-    atomic_init(&region->references, 1);
-    region->fd = fd;
-    region->info.offset = offset;
-    region->info.size = size;
-    strcpy(region->info.name, name);
-    strcpy(region->info.key, key);
     pthread_mutex_lock(&regions->lock);
-    const bool known = find(regions, name) != NULL, full = regions->count == SHARED_MAX_REGIONS;
+    const bool known = find(regions, region->info.name) != NULL, full = regions->count == SHARED_MAX_REGIONS;
     if (!known && !full) {
         region->next = regions->first;
         regions->first = region;
         regions->count++;
     }
     pthread_mutex_unlock(&regions->lock);
+    if (known) {
+        api_fail(error, 400, NULL, NULL, "region %.64s is registered already", region->info.name);
+    } else if (full) {
+        api_fail(error, 400, NULL, NULL, "%d regions are registered, the most", SHARED_MAX_REGIONS);
+    }
     if (known || full) {
         shared_release(region);
-        return known ? api_fail(error, 400, NULL, NULL, "region %.64s is registered already", name)
-                     : api_fail(error, 400, NULL, NULL, "%d regions are registered, the most", SHARED_MAX_REGIONS);
     }
-    return true;
+    return !known && !full;
 }
 
-bool shared_unregister(shared_regions *regions, const char *name, api_error *error)
+/* A region without memory; NULL with an error. */
+static shared_region *create(const shared_regions *regions, shared_kind kind, const char *name, uint64_t size,
+                             api_error *error)
+{
+    if (!check_on(regions, error)) {
+        return NULL;
+    }
+    if (name[0] == '\0' || strlen(name) > SHARED_LONGEST_NAME) {
+        api_fail(error, 400, NULL, NULL, "a region's name has %zu bytes, expected 1 to %d", strlen(name),
+                 SHARED_LONGEST_NAME);
+        return NULL;
+    }
+    shared_region *region = calloc(1, sizeof(*region));
+    if (region == NULL) {
+        api_fail(error, 503, NULL, NULL, "cannot allocate a region");
+        return NULL;
+    }
+    atomic_init(&region->references, 1);
+    region->world = regions->world;
+    region->fd = -1;
+    region->info.kind = kind;
+    region->info.size = size;
+    strcpy(region->info.name, name);
+    return region;
+}
+
+bool shared_register(shared_regions *regions, const char *name, const char *key, uint64_t offset, uint64_t size,
+                     api_error *error)
+{
+    shared_region *region = create(regions, SHARED_SYSTEM, name, size, error);
+    if (region == NULL || !check_key(key, error)) {
+        shared_release(region);
+        return false;
+    }
+    region->info.offset = offset;
+    strcpy(region->info.key, key);
+    region->fd = shm_open(key, O_RDWR | O_CLOEXEC, 0);
+    if (region->fd < 0) {
+        api_fail(error, 400, NULL, NULL, "cannot open shared memory %s: %s", key, strerror(errno));
+    }
+    if (region->fd < 0 || !check_size(region->fd, key, offset, size, error)) {
+        shared_release(region);
+        return false;
+    }
+    return add(regions, region, error);
+}
+
+bool shared_register_cuda(shared_regions *regions, const char *name, const void *handle, size_t handle_size,
+                          int64_t device, uint64_t size, api_error *error)
+{
+    shared_region *region = create(regions, SHARED_CUDA, name, size, error);
+    if (region == NULL) {
+        return false;
+    }
+    const int32_t gpu = trm_world_gpu(regions->world) - 1;
+    bool good = gpu >= 0 || api_fail(error, 400, NULL, NULL, "the server runs on no GPU, so it has no memory of CUDA");
+    good = good &&
+           (device == gpu || api_fail(error, 400, NULL, NULL,
+                                      "device_id is %" PRId64 ", but the networks run on GPU %d", device, (int)gpu));
+    good = good && (handle_size == TRM_MEMORY_HANDLE_BYTES ||
+                    api_fail(error, 400, NULL, NULL, "raw_handle has %zu bytes, expected %d", handle_size,
+                             TRM_MEMORY_HANDLE_BYTES));
+    region->info.device = gpu;
+    if (good && trm_memory_open(regions->world, handle, size, &region->memory) != TRM_OK) {
+        good = api_fail(error, 400, NULL, NULL, "region %.64s: %s", name, trm_last_error());
+    }
+    if (!good) {
+        shared_release(region);
+        return false;
+    }
+    return add(regions, region, error);
+}
+
+static bool is_named(const shared_region *region, shared_kind kind, const char *name)
+{
+    return region->info.kind == kind && (name[0] == '\0' || strcmp(region->info.name, name) == 0);
+}
+
+bool shared_unregister(shared_regions *regions, shared_kind kind, const char *name, api_error *error)
 {
     if (!check_on(regions, error)) {
         return false;
@@ -147,7 +223,7 @@ bool shared_unregister(shared_regions *regions, const char *name, api_error *err
     shared_region **at = &regions->first;
     while (*at != NULL) {
         shared_region *region = *at;
-        if (name[0] != '\0' && strcmp(region->info.name, name) != 0) {
+        if (!is_named(region, kind, name)) {
             at = &region->next;
             continue;
         }
@@ -159,7 +235,7 @@ bool shared_unregister(shared_regions *regions, const char *name, api_error *err
     return true;
 }
 
-shared_info *shared_status(shared_regions *regions, const char *name, size_t *n, api_error *error)
+shared_info *shared_status(shared_regions *regions, shared_kind kind, const char *name, size_t *n, api_error *error)
 {
     *n = 0;
     if (!check_on(regions, error)) {
@@ -168,7 +244,7 @@ shared_info *shared_status(shared_regions *regions, const char *name, size_t *n,
     pthread_mutex_lock(&regions->lock);
     shared_info *infos = calloc((size_t)regions->count + 1, sizeof(*infos));
     for (const shared_region *region = regions->first; infos != NULL && region != NULL; region = region->next) {
-        if (name[0] == '\0' || strcmp(region->info.name, name) == 0) {
+        if (is_named(region, kind, name)) {
             infos[(*n)++] = region->info;
         }
     }
@@ -212,6 +288,11 @@ const char *shared_name(const shared_region *region)
     return region->info.name;
 }
 
+char *shared_memory(const shared_region *region)
+{
+    return region->memory;
+}
+
 trm_status shared_read(const shared_region *region, uint64_t offset, void *to, size_t size)
 {
     for (size_t done = 0; done < size;) {
@@ -233,6 +314,10 @@ trm_status shared_write(const shared_region *region, uint64_t offset, const void
 {
     struct stat status;
     const uint64_t begin = region->info.offset + offset;
+    if (region->memory != NULL) {
+        const trm_memory_copy copy = {(char *)region->memory + offset, from, size};
+        return trm_memory_move(region->world, &copy, 1);
+    }
     if (fstat(region->fd, &status) != 0 || begin + size > (uint64_t)status.st_size) { /* a write would make it longer */
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot write shared memory %s: it is shorter than when it was registered",
                  region->info.key);

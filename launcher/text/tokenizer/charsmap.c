@@ -6,53 +6,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "launcher/text/strings/base64.h"
 #include "launcher/text/strings/unicode.h"
 #include "launcher/text/strings/utf8.h"
 
 #define LONGEST_CLUSTER ((size_t)5) /* longer clusters are looked up character by character, as in SentencePiece */
-
-static int base64_value(char c)
-{
-    if (c >= 'A' && c <= 'Z') {
-        return c - 'A';
-    }
-    if (c >= 'a' && c <= 'z') {
-        return c - 'a' + 26;
-    }
-    if (c >= '0' && c <= '9') {
-        return c - '0' + 52;
-    }
-    return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/* Decodes standard base64 with padding. *size is the capacity of `out` (3 bytes for 4 characters), then the bytes
- * written. */
-static bool base64_decode(const char *text, unsigned char *out, size_t *size)
-{
-    size_t length = strlen(text), padding = 0;
-    while (padding < 2 && padding < length && text[length - 1 - padding] == '=') {
-        padding++;
-    }
-    if (length % 4 != 0) {
-        return false;
-    }
-    *size = 0;
-    for (size_t i = 0; i < length; i += 4) {
-        size_t meaningful = i + 4 == length ? 4 - padding : 4;
-        uint32_t group = 0;
-        for (size_t j = 0; j < 4; j++) {
-            int value = j < meaningful ? base64_value(text[i + j]) : 0;
-            if (value < 0) {
-                return false;
-            }
-            group = group << 6 | (uint32_t)value;
-        }
-        for (size_t j = 0; j + 1 < meaningful; j++) {
-            out[(*size)++] = (unsigned char)(group >> (16 - 8 * j));
-        }
-    }
-    return true;
-}
 
 static uint32_t read_u32(const unsigned char *bytes)
 {
@@ -66,7 +24,7 @@ trm_status trm_charsmap_load(const trm_text_loader *loader, const char *base64, 
     if (blob == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
-    if (!base64_decode(base64, blob, &size)) {
+    if (!trm_base64_decode(base64, blob, &size)) {
         TRM_FAIL(TRM_ERROR_INVALID_MODEL, "%s: precompiled_charsmap is not base64", loader->name);
     }
     size_t trie_size = size < 4 ? 0 : read_u32(blob);
