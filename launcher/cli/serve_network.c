@@ -338,15 +338,13 @@ static trm_status start_grpc(network_server *s, const server_options *options)
                                .client_seconds = options->body_seconds,
                                .repository = s->repository,
                                .regions = s->regions,
-                               .keys = s->server};
-    if (options->tls_certificate != NULL) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "gRPC is served without TLS, so --grpc-port and --tls-certificate exclude each "
-                                        "other; put a proxy in front");
-    }
+                               .keys = s->server,
+                               .tls_certificate = options->tls_certificate,
+                               .tls_key = options->tls_key};
     TRM_TRY(grpc_server_create(&grpc, &s->grpc));
     const bool bracket = strchr(grpc.host, ':') != NULL; /* an IPv6 address */
-    log_print(s->log, "listening on grpc://%s%s%s:%d", bracket ? "[" : "", grpc.host, bracket ? "]" : "",
-              grpc_server_port(s->grpc));
+    log_print(s->log, "listening on grpc%s://%s%s%s:%d", grpc.tls_key != NULL ? "s" : "", bracket ? "[" : "", grpc.host,
+              bracket ? "]" : "", grpc_server_port(s->grpc));
     return TRM_OK;
 }
 

@@ -44,15 +44,15 @@ def failure(part, function, *arguments, **named):
 
 class Server:
     def __init__(self, program, operand, *options):
-        self.process = subprocess.Popen([program, "serve", operand, "--backend=host", "--port=0", "--quiet", *options], stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([program, "serve", operand, f"--backend={os.environ.get('TRM_TEST_BACKEND', 'host')}", "--port=0", "--quiet", *options], stderr=subprocess.PIPE, text=True)
         self.lines = []
         self.port = self.grpc_port = 0
         while self.port == 0 or ("--grpc-port=0" in options and self.grpc_port == 0):
             line = self.process.stderr.readline()
             assert line, f"the server ended: {self.lines}"
             self.lines.append(line)
-            found = re.search(r"listening on (https?|grpc)://127\.0\.0\.1:(\d+)", line)
-            if found and found.group(1) == "grpc":
+            found = re.search(r"listening on (https?|grpcs?)://127\.0\.0\.1:(\d+)", line)
+            if found and found.group(1).startswith("grpc"):
                 self.grpc_port = int(found.group(2))
             elif found:
                 self.port = int(found.group(2))

@@ -7,7 +7,9 @@ import concurrent.futures
 import os
 import queue
 import socket
+import ssl
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -242,8 +244,8 @@ def check_shared(client, expected):
         shared.destroy_shared_memory_region(region)
 
 
-async def check_asyncio(port, expected):
-    async with aio.InferenceServerClient(f"127.0.0.1:{port}") as client:
+async def check_asyncio(port, expected, **options):
+    async with aio.InferenceServerClient(f"127.0.0.1:{port}", **options) as client:
         assert await client.is_server_ready()
         for result in await asyncio.gather(*(client.infer("a", inputs()) for _ in range(50))):
             assert np.allclose(result.as_numpy("pooler_output"), expected, atol=1e-5)
@@ -257,6 +259,54 @@ async def check_asyncio(port, expected):
             assert error is None and result.get_response().id == str(count)
             count += 1
         assert count == 20
+
+
+def make_certificate(folder):
+    certificate, key = f"{folder}/certificate.pem", f"{folder}/key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    return certificate, key
+
+
+def check_tls(port, certificate, expected):
+    """Clients with TLS, and those that have none, no h2, or go silent in the handshake."""
+    options = {"ssl": True, "root_certificates": certificate}
+    with triton.InferenceServerClient(f"127.0.0.1:{port}", **options) as client:
+        check_stream(client, expected)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for result in pool.map(lambda _: client.infer("a", inputs()), range(32)):
+                assert np.allclose(result.as_numpy("pooler_output"), expected, atol=1e-5)
+    asyncio.run(check_asyncio(port, expected, **options))
+    with open(certificate, "rb") as file:
+        channel = grpc.secure_channel(f"127.0.0.1:{port}", grpc.ssl_channel_credentials(file.read()))
+    for size in (1, 16379, 16384, 1 << 20, 2000000):  # records have 16 KiB
+        try:
+            channel.unary_unary("/inference.GRPCInferenceService/ModelInfer", lambda x: x, lambda x: x)(b"\xff" * size, timeout=20)
+            raise AssertionError("no failure")
+        except grpc.RpcError as error:
+            assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, error
+    channel.close()
+    with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        failure("", client.infer, "a", inputs(), client_timeout=1)
+    silent = socket.create_connection(("127.0.0.1", port))
+    silent.sendall(b"\x16\x03\x01")
+    check_bytes(port)
+    context = ssl.create_default_context(cafile=certificate)
+    for protocols, fits in ((["h2"], True), (["http/1.1"], False)):
+        context.set_alpn_protocols(protocols)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            try:
+                with context.wrap_socket(client, server_hostname="127.0.0.1") as session:
+                    assert fits and session.selected_alpn_protocol() == "h2" and session.version() == "TLSv1.3"
+            except (ssl.SSLError, ConnectionError):
+                assert not fits
+    silent.settimeout(20)
+    began = time.monotonic()
+    try:
+        assert silent.recv(100) == b""
+    except ConnectionError:
+        pass
+    assert time.monotonic() - began < 10
 
 
 with tempfile.TemporaryDirectory() as folder:
@@ -305,4 +355,14 @@ with tempfile.TemporaryDirectory() as folder:
         client.unload_model("a", headers=headers)
         assert not client.is_model_ready("a", headers=headers)
         client.close()
+
+    certificate, key = make_certificate(folder)
+    with Server(program, folder, "--grpc-port=0", "--max-body=2097152", "--body-timeout=2", f"--tls-certificate={certificate}", f"--tls-key={key}") as server:
+        assert urllib.request.urlopen(f"https://127.0.0.1:{server.port}/v2/health/live", context=ssl.create_default_context(cafile=certificate)).status == 200
+        with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}", ssl=True, root_certificates=certificate) as client:
+            until = time.monotonic() + 30
+            while not client.is_server_ready():
+                assert time.monotonic() < until
+                time.sleep(0.05)
+        check_tls(server.grpc_port, certificate, expected)
 print("ok")

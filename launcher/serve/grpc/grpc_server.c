@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "launcher/serve/grpc/grpc_internal.h"
+#include "launcher/serve/tls/tls.h"
 
 #define MAX_STREAMS     128 /* of a connection at once */
 #define MAX_CALLS       32  /* messages of a stream without an answer, from which on its window does not grow */
@@ -62,6 +63,7 @@ struct connection {
     connection *next;
     grpc_server *server;
     int fd;
+    tls_session *tls; /* NULL: in clear */
     nghttp2_session *session;
     grpc_stream *streams;
     trm_bytes out;
@@ -74,6 +76,7 @@ struct connection {
 struct grpc_server {
     grpc_options options;
     const http2_library *http2;
+    tls_trust *identity; /* NULL: no TLS */
     nghttp2_session_callbacks *callbacks;
     nghttp2_option *option;
     int fd, wake; /* sockets to listen on, eventfd */
@@ -648,6 +651,7 @@ static void close_connection(grpc_server *s, connection *c)
     }
     s->http2->session_del(c->session);
     trm_bytes_fini(&c->out);
+    tls_close(c->tls);
     close(c->fd);
     free(c);
 }
@@ -667,7 +671,9 @@ static void add_connection(grpc_server *s, int fd)
     c->fd = fd;
     c->active = trm_clock_seconds();
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
-    if (s->http2->session_server_new2(&c->session, s->callbacks, c, s->option) != 0) {
+    if ((s->identity != NULL && tls_accept(s->identity, fd, "h2", &c->tls) != TRM_OK) ||
+        s->http2->session_server_new2(&c->session, s->callbacks, c, s->option) != 0) {
+        tls_close(c->tls);
         close(fd);
         free(c);
         return;
@@ -679,17 +685,51 @@ static void add_connection(grpc_server *s, int fd)
     s->n_connections++;
 }
 
+/* Reads at most RECEIVE_BLOCK bytes, 0 if there are none now; false: the connection is over. */
+static bool receive_some(connection *c, size_t *n)
+{
+    char *to = c->server->received;
+    size_t got = 1;
+    bool ended = false;
+    *n = 0;
+    if (c->tls != NULL) { /* record by record */
+        while (got > 0 && !ended && *n < RECEIVE_BLOCK) {
+            if (tls_receive(c->tls, to + *n, RECEIVE_BLOCK - *n, &got, &ended) != TRM_OK) {
+                return false;
+            }
+            *n += got;
+        }
+        return *n > 0 || !ended;
+    }
+    const ssize_t read = recv(c->fd, to, RECEIVE_BLOCK, MSG_DONTWAIT);
+    *n = read > 0 ? (size_t)read : 0;
+    return read > 0 || (read < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
 static void receive(connection *c)
 {
     for (int i = 0; i < 8 && !c->broken; i++) { /* others have their turn after that */
-        const ssize_t n = recv(c->fd, c->server->received, RECEIVE_BLOCK, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        size_t n;
+        c->broken = !receive_some(c, &n);
+        if (n == 0) {
             return;
         }
         c->active = trm_clock_seconds();
-        c->broken = n <= 0 ||
-                    c->server->http2->session_mem_recv(c->session, (const uint8_t *)c->server->received, (size_t)n) < 0;
+        c->broken =
+            c->broken || c->server->http2->session_mem_recv(c->session, (const uint8_t *)c->server->received, n) < 0;
     }
+}
+
+/* Sends what the socket takes; false: the connection is over. */
+static bool send_some(connection *c, const char *data, size_t size, size_t *sent)
+{
+    *sent = 0;
+    if (c->tls != NULL) {
+        return tls_send(c->tls, data, size, sent) == TRM_OK;
+    }
+    const ssize_t n = send(c->fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    *sent = n > 0 ? (size_t)n : 0;
+    return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
 /* Fills the buffer with frames, while it is small. */
@@ -709,17 +749,13 @@ static void gather(connection *c)
 static void transmit(connection *c)
 {
     for (gather(c); !c->broken && c->out.size > c->out_sent; gather(c)) {
-        const ssize_t n =
-            send(c->fd, c->out.data + c->out_sent, c->out.size - c->out_sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n < 0 && errno == EAGAIN) {
+        size_t n;
+        c->broken = !send_some(c, c->out.data + c->out_sent, c->out.size - c->out_sent, &n);
+        if (n == 0) {
             c->blocked = c->blocked > 0 ? c->blocked : trm_clock_seconds();
             return;
         }
-        c->broken = n < 0;
-        c->out_sent += n > 0 ? (size_t)n : 0;
+        c->out_sent += n;
         c->active = trm_clock_seconds();
         c->blocked = 0;
         if (c->out_sent == c->out.size) {
@@ -784,8 +820,9 @@ static struct pollfd *wait_for_events(const grpc_server *s, struct pollfd *entri
     grown[1] = (struct pollfd){.fd = s->fd, .events = POLLIN};
     size_t i = 2;
     for (const connection *c = s->connections; c != NULL; c = c->next) {
-        const short out = c->out.size > c->out_sent ? POLLOUT : 0;
-        grown[i++] = (struct pollfd){.fd = c->fd, .events = (short)(POLLIN | out)};
+        const bool writes = c->out.size > c->out_sent;
+        const bool out = c->tls != NULL ? tls_wants_write(c->tls, writes) : writes;
+        grown[i++] = (struct pollfd){.fd = c->fd, .events = (short)(POLLIN | (out ? POLLOUT : 0))};
     }
     (void)poll(grown, n, (int)(TICK_SECONDS * 1000));
     return grown;
@@ -874,6 +911,9 @@ static trm_status make_callbacks(grpc_server *s)
 static trm_status start(grpc_server *s)
 {
     TRM_TRY(http2_library_open(&s->http2));
+    if (s->options.tls_certificate != NULL) {
+        TRM_TRY(tls_identity_create(s->options.tls_certificate, s->options.tls_key, &s->identity));
+    }
     TRM_TRY(make_callbacks(s));
     TRM_TRY(server_open_socket(s->options.host, s->options.port, &s->fd));
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -933,6 +973,7 @@ void grpc_server_destroy(grpc_server *s)
     if (s->option != NULL) {
         s->http2->option_del(s->option);
     }
+    tls_trust_destroy(s->identity);
     if (s->fd >= 0) {
         close(s->fd);
     }

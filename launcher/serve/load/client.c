@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/load/load.h"
-#include "launcher/serve/load/tls.h"
+#include "launcher/serve/tls/tls.h"
 
 #define LONGEST_REPLY ((size_t)64 << 20)
 #define IDLE_SECONDS  300.0 /* a stream silent for this long has failed */

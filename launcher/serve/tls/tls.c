@@ -1,6 +1,6 @@
 /* TLS sessions over GnuTLS, loaded at run time. Functions and constants of version 3 (soname 30) are declared here as
  * in its manual. */
-#include "launcher/serve/load/tls.h"
+#include "launcher/serve/tls/tls.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,11 +15,13 @@
 #include "base/error.h"
 #include "base/library.h"
 
+#define AS_SERVER       (1u << 0)
 #define AS_CLIENT       (1u << 1)
 #define NEVER_WAITS     (1u << 3)
 #define WITHOUT_SIGPIPE (1u << 6)
 
 enum { CREDENTIALS_CERTIFICATE = 1, NAME_DNS = 1, FORMAT_PEM = 1, CERTIFICATE_X509 = 1 };
+enum { ALPN_MANDATORY = 1 };
 enum { E_AGAIN = -28, E_INTERRUPTED = -52, E_PREMATURE_END = -110, E_CERTIFICATE = -348 };
 
 typedef struct text_datum { /* gnutls_datum_t */
@@ -32,10 +34,12 @@ static struct {
     void (*certificate_free_credentials)(void *credentials);
     int (*certificate_set_x509_system_trust)(void *credentials);
     int (*certificate_set_x509_trust_file)(void *credentials, const char *file, int format);
+    int (*certificate_set_x509_key_file)(void *credentials, const char *certificate, const char *key, int format);
     int (*certificate_verification_status_print)(unsigned status, int kind, text_datum *text, unsigned flags);
     int (*init)(void **session, unsigned flags);
     void (*deinit)(void *session);
     int (*set_default_priority)(void *session);
+    int (*alpn_set_protocols)(void *session, const text_datum *protocols, unsigned n, unsigned flags);
     int (*server_name_set)(void *session, int kind, const void *name, size_t size);
     void (*session_set_verify_cert)(void *session, const char *host, unsigned flags);
     unsigned (*session_get_verify_cert_status)(void *session);
@@ -75,10 +79,12 @@ static void load_library(void)
         SYMBOL(certificate_free_credentials),
         SYMBOL(certificate_set_x509_system_trust),
         SYMBOL(certificate_set_x509_trust_file),
+        SYMBOL(certificate_set_x509_key_file),
         SYMBOL(certificate_verification_status_print),
         SYMBOL(init),
         SYMBOL(deinit),
         SYMBOL(set_default_priority),
+        SYMBOL(alpn_set_protocols),
         SYMBOL(server_name_set),
         SYMBOL(session_set_verify_cert),
         SYMBOL(session_get_verify_cert_status),
@@ -99,20 +105,29 @@ static void load_library(void)
     }
 }
 
-trm_status tls_trust_create(const char *authorities, tls_trust **trust)
+/* Credentials without anything in them. */
+static trm_status create_credentials(const char *what, tls_trust **trust)
 {
     pthread_once(&library.once, load_library);
     if (library.status != TRM_OK) {
-        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "https needs GnuTLS: %s", library.why);
-    }
-    if (authorities != NULL && access(authorities, R_OK) != 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot open %s: %s", authorities, strerror(errno));
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "%s needs GnuTLS (Debian's package libgnutls30): %s", what, library.why);
     }
     tls_trust *t = calloc(1, sizeof(*t));
     if (t == NULL || gnutls.certificate_allocate_credentials(&t->credentials) < 0) {
         free(t);
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate TLS credentials");
     }
+    *trust = t;
+    return TRM_OK;
+}
+
+trm_status tls_trust_create(const char *authorities, tls_trust **trust)
+{
+    tls_trust *t = NULL;
+    if (authorities != NULL && access(authorities, R_OK) != 0) {
+        TRM_FAIL(TRM_ERROR_IO, "cannot open %s: %s", authorities, strerror(errno));
+    }
+    TRM_TRY(create_credentials("https", &t));
     int found = authorities == NULL ? gnutls.certificate_set_x509_system_trust(t->credentials)
                                     : gnutls.certificate_set_x509_trust_file(t->credentials, authorities, FORMAT_PEM);
     if (found <= 0 && authorities != NULL) {
@@ -121,6 +136,20 @@ trm_status tls_trust_create(const char *authorities, tls_trust **trust)
                  found < 0 ? gnutls.strerror(found) : "it is empty");
     }
     *trust = t; /* a system without CA certificates trusts no server; the error comes from the handshake */
+    return TRM_OK;
+}
+
+trm_status tls_identity_create(const char *certificate, const char *key, tls_trust **identity)
+{
+    tls_trust *t = NULL;
+    TRM_TRY(create_credentials("TLS", &t));
+    const int result = gnutls.certificate_set_x509_key_file(t->credentials, certificate, key, FORMAT_PEM);
+    if (result < 0) {
+        tls_trust_destroy(t);
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot use certificate %s with key %s: %s", certificate, key,
+                 gnutls.strerror(result));
+    }
+    *identity = t;
     return TRM_OK;
 }
 
@@ -158,6 +187,32 @@ trm_status tls_open(tls_trust *trust, const char *host, int fd, tls_session **se
         TRM_FAIL(TRM_ERROR_INTERNAL, "cannot create a TLS session: %s", gnutls.strerror(result));
     }
     gnutls.session_set_verify_cert(s->session, s->host, 0);
+    gnutls.transport_set_int2(s->session, fd, fd);
+    *session = s;
+    return TRM_OK;
+}
+
+trm_status tls_accept(tls_trust *identity, int fd, const char *protocol, tls_session **session)
+{
+    tls_session *s = calloc(1, sizeof(*s));
+    const text_datum name = {(unsigned char *)(uintptr_t)protocol, (unsigned)strlen(protocol)};
+    if (s == NULL || gnutls.init(&s->session, AS_SERVER | NEVER_WAITS | WITHOUT_SIGPIPE) < 0) {
+        free(s);
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a TLS session");
+    }
+    snprintf(s->host, sizeof(s->host), "a client");
+    s->begun = true; /* by the client */
+    int result = gnutls.set_default_priority(s->session);
+    if (result >= 0) {
+        result = gnutls.credentials_set(s->session, CREDENTIALS_CERTIFICATE, identity->credentials);
+    }
+    if (result >= 0) {
+        result = gnutls.alpn_set_protocols(s->session, &name, 1, ALPN_MANDATORY);
+    }
+    if (result < 0) {
+        tls_close(s);
+        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot create a TLS session: %s", gnutls.strerror(result));
+    }
     gnutls.transport_set_int2(s->session, fd, fd);
     *session = s;
     return TRM_OK;
