@@ -3,13 +3,18 @@
 
 Usage: test_network_repository.py TRIREME NET.onnx"""
 import asyncio
+import base64
 import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
+import urllib.error
+import urllib.request
 
 import numpy as np
+import tritonclient.grpc as grpc
 import tritonclient.http as http
 import tritonclient.http.aio as aio
 import tritonclient.utils.shared_memory as shared
@@ -71,6 +76,71 @@ def check_shared(client, expected):
     finally:
         shared.destroy_shared_memory_region(region)
         shared.destroy_shared_memory_region(reply)
+
+
+def check_names(server, folder):
+    """Networks and regions whose names are not plain, over both protocols; and as many regions as there may be."""
+    http_client, grpc_client = http.InferenceServerClient(f"127.0.0.1:{server.port}"), grpc.InferenceServerClient(f"127.0.0.1:{server.grpc_port}")
+    for name in ("a b", "\u00e9", 'x"y', "a%2fb", "a?b", "a#b", "a\\b", "a\nb", "versions", "ready", "n" * 200):
+        put(folder, name, CONFIG, network, 1)
+        grpc_client.load_model(name)
+        for client, module in ((http_client, http), (grpc_client, grpc)):
+            assert client.infer(name, inputs(module=module)).as_numpy("pooler_output").shape == (2, 16), name
+        assert http_client.get_model_metadata(name)["name"] == name
+        http_client.unload_model(name)
+        failure("not loaded", http_client.infer, name, inputs())
+        shutil.rmtree(f"{folder}/{name}")
+    for path in ("/v2/models/a%00b", "/v2/models/a?%00"):
+        failed = None
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}")
+        except urllib.error.HTTPError as error:
+            failed = error.code
+        assert failed == 400, (path, failed)
+    region = shared.create_shared_memory_region("many", f"{REGION}many", 64)
+    try:
+        names = ["a/b", "a b", "\u00e9", "..", "register", "x" * 255]
+        for i, name in enumerate(names + [str(i) for i in range(1024 - len(names))]):
+            (http_client if i < len(names) else grpc_client).register_system_shared_memory(name, f"{REGION}many", 64)
+        assert set(names) < set(grpc_client.get_system_shared_memory_status().regions) and len(http_client.get_system_shared_memory_status()) == 1024
+        failure("the most", grpc_client.register_system_shared_memory, "more", f"{REGION}many", 64)
+        failure("longer than 255", grpc_client.register_system_shared_memory, "x" * 256, f"{REGION}many", 64)
+        for name in names:
+            http_client.unregister_system_shared_memory(name)
+        grpc_client.unregister_system_shared_memory()
+        assert http_client.get_system_shared_memory_status() == []
+        failure("on no GPU", grpc_client.register_cuda_shared_memory, "c", base64.b64encode(bytes(64)), 0, 64)
+        failure("on no GPU", http_client.register_cuda_shared_memory, "c", base64.b64encode(bytes(64)), 0, 64)
+        assert http_client.get_cuda_shared_memory_status() == [] and len(grpc_client.get_cuda_shared_memory_status().regions) == 0
+    finally:
+        shared.destroy_shared_memory_region(region)
+
+
+def check_replaced(server, expected):
+    """No request fails while its network is replaced again and again."""
+    ended, failures, counts = threading.Event(), [], []
+
+    def run(module, port):
+        count = 0
+        with module.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            while not ended.is_set():
+                try:
+                    assert np.allclose(client.infer("a", inputs(module=module)).as_numpy("pooler_output"), expected, atol=1e-5)
+                    count += 1
+                except Exception as error:
+                    failures.append(error)
+        counts.append(count)
+
+    threads = [threading.Thread(target=run, args=place) for place in ((http, server.port), (grpc, server.grpc_port)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with http.InferenceServerClient(f"127.0.0.1:{server.port}") as client:
+        for _ in range(100):
+            client.load_model("a", config='{"parameters": {"shapes": {"string_value": "input_ids:2x3,attention_mask:2x3"}}}')
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert failures == [] and min(counts) > 0, (failures, counts)
 
 
 async def check_asyncio(port, expected):
@@ -146,6 +216,13 @@ with tempfile.TemporaryDirectory() as folder:
         assert not client.is_model_ready("a")
         failure("not loaded", client.infer, "a", inputs())
         failure("no memory", client.register_system_shared_memory, "in", "/x", 8)
+
+    with Server(program, folder, "--model-control-mode=explicit", "--grpc-port=0", "--shared-memory") as server:
+        client = http.InferenceServerClient(f"127.0.0.1:{server.port}")
+        wait_for(client.is_server_ready)
+        check_names(server, folder)
+        client.load_model("a", config='{"parameters": {"shapes": {"string_value": "input_ids:2x3,attention_mask:2x3"}}}')
+        check_replaced(server, expected)
 
     with Server(program, folder, "--model-control-mode=poll", "--poll-seconds=0.2") as server:
         client = http.InferenceServerClient(f"127.0.0.1:{server.port}")

@@ -210,6 +210,7 @@ static bool submit(grpc_call *call, served_network *n)
     if (call->deadline > 0 && left <= 0) {
         return api_fail(&call->error, 504, NULL, NULL, "the deadline has passed");
     }
+    infer_destroy(call->request);
     call->request = infer_proto_read(n, grpc_get_options(call->server)->regions, message_of(call), &grpc_client, call,
                                      &call->error);
     if (call->request == NULL) {
@@ -219,10 +220,9 @@ static bool submit(grpc_call *call, served_network *n)
         call->request->queue_seconds = left;
     }
     call->waits = true;
-    if (!served_submit(n, call->request, NULL, NULL)) {
+    if (!served_accept(n, call->request, NULL, NULL, &call->error)) {
         call->waits = false;
-        return api_fail(&call->error, 503, NULL, NULL, "the network is %s, try again later",
-                        served_is_ready(n) ? "at its limit of requests" : "being unloaded, or the server shuts down");
+        return false;
     }
     return true;
 }
@@ -230,14 +230,15 @@ static bool submit(grpc_call *call, served_network *n)
 static void answer_infer(grpc_call *call)
 {
     char name[REPOSITORY_LONGEST_NAME + 1], version[24];
-    served_network *n = NULL;
-    if (infer_proto_model(message_of(call), name, sizeof(name), version, &call->error)) {
-        n = repository_find(grpc_get_options(call->server)->repository, name, version, &call->error);
+    call->failed = !infer_proto_model(message_of(call), name, sizeof(name), version, &call->error);
+    for (int turn = call->failed ? SERVED_TURNS : 0; turn < SERVED_TURNS; turn++) {
+        served_network *n = repository_find(grpc_get_options(call->server)->repository, name, version, &call->error);
+        call->failed = n == NULL || !submit(call, n);
+        if (n == NULL || !call->failed || served_is_ready(n)) {
+            turn = SERVED_TURNS;
+        }
+        served_release(n);
     }
-    if (n == NULL || !submit(call, n)) {
-        call->failed = true;
-    }
-    served_release(n);
 }
 
 static void put_duration(proto_writer *w, uint32_t number, const stats_duration *d)

@@ -85,6 +85,7 @@ struct grpc_server {
     atomic_bool stopping;
     connection *connections;
     int32_t n_connections;
+    double pauses;  /* until when no connection is accepted */
     size_t held;    /* bytes of messages in memory */
     char *received; /* [RECEIVE_BLOCK] */
     pthread_mutex_t lock;
@@ -800,7 +801,9 @@ static void accept_all(grpc_server *s)
 {
     for (int i = 0; i < 64; i++) {
         const int fd = accept4(s->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0) {
+        if (fd < 0) { /* without descriptors or memory the socket stays ready */
+            const bool passing = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+            s->pauses = passing ? 0 : trm_clock_seconds() + TICK_SECONDS;
             return;
         }
         add_connection(s, fd);
@@ -817,7 +820,7 @@ static struct pollfd *wait_for_events(const grpc_server *s, struct pollfd *entri
         return NULL;
     }
     grown[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
-    grown[1] = (struct pollfd){.fd = s->fd, .events = POLLIN};
+    grown[1] = (struct pollfd){.fd = s->fd, .events = trm_clock_seconds() < s->pauses ? 0 : POLLIN};
     size_t i = 2;
     for (const connection *c = s->connections; c != NULL; c = c->next) {
         const bool writes = c->out.size > c->out_sent;

@@ -99,7 +99,7 @@ bool framing_target_is_clean(const char *target)
     while ((unsigned char)target[size] > ' ' && target[size] != 0x7f) {
         size++;
     }
-    return size > 0 && target[size] == '\0';
+    return size > 0 && target[size] == '\0' && strstr(target, "%00") == NULL; /* it would end the path */
 }
 
 bool framing_host_is_valid(const char *host)
@@ -118,7 +118,7 @@ bool framing_check(struct MHD_Connection *connection, const char *method, const 
     const bool modern = strcmp(version, MHD_HTTP_VERSION_1_0) != 0;
     *chunked = false;
     if (!clean || (f.raw && target != method + strlen(method) + 1)) {
-        f.flaw = "a request line with spaces or control characters in its target";
+        f.flaw = "a request line with spaces, control characters or %00 in its target";
     } else {
         MHD_get_connection_values_n(connection, MHD_HEADER_KIND, take_field, &f);
         if (f.flaw == NULL && f.raw && !ends_head(connection, method, f.end)) {

@@ -273,44 +273,46 @@ static enum MHD_Result reply_run(call *c)
     return call_reply_tensors(c, &reply, request->json_size);
 }
 
-static enum MHD_Result answer_infer(call *c, served_network *n)
+/* Queues the request; false with an error. */
+static bool start_run(call *c, served_network *n, api_error *error)
 {
-    api_error error;
     size_t json_size;
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     c->fd = info != NULL ? info->connect_fd : -1;
-    if (!read_json_size(c, &json_size, &error)) {
-        return call_reply_error(c, &error);
+    if (!read_json_size(c, &json_size, error)) {
+        return false;
     }
+    infer_destroy(c->inference);
     c->inference = infer_parse(n, c->server->options.regions, c->body.data != NULL ? c->body.data : "", c->body.size,
-                               json_size, &http_client, c, &error);
-    if (c->inference == NULL) {
-        return call_reply_error(c, &error);
-    }
-    if (!served_submit(n, c->inference, wait_for_run, c)) {
-        api_fail(&error, 503, NULL, NULL, "the network is %s, try again later",
-                 served_is_ready(n) ? "at its limit of requests" : "being unloaded, or the server shuts down");
-        return call_reply_error(c, &error);
-    }
-    return MHD_YES;
+                               json_size, &http_client, c, error);
+    return c->inference != NULL && served_accept(n, c->inference, wait_for_run, c, error);
 }
 
 static enum MHD_Result answer_post(call *c)
 {
     char name[REPOSITORY_LONGEST_NAME + 1], version[24];
     const char *rest;
-    enum MHD_Result result;
+    enum MHD_Result result = MHD_NO;
     if (c->inference != NULL) { /* woken */
         return reply_run(c);
     }
-    served_network *n = find_network(c, name, version, &rest, &result);
-    if (n == NULL) {
-        return result;
+    for (int turn = 0; turn < SERVED_TURNS; turn++) {
+        api_error error;
+        served_network *n = find_network(c, name, version, &rest, &result);
+        if (n == NULL) {
+            return result;
+        }
+        const bool runs = strcmp(rest, "/infer") == 0, started = runs && start_run(c, n, &error);
+        const bool again = runs && !started && turn + 1 < SERVED_TURNS && !served_is_ready(n);
+        if (!again) {
+            result = started          ? MHD_YES
+                     : runs           ? call_reply_error(c, &error)
+                     : is_known(rest) ? reply_method(c, "GET")
+                                      : reply_unknown(c);
+            turn = SERVED_TURNS;
+        }
+        served_release(n);
     }
-    result = strcmp(rest, "/infer") == 0 ? answer_infer(c, n)
-             : is_known(rest)            ? reply_method(c, "GET")
-                                         : reply_unknown(c);
-    served_release(n);
     return result;
 }
 

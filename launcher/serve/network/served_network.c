@@ -2,6 +2,7 @@
 #include "launcher/serve/network/served_network.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -36,7 +37,8 @@ struct served_network {
     /* Guarded by the lock: */
     infer_request *first, *last;
     network_stats stats;
-    bool joins; /* until a run shows that outputs do not keep the batch */
+    double next_sweep; /* when the sweeper wakes; INFINITY: when it is told */
+    bool joins;        /* until a run shows that outputs do not keep the batch */
     bool draining, stopping;
 };
 
@@ -196,6 +198,7 @@ static void *sweep_queue(void *user)
         for (const infer_request *r = n->first; r != NULL; r = r->next) {
             next = r->expires > 0 && r->expires < next ? r->expires : next;
         }
+        n->next_sweep = n->first == NULL ? INFINITY : next;
         if (n->first == NULL) {
             pthread_cond_wait(&n->sweep, &n->lock);
         } else {
@@ -611,10 +614,19 @@ bool served_submit(served_network *n, infer_request *request, void (*wait)(void 
             wait(user); /* under the lock: no thread can answer before the connection waits */
         }
         pthread_cond_signal(&n->changed);
-        pthread_cond_signal(&n->sweep);
+        if (n->next_sweep == INFINITY || (request->expires > 0 && request->expires < n->next_sweep)) {
+            pthread_cond_signal(&n->sweep);
+        }
     } else {
         n->stats.refused++;
     }
     pthread_mutex_unlock(&n->lock);
     return taken;
+}
+
+bool served_accept(served_network *n, infer_request *request, void (*wait)(void *user), void *user, api_error *error)
+{
+    return served_submit(n, request, wait, user) ||
+           api_fail(error, 503, NULL, NULL, "the network is %s, try again later",
+                    served_is_ready(n) ? "at its limit of requests" : "being unloaded, or the server shuts down");
 }

@@ -9,6 +9,7 @@
 #include <trireme/engine.h>
 
 #include "launcher/serve/network/network_stats.h"
+#include "launcher/serve/requests/api_request.h"
 
 #define SERVED_MAX_INSTANCES 64
 #define SERVED_MAX_PREFERRED 16
@@ -62,5 +63,10 @@ void served_get_stats(served_network *n, network_stats *stats);
 /* Queues a request and, if `wait` is not NULL, calls it before a thread can answer the request. False: the queue is
  * full or drains, and `wait` was not called. */
 bool served_submit(served_network *n, infer_request *request, void (*wait)(void *user), void *user);
+
+/* The same with an error of status 503. A network that has just been replaced refuses, too: then look it up again, at
+ * most SERVED_TURNS times in all, while served_is_ready says no. */
+#define SERVED_TURNS 4
+bool served_accept(served_network *n, infer_request *request, void (*wait)(void *user), void *user, api_error *error);
 
 #endif
