@@ -470,6 +470,20 @@ void trm_memory_close(trm_world *world, void *memory)
     trm_device_release(world->device, memory);
 }
 
+TRM_CALL(trm_world_recorder(world), trm_memory_pin, (trm_world *world, void *memory, size_t bytes),
+         (world, memory, bytes))
+{
+    if (world == NULL || memory == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot pin memory: world or memory is NULL");
+    }
+    return trm_device_pin(world->device, memory, bytes);
+}
+
+void trm_memory_unpin(trm_world *world, void *memory)
+{
+    trm_device_unpin(world->device, memory);
+}
+
 TRM_CALL(trm_world_recorder(world), trm_memory_move, (trm_world *world, const trm_memory_copy *copies, int32_t n),
          (world, copies, n))
 {

@@ -135,19 +135,19 @@ TRM_CALL(trm_context_recorder(context), trm_context_bind_input,
 }
 
 TRM_CALL(trm_context_recorder(context), trm_context_map_input,
-         (trm_context *context, const char *name, trm_dims dims, bool on_device, void **memory),
+         (trm_context *context, const char *name, trm_dims dims, bool *on_device, void **memory),
          (context, name, dims, on_device, memory))
 {
     const trm_tensor *tensor = NULL;
     TRM_TRY(find_input(context, name, &tensor));
-    if (memory == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot map input %s: memory is NULL", name);
+    if (on_device == NULL || memory == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot map input %s: on_device or memory is NULL", name);
     }
     TRM_TRY(trm_context_set_dims(context, tensor, &dims));
-    on_device = on_device && !trm_inference_wants(context->inference, tensor);
-    bind_input(context, tensor, NULL, on_device);
-    *memory = on_device ? trm_context_input_memory(context) + context->engine->plan->input_offsets[tensor->index]
-                        : trm_context_staging(context, tensor);
+    *on_device = *on_device && !trm_inference_wants(context->inference, tensor);
+    bind_input(context, tensor, NULL, *on_device);
+    *memory = *on_device ? trm_context_input_memory(context) + context->engine->plan->input_offsets[tensor->index]
+                         : trm_context_staging(context, tensor);
     return TRM_OK;
 }
 

@@ -378,11 +378,12 @@ TRM_API void trm_context_set_recorder(trm_context *context, trm_recorder *record
 /* Sets an input: dims within the plan's bounds, `data` [dims] in host memory, which is copied. */
 TRM_API trm_status trm_context_set_input(trm_context *context, const char *name, trm_dims dims, const void *data);
 /*
- * Sets the dims of an input whose elements the caller writes itself: *memory [dims] is the context's own, on the device
- * (the next run reads it where it lies) or, if not `on_device`, in host memory that a device copies from at full speed.
- * It is host memory, too, if elements of the input decide dims. Write it before the next run.
+ * Sets the dims of an input whose elements the caller writes itself: *memory [dims] is the context's own. If
+ * *on_device, it is on the device, where the next run reads it; otherwise, and if elements of the input decide dims,
+ * which sets *on_device to false, it is host memory that a device copies from at full speed. Write it before the next
+ * run.
  */
-TRM_API trm_status trm_context_map_input(trm_context *context, const char *name, trm_dims dims, bool on_device,
+TRM_API trm_status trm_context_map_input(trm_context *context, const char *name, trm_dims dims, bool *on_device,
                                          void **memory);
 /* Runs the network and waits for the results. Collective over the ranks of the plan. */
 TRM_API trm_status trm_context_run(trm_context *context);

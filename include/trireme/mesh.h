@@ -111,6 +111,11 @@ TRM_API void trm_memory_free(trm_world *world, void *memory);
 #define TRM_MEMORY_HANDLE_BYTES 64
 TRM_API trm_status trm_memory_open(trm_world *world, const void *handle, size_t bytes, void **memory);
 TRM_API void trm_memory_close(trm_world *world, void *memory); /* NULL is ignored */
+/* Pins host memory [bytes], as of a mapped file, so that the device copies from it at full speed and without the CPU,
+ * until it is unpinned; its pages stay in memory. Nothing to do on the host. Errors: OUT_OF_MEMORY, UNSUPPORTED (the
+ * system refuses). */
+TRM_API trm_status trm_memory_pin(trm_world *world, void *memory, size_t bytes);
+TRM_API void trm_memory_unpin(trm_world *world, void *memory); /* NULL is ignored */
 /* Copies memory of the host or of the world's device [bytes], in any direction, and waits. Any thread may call it. */
 typedef struct trm_memory_copy {
     void *to;

@@ -2713,6 +2713,8 @@ class Library:
     trm_memory_free: Callable[..., Any]
     trm_memory_open: Callable[..., Any]
     trm_memory_close: Callable[..., Any]
+    trm_memory_pin: Callable[..., Any]
+    trm_memory_unpin: Callable[..., Any]
     trm_memory_move: Callable[..., Any]
     trm_world_broadcast: Callable[..., Any]
     trm_world_collective: Callable[..., Any]
@@ -2943,6 +2945,8 @@ class Library:
         self.trm_memory_free = _function(library, 'trm_memory_free', None, [c_void_p, c_void_p])
         self.trm_memory_open = _function(library, 'trm_memory_open', check, [c_void_p, c_void_p, c_size_t, POINTER(c_void_p)])
         self.trm_memory_close = _function(library, 'trm_memory_close', None, [c_void_p, c_void_p])
+        self.trm_memory_pin = _function(library, 'trm_memory_pin', check, [c_void_p, c_void_p, c_size_t])
+        self.trm_memory_unpin = _function(library, 'trm_memory_unpin', None, [c_void_p, c_void_p])
         self.trm_memory_move = _function(library, 'trm_memory_move', check, [c_void_p, POINTER(trm_memory_copy), c_int32])
         self.trm_world_broadcast = _function(library, 'trm_world_broadcast', check, [c_void_p, c_void_p, c_size_t, c_int32])
         self.trm_world_collective = _function(library, 'trm_world_collective', check, [c_void_p, POINTER(trm_collective_params), c_int, c_void_p, c_void_p, c_size_t, c_bool])
@@ -3011,7 +3015,7 @@ class Library:
         self.trm_context_destroy = _function(library, 'trm_context_destroy', None, [c_void_p])
         self.trm_context_set_recorder = _function(library, 'trm_context_set_recorder', None, [c_void_p, c_void_p])
         self.trm_context_set_input = _function(library, 'trm_context_set_input', check, [c_void_p, c_char_p, trm_dims, c_void_p])
-        self.trm_context_map_input = _function(library, 'trm_context_map_input', check, [c_void_p, c_char_p, trm_dims, c_bool, POINTER(c_void_p)])
+        self.trm_context_map_input = _function(library, 'trm_context_map_input', check, [c_void_p, c_char_p, trm_dims, POINTER(c_bool), POINTER(c_void_p)])
         self.trm_context_run = _function(library, 'trm_context_run', check, [c_void_p])
         self.trm_context_output = _function(library, 'trm_context_output', check, [c_void_p, c_char_p, POINTER(trm_dims), POINTER(c_void_p)])
         self.trm_context_start = _function(library, 'trm_context_start', check, [c_void_p])

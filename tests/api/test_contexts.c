@@ -168,11 +168,12 @@ static void test_mapped_inputs(void **state)
     trm_context *context;
     float elements[ROWS * WIDTH];
     void *memory = NULL;
+    bool on_device = true;
     unsigned char handle[TRM_MEMORY_HANDLE_BYTES] = {0};
     assert_ok(trm_context_create(engine, &context));
-    assert_fails(trm_context_map_input(context, "x", (trm_dims){2, {ROWS, WIDTH}}, true, NULL),
+    assert_fails(trm_context_map_input(context, "x", (trm_dims){2, {ROWS, WIDTH}}, &on_device, NULL),
                  TRM_ERROR_INVALID_ARGUMENT, "memory is NULL");
-    assert_fails(trm_context_map_input(context, "x", (trm_dims){2, {ROWS + 1, WIDTH}}, true, &memory),
+    assert_fails(trm_context_map_input(context, "x", (trm_dims){2, {ROWS + 1, WIDTH}}, &on_device, &memory),
                  TRM_ERROR_INVALID_ARGUMENT, "at most");
     assert_null(memory);
     for (int32_t turn = 0; turn < 5; turn++) {
@@ -186,7 +187,9 @@ static void test_mapped_inputs(void **state)
         if (turn == 3) {
             assert_ok(trm_context_set_input(context, "x", (trm_dims){2, {rows, WIDTH}}, elements));
         } else {
-            assert_ok(trm_context_map_input(context, "x", (trm_dims){2, {rows, WIDTH}}, turn % 2 == 0, &memory));
+            on_device = turn % 2 == 0;
+            assert_ok(trm_context_map_input(context, "x", (trm_dims){2, {rows, WIDTH}}, &on_device, &memory));
+            assert_int_equal(on_device, turn % 2 == 0);
             assert_ok(trm_memory_move(test_world, &(trm_memory_copy){memory, copy.data, copy.bytes}, 1));
         }
         assert_ok(trm_context_run(context));
@@ -203,6 +206,8 @@ static void test_mapped_inputs(void **state)
     assert_fails(trm_memory_open(test_world, NULL, 1, &memory), TRM_ERROR_INVALID_ARGUMENT, "NULL");
     assert_fails(trm_memory_open(test_world, handle, 1, &memory), TRM_ERROR_UNSUPPORTED, "the device is the host");
     trm_memory_close(test_world, NULL);
+    assert_ok(trm_memory_pin(test_world, elements, sizeof(elements)));
+    trm_memory_unpin(test_world, elements);
 }
 
 typedef struct worker {

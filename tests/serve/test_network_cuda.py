@@ -136,6 +136,33 @@ def check_places(client, memory, expected):
         shared.destroy_shared_memory_region(region)
 
 
+def check_pinned(client, expected):
+    """Regions of the system that the GPU copies from: with all their pages there, with an offset that is no page's, shrunk, registered again."""
+    key, size, at = f"/trireme_test_pin_{os.getpid()}", 1 << 20, 12304
+    region = shared.create_shared_memory_region("pinned", key, size)
+    try:
+        client.register_system_shared_memory("sparse", key, size)
+        shared.set_shared_memory_region(region, [IDS, MASK], at)
+        assert np.allclose(client.infer("a", placed("sparse", offset=at)).as_numpy("pooler_output"), expected, atol=1e-5)  # read by the CPU
+        shared.set_shared_memory_region(region, [np.zeros(size, np.uint8)])
+        for turn in range(2):
+            client.register_system_shared_memory("part", key, size - 100, 100)
+            for k in range(6):
+                ids = IDS + k % 2
+                shared.set_shared_memory_region(region, [ids, MASK], at)
+                wanted_now = client.infer("a", plain(ids)).as_numpy("pooler_output")
+                for inputs in (placed("sparse", offset=at), placed("part", offset=at - 100), [placed("part", offset=at - 100)[0], placed("all", offset=256)[1]]):
+                    result = client.infer("a", inputs, outputs=wanted("sparse", expected.nbytes, 4000))
+                    assert np.allclose(shared.get_contents_as_numpy(region, np.float32, expected.shape, 4000), wanted_now, atol=1e-5)
+            client.unregister_system_shared_memory("part")
+        os.truncate(f"/dev/shm{key}", 8)
+        failure("shorter", client.infer, "a", placed("sparse", offset=at))
+        assert np.allclose(client.infer("a", plain()).as_numpy("pooler_output"), expected, atol=1e-5)
+        client.unregister_system_shared_memory()
+    finally:
+        shared.destroy_shared_memory_region(region)
+
+
 def check_refusals(client, port, memory, handle):
     short = triton.InferInput("input_ids", [2, 3], "INT64")
     short.set_shared_memory("all", 40)
@@ -241,7 +268,7 @@ with tempfile.TemporaryDirectory() as folder:
         regions = client.get_cuda_shared_memory_status().regions
         assert (regions["all"].byte_size, regions["all"].device_id, regions["again"].byte_size) == (4096, 0, 2048), regions
         client.unregister_cuda_shared_memory("again")
-        for name, check in (("places", lambda: check_places(client, memory, expected)), ("refusals", lambda: check_refusals(client, server.port, memory, handle)),
+        for name, check in (("places", lambda: check_places(client, memory, expected)), ("pinned", lambda: check_pinned(client, expected)), ("refusals", lambda: check_refusals(client, server.port, memory, handle)),
                             ("http", lambda: check_http(server.port, client, memory, handle, expected)), ("joined", lambda: check_joined(client, expected)),
                             ("killed", lambda: check_killed(client, expected))):
             check()

@@ -18,6 +18,7 @@ typedef struct infer_input {
     void *owned;
     shared_region *region;
     uint64_t region_offset;
+    const char *source; /* in the region, for copies to the GPU; set when it runs */
 } infer_input;
 
 typedef struct infer_output {

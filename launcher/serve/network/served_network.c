@@ -212,18 +212,18 @@ static void *sweep_queue(void *user)
 /* ---- runs ------------------------------------------------------------------------------------------------ */
 
 /* Copies the elements of one input of all requests to `to`, where the context reads them. */
-static trm_status fill_input(instance *in, const infer_request *batch, int32_t index, char *to)
+static trm_status fill_input(instance *in, const infer_request *batch, int32_t index, bool on_device, char *to)
 {
     trm_memory_copy copies[MAX_COPIES];
     int32_t n = 0;
     for (const infer_request *r = batch; r != NULL; r = r->next) {
         const infer_input *input = &r->inputs[index];
-        if (input->region == NULL && input->bytes > 0) {
-            memcpy(to, input->data, input->bytes);
-        } else if (input->region != NULL && shared_memory(input->region) != NULL) {
-            copies[n++] = (trm_memory_copy){to, shared_memory(input->region) + input->region_offset, input->bytes};
+        if (on_device) {
+            copies[n++] = (trm_memory_copy){to, input->source, input->bytes};
         } else if (input->region != NULL) {
             TRM_TRY(shared_read(input->region, input->region_offset, to, input->bytes));
+        } else if (input->bytes > 0) {
+            memcpy(to, input->data, input->bytes);
         }
         if (n == MAX_COPIES || (n > 0 && r->next == NULL)) {
             TRM_TRY(trm_memory_move(in->owner->options.world, copies, n));
@@ -234,8 +234,8 @@ static trm_status fill_input(instance *in, const infer_request *batch, int32_t i
     return TRM_OK;
 }
 
-/* Sets one input of all requests. If all parts are on the device, they stay there. */
-static trm_status set_input(instance *in, const infer_request *batch, int32_t index)
+/* Sets one input of all requests. If the GPU can copy all parts, the CPU does not. */
+static trm_status set_input(instance *in, infer_request *batch, int32_t index)
 {
     const served_port *port = served_input(in->owner, index);
     trm_dims dims = batch->inputs[index].dims;
@@ -243,18 +243,19 @@ static trm_status set_input(instance *in, const infer_request *batch, int32_t in
     size_t bytes = 0;
     int64_t elements = 0;
     void *memory;
-    for (const infer_request *r = batch; r != NULL; r = r->next) {
-        const shared_region *region = r->inputs[index].region;
-        is_shared = is_shared || region != NULL;
-        on_device = on_device && region != NULL && shared_memory(region) != NULL;
-        bytes += r->inputs[index].bytes;
+    for (infer_request *r = batch; r != NULL; r = r->next) {
+        infer_input *input = &r->inputs[index];
+        input->source = input->region != NULL && on_device ? shared_source(input->region, input->region_offset) : NULL;
+        is_shared = is_shared || input->region != NULL;
+        on_device = input->source != NULL;
+        bytes += input->bytes;
         elements += r->elements;
     }
     if (batch->next != NULL) {
         dims.d[0] = elements;
     }
-    TRM_TRY(trm_context_map_input(in->context, port->name, dims, on_device, &memory));
-    TRM_TRY(fill_input(in, batch, index, memory));
+    TRM_TRY(trm_context_map_input(in->context, port->name, dims, &on_device, &memory));
+    TRM_TRY(fill_input(in, batch, index, on_device, memory));
     return is_shared ? infer_check_bool(port, memory, bytes) : TRM_OK; /* others were checked */
 }
 
@@ -263,7 +264,7 @@ static trm_status bind_outputs(instance *in, infer_request *request, bool bind)
 {
     for (int32_t i = 0; i < request->n_outputs; i++) {
         infer_output *output = &request->outputs[i];
-        char *memory = output->region != NULL ? shared_memory(output->region) : NULL;
+        char *memory = output->region != NULL ? shared_device(output->region) : NULL;
         if (memory != NULL && output->region_size > 0) {
             output->is_written = bind || output->is_written;
             TRM_TRY(trm_context_bind_output(in->context, served_output(in->owner, output->index)->name,

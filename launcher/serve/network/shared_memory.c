@@ -14,12 +14,20 @@
 
 #include "base/error.h"
 
+#define LEAST_PINNED ((uint64_t)256 << 10) /* smaller regions are read about as fast by the CPU */
+
+/* Whether a region of the system is pinned. */
+enum { PIN_NOT_TRIED, PIN_BEGUN, PIN_DONE, PIN_REFUSED };
+
 struct shared_region {
     atomic_int references;
     shared_region *next;
     trm_world *world;
     int fd;       /* of SYSTEM, else -1 */
     void *memory; /* of CUDA, else NULL */
+    atomic_int pin;
+    char *mapping, *pinned; /* of SYSTEM once pinned: `pinned` is where the region begins in it */
+    size_t mapped;
     shared_info info;
 };
 
@@ -49,6 +57,10 @@ void shared_release(shared_region *region)
             close(region->fd);
         }
         trm_memory_close(region->world, region->memory);
+        if (region->mapping != NULL) {
+            trm_memory_unpin(region->world, region->mapping);
+            munmap(region->mapping, region->mapped);
+        }
         free(region);
     }
 }
@@ -288,13 +300,56 @@ const char *shared_name(const shared_region *region)
     return region->info.name;
 }
 
-char *shared_memory(const shared_region *region)
+char *shared_device(const shared_region *region)
 {
     return region->memory;
 }
 
+/* Maps the region and pins its pages, which must be there: pinning would make them. */
+static bool pin(shared_region *region)
+{
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), skipped = region->info.offset % page;
+    const size_t bytes = (size_t)(region->info.size + skipped);
+    char *mapping =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, region->fd, (off_t)(region->info.offset - skipped));
+    if (mapping == MAP_FAILED) {
+        return false;
+    }
+    if (trm_memory_pin(region->world, mapping, bytes) != TRM_OK) {
+        munmap(mapping, bytes);
+        return false;
+    }
+    region->mapping = mapping;
+    region->mapped = bytes;
+    region->pinned = mapping + skipped;
+    return true;
+}
+
+const char *shared_source(shared_region *region, uint64_t offset)
+{
+    struct stat status;
+    int state = PIN_NOT_TRIED;
+    if (region->memory != NULL) {
+        return (const char *)region->memory + offset;
+    }
+    if (trm_world_gpu(region->world) == 0 || region->info.size < LEAST_PINNED || fstat(region->fd, &status) != 0 ||
+        (uint64_t)status.st_size < region->info.offset + region->info.size ||
+        (uint64_t)status.st_blocks * 512 < region->info.offset + region->info.size) {
+        return NULL;
+    }
+    if (atomic_compare_exchange_strong(&region->pin, &state, PIN_BEGUN)) {
+        state = pin(region) ? PIN_DONE : PIN_REFUSED;
+        atomic_store(&region->pin, state);
+    }
+    return state == PIN_DONE ? region->pinned + offset : NULL;
+}
+
 trm_status shared_read(const shared_region *region, uint64_t offset, void *to, size_t size)
 {
+    if (region->memory != NULL) {
+        const trm_memory_copy copy = {to, (const char *)region->memory + offset, size};
+        return trm_memory_move(region->world, &copy, 1);
+    }
     for (size_t done = 0; done < size;) {
         const off_t at = (off_t)(region->info.offset + offset + done);
         const ssize_t got = pread(region->fd, (char *)to + done, size - done, at);

@@ -1,8 +1,8 @@
 /*
- * Regions of memory that clients registered, for tensors that do not travel with their requests. Those of system shared
- * memory are read and written by pread and pwrite: a client may shrink its object at any time, and a mapping would then
- * raise SIGBUS. Those of CUDA are memory of the server's GPU, which stays while a region is registered or used, also if
- * its client has ended.
+ * Regions of memory that clients registered, for tensors that do not travel with their requests. The CPU reads and
+ * writes those of system shared memory by pread and pwrite: a client may shrink its object at any time, and a mapping
+ * would then raise SIGBUS. A GPU copies from a pinned mapping, whose pages stay. Those of CUDA are memory of the
+ * server's GPU, which stays while a region is registered or used, also if its client has ended.
  */
 #ifndef TRM_LAUNCHER_SERVE_NETWORK_SHARED_MEMORY_H
 #define TRM_LAUNCHER_SERVE_NETWORK_SHARED_MEMORY_H
@@ -53,7 +53,10 @@ shared_region *shared_find(shared_regions *regions, const char *name, uint64_t o
 void shared_release(shared_region *region); /* accepts NULL */
 const char *shared_name(const shared_region *region);
 /* Memory of the GPU; NULL: it is system shared memory. */
-char *shared_memory(const shared_region *region);
+char *shared_device(const shared_region *region);
+/* Where copies to the GPU find the bytes at an offset: memory of the GPU, or a pinned mapping, which the CPU must not
+ * touch. NULL: use shared_read. The first call for a region of the system pins it. */
+const char *shared_source(shared_region *region, uint64_t offset);
 /* Copy bytes at an offset of the region. Errors: INVALID_ARGUMENT (the object is shorter by now), IO. */
 trm_status shared_read(const shared_region *region, uint64_t offset, void *to, size_t size);
 trm_status shared_write(const shared_region *region, uint64_t offset, const void *from, size_t size);
