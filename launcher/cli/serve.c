@@ -323,6 +323,7 @@ server_options serve_common_options(const settings *all, log_writer *log)
                             .n_hosts = all->list_counts[SETTING_ALLOW_HOST],
                             .tls_certificate = settings_text(all, SETTING_TLS_CERTIFICATE),
                             .tls_key = settings_text(all, SETTING_TLS_KEY),
+                            .tls_client_authorities = settings_text(all, SETTING_TLS_CLIENT_AUTHORITIES),
                             .log = log,
                             .access_log = !settings_flag(all, SETTING_QUIET)};
 }

@@ -340,7 +340,8 @@ static trm_status start_grpc(network_server *s, const server_options *options)
                                .regions = s->regions,
                                .keys = s->server,
                                .tls_certificate = options->tls_certificate,
-                               .tls_key = options->tls_key};
+                               .tls_key = options->tls_key,
+                               .tls_client_authorities = options->tls_client_authorities};
     TRM_TRY(grpc_server_create(&grpc, &s->grpc));
     const bool bracket = strchr(grpc.host, ':') != NULL; /* an IPv6 address */
     log_print(s->log, "listening on grpc%s://%s%s%s:%d", grpc.tls_key != NULL ? "s" : "", bracket ? "[" : "", grpc.host,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 
 import grpc
@@ -21,6 +22,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as aio
 import tritonclient.utils.shared_memory as shared
 from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import InferenceServerException
 
 from networks import CONFIG, Server, failure, put
 
@@ -261,11 +263,31 @@ async def check_asyncio(port, expected, **options):
         assert count == 20
 
 
-def make_certificate(folder):
-    certificate, key = f"{folder}/certificate.pem", f"{folder}/key.pem"
+def make_certificate(folder, name):
+    certificate, key = f"{folder}/{name}.pem", f"{folder}/{name}.key"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
                     "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
     return certificate, key
+
+
+def check_clients(server, certificate, trusted, other):
+    """Clients with a certificate that the server trusts, with another one, and with none."""
+    for pair, fits in ((trusted, True), (other, False), (None, False)):
+        context = ssl.create_default_context(cafile=certificate)
+        options = {"ssl": True, "root_certificates": certificate}
+        if pair is not None:
+            context.load_cert_chain(*pair)
+            options |= {"certificate_chain": pair[0], "private_key": pair[1]}
+        with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}", **options) as client:
+            try:
+                assert client.is_server_live(client_timeout=3) == fits
+            except InferenceServerException:
+                assert not fits
+        for path in ("/v2/health/live", "/v2"):
+            try:
+                assert urllib.request.urlopen(f"https://127.0.0.1:{server.port}{path}", context=context).status == 200 and fits
+            except urllib.error.HTTPError as error:
+                assert not fits and error.code == 403, error
 
 
 def check_tls(port, certificate, expected):
@@ -356,7 +378,7 @@ with tempfile.TemporaryDirectory() as folder:
         assert not client.is_model_ready("a", headers=headers)
         client.close()
 
-    certificate, key = make_certificate(folder)
+    (certificate, key), trusted, other = (make_certificate(folder, name) for name in ("server", "client", "other"))
     with Server(program, folder, "--grpc-port=0", "--max-body=2097152", "--body-timeout=2", f"--tls-certificate={certificate}", f"--tls-key={key}") as server:
         assert urllib.request.urlopen(f"https://127.0.0.1:{server.port}/v2/health/live", context=ssl.create_default_context(cafile=certificate)).status == 200
         with triton.InferenceServerClient(f"127.0.0.1:{server.grpc_port}", ssl=True, root_certificates=certificate) as client:
@@ -365,4 +387,11 @@ with tempfile.TemporaryDirectory() as folder:
                 assert time.monotonic() < until
                 time.sleep(0.05)
         check_tls(server.grpc_port, certificate, expected)
+    with Server(program, folder, "--grpc-port=0", "--body-timeout=2", f"--tls-certificate={certificate}", f"--tls-key={key}", f"--tls-client-authorities={trusted[0]}") as server:
+        check_clients(server, certificate, trusted, other)
+    for options, part in (([f"--tls-client-authorities={trusted[0]}"], "needs --tls-certificate"),
+                          ([f"--tls-certificate={certificate}", f"--tls-key={key}", "--tls-client-authorities=/dev/null"], "has no certificates"),
+                          ([f"--tls-certificate={certificate}", f"--tls-key={other[1]}"], "cannot serve HTTPS")):
+        done = subprocess.run([program, "serve", folder, "--backend=host", "--port=0", "--grpc-port=0", *options], stderr=subprocess.PIPE, text=True, timeout=30)
+        assert done.returncode == 2 and part in done.stderr, (done.returncode, done.stderr)
 print("ok")

@@ -21,6 +21,7 @@
 #define MAX_STREAMS     128 /* of a connection at once */
 #define MAX_CALLS       32  /* messages of a stream without an answer, from which on its window does not grow */
 #define MAX_HEADERS     ((size_t)16 << 10) /* bytes of a request's headers */
+#define MAX_FRAME       (1u << 20)         /* bytes of a frame: large inputs come in few */
 #define MAX_RESETS      200                /* unanswered streams in a row that a client may reset */
 #define HELD_MESSAGES   32                 /* longest messages that all clients together may have in memory */
 #define STREAM_WINDOW   ((int32_t)4 << 20)
@@ -661,6 +662,7 @@ static void add_connection(grpc_server *s, int fd)
 {
     const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, MAX_STREAMS},
                                                {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, (uint32_t)STREAM_WINDOW},
+                                               {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, MAX_FRAME},
                                                {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)MAX_HEADERS}};
     const int yes = 1;
     connection *c = s->n_connections < s->options.max_connections ? calloc(1, sizeof(*c)) : NULL;
@@ -679,7 +681,7 @@ static void add_connection(grpc_server *s, int fd)
         free(c);
         return;
     }
-    (void)s->http2->submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, 3);
+    (void)s->http2->submit_settings(c->session, NGHTTP2_FLAG_NONE, settings, 4);
     (void)s->http2->session_set_local_window_size(c->session, NGHTTP2_FLAG_NONE, 0, SESSION_WINDOW);
     c->next = s->connections;
     s->connections = c;
@@ -915,7 +917,8 @@ static trm_status start(grpc_server *s)
 {
     TRM_TRY(http2_library_open(&s->http2));
     if (s->options.tls_certificate != NULL) {
-        TRM_TRY(tls_identity_create(s->options.tls_certificate, s->options.tls_key, &s->identity));
+        TRM_TRY(tls_identity_create(s->options.tls_certificate, s->options.tls_key, s->options.tls_client_authorities,
+                                    &s->identity));
     }
     TRM_TRY(make_callbacks(s));
     TRM_TRY(server_open_socket(s->options.host, s->options.port, &s->fd));

@@ -17,6 +17,7 @@ typedef struct grpc_options {
     struct shared_regions *regions;        /* NULL: no memory is shared with clients */
     const server *keys;                    /* whose API keys are needed */
     const char *tls_certificate, *tls_key; /* PEM files; NULL: no TLS */
+    const char *tls_client_authorities;    /* PEM file; NULL: clients need no certificate */
 } grpc_options;
 
 typedef struct grpc_server grpc_server;

@@ -21,6 +21,7 @@
 #include "launcher/serve/http/server_internal.h"
 #include "launcher/serve/network/infer.h"
 #include "launcher/serve/network/repository.h"
+#include "launcher/serve/tls/tls.h"
 
 #define STREAM_BLOCK         ((size_t)16 << 10)
 #define SEND_BUFFER          (128 << 10) /* bytes that the kernel buffers for a client that does not read */
@@ -331,6 +332,13 @@ static bool check_call(call *c, const char *method, const char *version, api_err
         c->closes = true;
         return false;
     }
+    const union MHD_ConnectionInfo *tls =
+        s->authorities != NULL ? MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_GNUTLS_SESSION) : NULL;
+    if (s->authorities != NULL && !tls_client_is_trusted(tls != NULL ? tls->tls_session : NULL)) {
+        c->closes = true;
+        return api_fail(error, 403, NULL, "invalid_certificate",
+                        "the client has no certificate that the server trusts (--tls-client-authorities)");
+    }
     c->closes = chunked; /* whoever reads the chunks in another way finds no request after them */
     c->preflight = strcmp(c->method, "OPTIONS") == 0 && access_origin(c) != NULL;
     const route *known = NULL;
@@ -537,6 +545,9 @@ static trm_status read_tls(server *s)
 {
     size_t size;
     if (s->options.tls_certificate == NULL && s->options.tls_key == NULL) {
+        if (s->options.tls_client_authorities != NULL) {
+            TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "--tls-client-authorities needs --tls-certificate and --tls-key");
+        }
         return TRM_OK;
     }
     if (s->options.tls_certificate == NULL || s->options.tls_key == NULL) {
@@ -546,6 +557,10 @@ static trm_status read_tls(server *s)
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "TLS is not available: libmicrohttpd was built without it");
     }
     TRM_TRY(trm_file_read_stream(s->options.tls_certificate, (size_t)1 << 20, &s->certificate, &size));
+    if (s->options.tls_client_authorities != NULL) {
+        TRM_TRY(tls_check_authorities(s->options.tls_client_authorities));
+        TRM_TRY(trm_file_read_stream(s->options.tls_client_authorities, (size_t)1 << 20, &s->authorities, &size));
+    }
     return trm_file_read_stream(s->options.tls_key, (size_t)1 << 20, &s->key, &size);
 }
 
@@ -583,9 +598,11 @@ static trm_status start_daemon(server *s)
     TRM_TRY(server_open_socket(o->host, o->port, &fd));
     /* Not epoll: edge-triggered, libmicrohttpd 0.9.75 misses the end of a connection that sent half a request. */
     unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
-    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
-                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
-                                   {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem tls[] = {
+        {MHD_OPTION_HTTPS_MEM_CERT, 0, s->certificate},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, s->key},
+        {s->authorities != NULL ? MHD_OPTION_HTTPS_MEM_TRUST : MHD_OPTION_END, 0, s->authorities},
+        {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     if (s->certificate != NULL) {
         flags |= MHD_USE_TLS;
@@ -692,5 +709,6 @@ void server_destroy(server *s)
     free(s->keys);
     free(s->certificate);
     free(s->key);
+    free(s->authorities);
     free(s);
 }

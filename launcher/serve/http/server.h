@@ -35,6 +35,7 @@ typedef struct server_options {
     const char *const *hosts; /* [n_hosts] names of the server for browsers, if there are no keys; "*": any */
     int32_t n_hosts;
     const char *tls_certificate, *tls_key; /* files; NULL: plain HTTP */
+    const char *tls_client_authorities;    /* file; NULL: clients need no certificate */
     log_writer *log;
     bool access_log;
     const char *model_name; /* the model's name in the API */

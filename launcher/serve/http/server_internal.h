@@ -16,8 +16,8 @@ struct server {
     server_options options;
     dispatcher *dispatcher;
     struct MHD_Daemon *daemon;
-    char *certificate, *key; /* contents of the TLS files */
-    char *keys;              /* contents of the key file */
+    char *certificate, *key, *authorities; /* contents of the TLS files */
+    char *keys;                            /* contents of the key file */
     const char *key_list[SERVER_MAX_KEYS];
     size_t n_keys;
     char machine[2][SERVER_LONGEST_HOST]; /* names of this machine, maybe empty; only without keys */

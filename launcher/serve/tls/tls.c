@@ -21,7 +21,7 @@
 #define WITHOUT_SIGPIPE (1u << 6)
 
 enum { CREDENTIALS_CERTIFICATE = 1, NAME_DNS = 1, FORMAT_PEM = 1, CERTIFICATE_X509 = 1 };
-enum { ALPN_MANDATORY = 1 };
+enum { ALPN_MANDATORY = 1, REQUIRE_CERTIFICATE = 2 };
 enum { E_AGAIN = -28, E_INTERRUPTED = -52, E_PREMATURE_END = -110, E_CERTIFICATE = -348 };
 
 typedef struct text_datum { /* gnutls_datum_t */
@@ -43,6 +43,8 @@ static struct {
     int (*server_name_set)(void *session, int kind, const void *name, size_t size);
     void (*session_set_verify_cert)(void *session, const char *host, unsigned flags);
     unsigned (*session_get_verify_cert_status)(void *session);
+    void (*certificate_server_set_request)(void *session, int request);
+    int (*certificate_verify_peers2)(void *session, unsigned *status);
     int (*credentials_set)(void *session, int kind, void *credentials);
     void (*transport_set_int2)(void *session, int from, int to);
     int (*handshake)(void *session);
@@ -62,6 +64,7 @@ static struct {
 
 struct tls_trust {
     void *credentials;
+    bool checks_clients;
 };
 
 struct tls_session {
@@ -88,6 +91,8 @@ static void load_library(void)
         SYMBOL(server_name_set),
         SYMBOL(session_set_verify_cert),
         SYMBOL(session_get_verify_cert_status),
+        SYMBOL(certificate_server_set_request),
+        SYMBOL(certificate_verify_peers2),
         SYMBOL(credentials_set),
         SYMBOL(transport_set_int2),
         SYMBOL(handshake),
@@ -121,25 +126,55 @@ static trm_status create_credentials(const char *what, tls_trust **trust)
     return TRM_OK;
 }
 
-trm_status tls_trust_create(const char *authorities, tls_trust **trust)
+/* Adds the certificates of a file. */
+static trm_status add_authorities(const tls_trust *t, const char *authorities)
 {
-    tls_trust *t = NULL;
-    if (authorities != NULL && access(authorities, R_OK) != 0) {
+    if (access(authorities, R_OK) != 0) {
         TRM_FAIL(TRM_ERROR_IO, "cannot open %s: %s", authorities, strerror(errno));
     }
-    TRM_TRY(create_credentials("https", &t));
-    int found = authorities == NULL ? gnutls.certificate_set_x509_system_trust(t->credentials)
-                                    : gnutls.certificate_set_x509_trust_file(t->credentials, authorities, FORMAT_PEM);
-    if (found <= 0 && authorities != NULL) {
-        tls_trust_destroy(t);
+    const int found = gnutls.certificate_set_x509_trust_file(t->credentials, authorities, FORMAT_PEM);
+    if (found <= 0) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "%s has no certificates: %s", authorities,
                  found < 0 ? gnutls.strerror(found) : "it is empty");
     }
-    *trust = t; /* a system without CA certificates trusts no server; the error comes from the handshake */
     return TRM_OK;
 }
 
-trm_status tls_identity_create(const char *certificate, const char *key, tls_trust **identity)
+trm_status tls_trust_create(const char *authorities, tls_trust **trust)
+{
+    tls_trust *t = NULL;
+    TRM_TRY(create_credentials("https", &t));
+    trm_status status = TRM_OK;
+    if (authorities != NULL) {
+        status = add_authorities(t, authorities);
+    } else { /* a system without CA certificates trusts no server; the error comes from the handshake */
+        (void)gnutls.certificate_set_x509_system_trust(t->credentials);
+    }
+    if (status != TRM_OK) {
+        tls_trust_destroy(t);
+        return status;
+    }
+    *trust = t;
+    return TRM_OK;
+}
+
+trm_status tls_check_authorities(const char *authorities)
+{
+    tls_trust *trust = NULL;
+    TRM_TRY(tls_trust_create(authorities, &trust));
+    tls_trust_destroy(trust);
+    return TRM_OK;
+}
+
+bool tls_client_is_trusted(void *session)
+{
+    unsigned status = 1;
+    pthread_once(&library.once, load_library);
+    return library.status == TRM_OK && session != NULL && gnutls.certificate_verify_peers2(session, &status) == 0 &&
+           status == 0;
+}
+
+trm_status tls_identity_create(const char *certificate, const char *key, const char *authorities, tls_trust **identity)
 {
     tls_trust *t = NULL;
     TRM_TRY(create_credentials("TLS", &t));
@@ -149,6 +184,12 @@ trm_status tls_identity_create(const char *certificate, const char *key, tls_tru
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot use certificate %s with key %s: %s", certificate, key,
                  gnutls.strerror(result));
     }
+    trm_status status = authorities != NULL ? add_authorities(t, authorities) : TRM_OK;
+    if (status != TRM_OK) {
+        tls_trust_destroy(t);
+        return status;
+    }
+    t->checks_clients = authorities != NULL;
     *identity = t;
     return TRM_OK;
 }
@@ -212,6 +253,10 @@ trm_status tls_accept(tls_trust *identity, int fd, const char *protocol, tls_ses
     if (result < 0) {
         tls_close(s);
         TRM_FAIL(TRM_ERROR_INTERNAL, "cannot create a TLS session: %s", gnutls.strerror(result));
+    }
+    if (identity->checks_clients) {
+        gnutls.certificate_server_set_request(s->session, REQUIRE_CERTIFICATE);
+        gnutls.session_set_verify_cert(s->session, NULL, 0);
     }
     gnutls.transport_set_int2(s->session, fd, fd);
     *session = s;

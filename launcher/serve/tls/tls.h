@@ -18,8 +18,14 @@ typedef struct tls_session tls_session;
 /* Loads trusted certificates from the PEM file `authorities`; NULL: the system's. Errors: UNSUPPORTED (no GnuTLS), IO
  * (no file), INVALID_ARGUMENT (no certificates in it). */
 trm_status tls_trust_create(const char *authorities, tls_trust **trust);
-/* Loads a server's certificate chain and private key, PEM files. Errors: UNSUPPORTED (no GnuTLS), INVALID_ARGUMENT. */
-trm_status tls_identity_create(const char *certificate, const char *key, tls_trust **identity);
+/* Loads a server's certificate chain and private key, PEM files. Clients must have certificates that one of
+ * `authorities` has signed; NULL: they need none. Errors: as above, INVALID_ARGUMENT also for a key that does not fit.
+ */
+trm_status tls_identity_create(const char *certificate, const char *key, const char *authorities, tls_trust **identity);
+/* Whether the file has authorities, with the errors of tls_trust_create. */
+trm_status tls_check_authorities(const char *authorities);
+/* Whether the client of a session of GnuTLS that a library has (gnutls_session_t) has a certificate that it trusts. */
+bool tls_client_is_trusted(void *session);
 void tls_trust_destroy(tls_trust *trust); /* of both; accepts NULL */
 
 /* A session with `host`, whose name or address the server's certificate must have, over the connecting socket `fd`,
