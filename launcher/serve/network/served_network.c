@@ -37,7 +37,7 @@ struct served_network {
     /* Guarded by the lock: */
     infer_request *first, *last;
     network_stats stats;
-    double next_sweep; /* when the sweeper wakes; INFINITY: when it is told */
+    double next_sweep; /* when the sweeper wakes; INFINITY: at a signal */
     bool joins;        /* until a run shows that outputs do not keep the batch */
     bool draining, stopping;
 };
