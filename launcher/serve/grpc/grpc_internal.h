@@ -1,5 +1,6 @@
 /*
- * Shared by the files of the gRPC server: connections and streams (grpc_server.c), methods (grpc_methods.c).
+ * Shared by the files of the gRPC server: connections (grpc_server.c), streams (grpc_streams.c), methods
+ * (grpc_methods.c).
  */
 #ifndef TRM_LAUNCHER_SERVE_GRPC_GRPC_INTERNAL_H
 #define TRM_LAUNCHER_SERVE_GRPC_GRPC_INTERNAL_H

@@ -1,12 +1,10 @@
-/* Connections, streams and messages of the gRPC server
- * (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md). */
+/* Connections of the gRPC server. */
 #include "launcher/serve/grpc/grpc_server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,641 +13,26 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "launcher/serve/grpc/grpc_internal.h"
-#include "launcher/serve/tls/tls.h"
+#include "launcher/serve/grpc/grpc_streams.h"
 
-#define MAX_STREAMS     128 /* of a connection at once */
-#define MAX_CALLS       32  /* messages of a stream without an answer, from which on its window does not grow */
-#define MAX_HEADERS     ((size_t)16 << 10) /* bytes of a request's headers */
-#define MAX_FRAME       (1u << 20)         /* bytes of a frame: large inputs come in few */
-#define MAX_RESETS      200                /* unanswered streams in a row that a client may reset */
-#define HELD_MESSAGES   32                 /* longest messages that all clients together may have in memory */
-#define STREAM_WINDOW   ((int32_t)4 << 20)
-#define SESSION_WINDOW  ((int32_t)16 << 20)
-#define UNREAD_STREAM   ((size_t)4 << 20)   /* replies of a stream that its client has not read; more wait */
-#define SEND_BLOCK      ((size_t)256 << 10) /* bytes that are handed to the socket at once */
-#define RECEIVE_BLOCK   ((size_t)256 << 10)
-#define TICK_SECONDS    0.1
-#define LAST_SECONDS    2 /* for the last replies to be read */
-#define LONGEST_PATH    128
-#define LONGEST_MESSAGE 768
+#define MAX_STREAMS    128        /* of a connection at once */
+#define MAX_FRAME      (1u << 20) /* bytes of a frame: large inputs come in few */
+#define STREAM_WINDOW  ((int32_t)4 << 20)
+#define SESSION_WINDOW ((int32_t)16 << 20)
+#define SEND_BLOCK     ((size_t)256 << 10) /* bytes that are handed to the socket at once */
+#define TICK_SECONDS   0.1
+#define LAST_SECONDS   2 /* for the last replies to be read */
 
-typedef struct connection connection;
-
-struct grpc_stream {
-    grpc_stream *next;
-    connection *connection;
-    int32_t id;
-    const grpc_method *method;
-    char path[LONGEST_PATH], authorization[512];
-    size_t header_bytes;
-    bool is_post, is_grpc;
-    double deadline; /* 0: none */
-    double arrives;  /* since when the current message arrives */
-    double reads;    /* since when the client has read nothing of `out` */
-    trm_bytes in;    /* a message so far, with its prefix */
-    bool complete;   /* it is whole; only of methods with one message */
-    bool in_ended, discards;
-    size_t unconsumed; /* bytes that arrived and are not yet given back to the client's window */
-    grpc_call *first, *last;
-    int32_t n_calls;
-    trm_bytes out;
-    size_t out_sent;
-    bool responded, ended; /* the reply's headers are out; after `out` the trailers follow */
-    grpc_status status;
-    char message[LONGEST_MESSAGE];
-};
-
-struct connection {
-    connection *next;
-    grpc_server *server;
-    int fd;
-    tls_session *tls; /* NULL: in clear */
-    nghttp2_session *session;
-    grpc_stream *streams;
-    trm_bytes out;
-    size_t out_sent;
-    double active, blocked; /* last traffic; since when the socket takes nothing, 0: it does */
-    int32_t resets;
-    bool broken, closing;
-};
-
-struct grpc_server {
-    grpc_options options;
-    const http2_library *http2;
-    tls_trust *identity; /* NULL: no TLS */
-    nghttp2_session_callbacks *callbacks;
-    nghttp2_option *option;
-    int fd, wake; /* sockets to listen on, eventfd */
-    pthread_t thread;
-    bool started;
-    atomic_bool stopping;
-    connection *connections;
-    int32_t n_connections;
-    double pauses;  /* until when no connection is accepted */
-    size_t held;    /* bytes of messages in memory */
-    char *received; /* [RECEIVE_BLOCK] */
-    pthread_mutex_t lock;
-    grpc_call *done; /* guarded by the lock; last first */
-};
-
-const grpc_options *grpc_get_options(const grpc_server *s)
+static void close_connection(grpc_server *s, grpc_connection *c)
 {
-    return &s->options;
-}
-
-static grpc_status status_of(int http)
-{
-    return http == 404                  ? GRPC_NOT_FOUND
-           : http == 499                ? GRPC_CANCELLED
-           : http == 408 || http == 504 ? GRPC_DEADLINE_EXCEEDED
-           : http == 413 || http == 429 ? GRPC_RESOURCE_EXHAUSTED
-           : http == 503                ? GRPC_UNAVAILABLE
-           : http == 501                ? GRPC_UNIMPLEMENTED
-           : http >= 500                ? GRPC_INTERNAL
-                                        : GRPC_INVALID_ARGUMENT;
-}
-
-/* ---- replies --------------------------------------------------------------------------------------------- */
-
-static nghttp2_nv header(const char *name, const char *value)
-{
-    return (nghttp2_nv){(uint8_t *)(uintptr_t)name, (uint8_t *)(uintptr_t)value, strlen(name), strlen(value),
-                        NGHTTP2_NV_FLAG_NONE};
-}
-
-/* Fills in grpc-status and grpc-message, whose texts the caller has. */
-static size_t trailers(const grpc_stream *s, char status[12], char message[3 * LONGEST_MESSAGE], nghttp2_nv to[2])
-{
-    static const char digits[] = "0123456789ABCDEF";
-    size_t n = 0;
-    for (const unsigned char *at = (const unsigned char *)s->message; *at != '\0'; at++) {
-        if (*at < ' ' || *at > '~' || *at == '%') {
-            message[n++] = '%';
-            message[n++] = digits[*at >> 4];
-            message[n++] = digits[*at & 15];
-        } else {
-            message[n++] = (char)*at;
-        }
-    }
-    message[n] = '\0';
-    snprintf(status, 12, "%d", (int)s->status);
-    to[0] = header("grpc-status", status);
-    to[1] = header("grpc-message", message);
-    return n > 0 ? 2 : 1;
-}
-
-/* Gives bytes back to the client's window while the stream takes more. */
-static void consume(grpc_stream *s)
-{
-    if (s->unconsumed > 0 && s->n_calls < MAX_CALLS && s->out.size - s->out_sent < UNREAD_STREAM) {
-        (void)s->connection->server->http2->session_consume_stream(s->connection->session, s->id, s->unconsumed);
-        s->unconsumed = 0;
-    }
-}
-
-static ssize_t read_out(nghttp2_session *session, int32_t id, uint8_t *to, size_t most, uint32_t *flags,
-                        nghttp2_data_source *source, void *user)
-{
-    grpc_stream *s = source->ptr;
-    const size_t left = s->out.size - s->out_sent, n = left < most ? left : most;
-    (void)user;
-    if (n == 0 && !s->ended) {
-        return NGHTTP2_ERR_DEFERRED;
-    }
-    if (n > 0) {
-        memcpy(to, s->out.data + s->out_sent, n);
-        s->out_sent += n;
-        s->reads = trm_clock_seconds();
-    }
-    if (s->out_sent == s->out.size) {
-        s->out_sent = 0;
-        trm_bytes_fini(&s->out);
-        s->out = (trm_bytes){0};
-        if (s->ended) {
-            char status[12], message[3 * LONGEST_MESSAGE];
-            nghttp2_nv last[2];
-            const size_t count = trailers(s, status, message, last);
-            *flags |= NGHTTP2_DATA_FLAG_EOF | NGHTTP2_DATA_FLAG_NO_END_STREAM;
-            (void)s->connection->server->http2->submit_trailer(session, id, last, count);
-        }
-    }
-    consume(s);
-    return (ssize_t)n;
-}
-
-/* Sends the headers of a reply that has messages, or goes on with it. */
-static void respond(grpc_stream *s)
-{
-    const http2_library *h = s->connection->server->http2;
-    nghttp2_session *session = s->connection->session;
-    if (s->responded) {
-        (void)h->session_resume_data(session, s->id);
-        return;
-    }
-    const nghttp2_nv headers[] = {header(":status", "200"), header("content-type", "application/grpc")};
-    const nghttp2_data_provider provider = {.source = {.ptr = s}, .read_callback = read_out};
-    s->responded = true;
-    (void)h->submit_response(session, s->id, headers, 2, &provider);
-}
-
-/* Takes the stream's calls off it. Those that wait elsewhere are freed when they come back. */
-static void free_call(grpc_call *call);
-static void abandon_calls(grpc_stream *s)
-{
-    for (grpc_call *call = s->first, *next; call != NULL; call = next) {
-        next = call->next;
-        call->stream = NULL;
-        atomic_store(&call->gone, true);
-        if (!call->waits || call->done) {
-            free_call(call);
-        }
-    }
-    s->first = s->last = NULL;
-    s->n_calls = 0;
-}
-
-static void drop_in(grpc_stream *s)
-{
-    s->connection->server->held -= s->in.size;
-    trm_bytes_fini(&s->in);
-    s->in = (trm_bytes){0};
-}
-
-/* Ends a stream with a status; what else arrives on it is discarded. */
-static void end_stream(grpc_stream *s, grpc_status status, const char *message)
-{
-    const http2_library *h = s->connection->server->http2;
-    if (s->ended) {
-        return;
-    }
-    abandon_calls(s);
-    drop_in(s);
-    s->ended = s->discards = true;
-    s->status = status;
-    snprintf(s->message, sizeof(s->message), "%s", message);
-    s->reads = trm_clock_seconds();
-    if (s->responded) {
-        respond(s);
-        return;
-    }
-    char code[12], text[3 * LONGEST_MESSAGE];
-    nghttp2_nv headers[4] = {header(":status", "200"), header("content-type", "application/grpc")};
-    const size_t n = trailers(s, code, text, headers + 2);
-    s->responded = true;
-    (void)h->submit_response(s->connection->session, s->id, headers, 2 + n, NULL);
-}
-
-/* Fills in the prefix of a message and puts it behind those that wait to be sent. Takes the bytes over. */
-static bool send_message(grpc_stream *s, trm_bytes *message)
-{
-    const size_t size = message->size - GRPC_PREFIX;
-    for (int i = 0; i < 4; i++) {
-        message->data[1 + i] = (char)(size >> (24 - 8 * i));
-    }
-    bool kept = true;
-    if (s->out.size == 0) {
-        trm_bytes_fini(&s->out);
-        s->out = *message;
-        s->out_sent = 0;
-        s->reads = trm_clock_seconds();
-    } else {
-        kept = trm_bytes_append(&s->out, message->data, message->size) == TRM_OK;
-        trm_bytes_fini(message);
-    }
-    *message = (trm_bytes){0};
-    return kept;
-}
-
-/* ---- calls ----------------------------------------------------------------------------------------------- */
-
-static void free_call(grpc_call *call)
-{
-    call->server->held -= call->message.size;
-    infer_destroy(call->request);
-    repository_job_free(call->job);
-    trm_bytes_fini(&call->message);
-    trm_bytes_fini(&call->reply.bytes);
-    free(call);
-}
-
-void grpc_call_finish(grpc_call *call)
-{
-    grpc_server *s = call->server;
-    const uint64_t one = 1;
-    pthread_mutex_lock(&s->lock);
-    call->next_done = s->done;
-    s->done = call;
-    (void)!write(s->wake, &one, sizeof(one)); /* under the lock: the server may end right after */
-    pthread_mutex_unlock(&s->lock);
-}
-
-/* An error within a stream: ModelStreamInferResponse with its message, and the id of the request if it is known. */
-static void write_stream_error(grpc_call *call)
-{
-    proto_writer *w = &call->reply;
-    w->bytes.size = GRPC_PREFIX;
-    proto_put_text(w, 1, call->error.message);
-    if (call->request != NULL && call->request->id != NULL) {
-        const size_t place = proto_begin(w, 2);
-        proto_put_text(w, 3, call->request->id);
-        proto_end(w, place);
-    }
-}
-
-static void deliver(grpc_stream *s, grpc_call *call)
-{
-    trm_bytes *reply = &call->reply.bytes;
-    if (!call->failed && call->request != NULL) {
-        trm_bytes_fini(reply);
-        *reply = call->request->reply;
-        call->request->reply = (trm_bytes){0};
-    }
-    if (call->failed && call->streamed) {
-        write_stream_error(call);
-    } else if (call->failed) {
-        end_stream(s, status_of(call->error.status), call->error.message);
-        return;
-    }
-    if (call->reply.status != TRM_OK || !send_message(s, reply)) {
-        end_stream(s, GRPC_RESOURCE_EXHAUSTED, "the server is out of memory for a reply");
-        return;
-    }
-    s->ended = !call->streamed;
-    respond(s);
-}
-
-/* Sends the answers that are there, in the order of the messages. */
-static void flush_calls(grpc_stream *s)
-{
-    while (s->first != NULL && s->first->done) {
-        grpc_call *call = s->first;
-        s->first = call->next;
-        s->last = s->first == NULL ? NULL : s->last;
-        s->n_calls--;
-        deliver(s, call);
-        free_call(call);
-    }
-    if (s->method != NULL && s->method->streamed && s->in_ended && s->first == NULL && !s->ended) {
-        s->ended = true;
-        s->reads = trm_clock_seconds();
-        respond(s);
-    }
-    consume(s);
-}
-
-static void start_call(grpc_stream *s)
-{
-    grpc_call *call = calloc(1, sizeof(*call));
-    if (call == NULL || trm_bytes_reserve(&call->reply.bytes, 64) != TRM_OK) {
-        free(call);
-        end_stream(s, GRPC_RESOURCE_EXHAUSTED, "the server is out of memory for a request");
-        return;
-    }
-    call->server = s->connection->server;
-    call->stream = s;
-    call->message = s->in;
-    call->deadline = s->deadline;
-    call->streamed = s->method->streamed;
-    atomic_init(&call->gone, false);
-    memset(call->reply.bytes.data, 0, GRPC_PREFIX);
-    call->reply.bytes.size = GRPC_PREFIX;
-    s->in = (trm_bytes){0};
-    s->complete = false;
-    *(s->first == NULL ? &s->first : &s->last->next) = call;
-    s->last = call;
-    s->n_calls++;
-    s->method->answer(call);
-    if (!call->waits) {
-        call->done = true;
-    }
-    flush_calls(s);
-}
-
-/* Takes the answers of networks and the repository. */
-static void take_done(grpc_server *s)
-{
-    uint64_t count;
-    grpc_call *done = NULL;
-    (void)!read(s->wake, &count, sizeof(count));
-    pthread_mutex_lock(&s->lock);
-    while (s->done != NULL) {
-        grpc_call *call = s->done;
-        s->done = call->next_done;
-        call->next_done = done;
-        done = call;
-    }
-    pthread_mutex_unlock(&s->lock);
-    while (done != NULL) {
-        grpc_call *call = done;
-        done = call->next_done;
-        call->done = true;
-        const bool failed = call->request != NULL ? call->request->failed : call->job->failed;
-        if (failed) {
-            call->failed = true;
-            call->error = call->request != NULL ? call->request->error : call->job->error;
-        }
-        if (call->stream != NULL) {
-            flush_calls(call->stream);
-        } else {
-            free_call(call);
-        }
-    }
-}
-
-/* ---- what nghttp2 calls ---------------------------------------------------------------------------------- */
-
-static grpc_stream *stream_of(const connection *c, int32_t id)
-{
-    return c->server->http2->session_get_stream_user_data(c->session, id);
-}
-
-static int begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *user)
-{
-    connection *c = user;
-    if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
-        return 0;
-    }
-    grpc_stream *s = calloc(1, sizeof(*s));
-    if (s == NULL) {
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    }
-    s->connection = c;
-    s->id = frame->hd.stream_id;
-    s->arrives = s->reads = trm_clock_seconds();
-    s->next = c->streams;
-    c->streams = s;
-    (void)c->server->http2->session_set_stream_user_data(session, s->id, s);
-    return 0;
-}
-
-/* "5010m": at most 8 digits and a unit. */
-static double read_timeout(const char *text)
-{
-    static const char units[] = "HMSmun";
-    static const double seconds[] = {3600, 60, 1, 1e-3, 1e-6, 1e-9};
-    const size_t digits = strspn(text, "0123456789");
-    const char *unit = text[digits] != '\0' ? strchr(units, text[digits]) : NULL;
-    return digits >= 1 && digits <= 8 && unit != NULL ? (double)strtol(text, NULL, 10) * seconds[unit - units] : 0;
-}
-
-static void copy_value(char *to, size_t size, const uint8_t *value, size_t length)
-{
-    snprintf(to, size, "%.*s", (int)(length < size ? length : size - 1), (const char *)value);
-}
-
-static int take_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name, size_t name_size,
-                       const uint8_t *value, size_t value_size, uint8_t flags, void *user)
-{
-    connection *c = user;
-    grpc_stream *s = stream_of(c, frame->hd.stream_id);
-    char text[64];
-    (void)session, (void)flags, (void)name_size;
-    if (s == NULL) {
-        return 0;
-    }
-    s->header_bytes += name_size + value_size + 32;
-    if (s->header_bytes > MAX_HEADERS) {
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
-    }
-    const char *key = (const char *)name; /* ends with NUL */
-    copy_value(text, sizeof(text), value, value_size);
-    if (strcmp(key, ":method") == 0) {
-        s->is_post = strcmp(text, "POST") == 0;
-    } else if (strcmp(key, ":path") == 0) {
-        copy_value(s->path, sizeof(s->path), value, value_size);
-    } else if (strcmp(key, "content-type") == 0) {
-        s->is_grpc = strcmp(text, "application/grpc") == 0 || strncmp(text, "application/grpc+", 17) == 0 ||
-                     strncmp(text, "application/grpc;", 17) == 0;
-    } else if (strcmp(key, "grpc-timeout") == 0) {
-        const double seconds = read_timeout(text);
-        s->deadline = seconds > 0 ? trm_clock_seconds() + seconds : 0;
-    } else if (strcmp(key, "authorization") == 0) {
-        copy_value(s->authorization, sizeof(s->authorization), value, value_size);
-    }
-    return 0;
-}
-
-/* The headers are complete. */
-static void open_stream(grpc_stream *s)
-{
-    const server *keys = s->connection->server->options.keys;
-    char text[LONGEST_PATH + 64];
-    s->method = grpc_find_method(s->path);
-    if (!s->is_post || !s->is_grpc) {
-        end_stream(s, GRPC_INTERNAL, "expected method POST and content-type application/grpc");
-    } else if (s->method == NULL) {
-        snprintf(text, sizeof(text), "there is no method %s", s->path);
-        end_stream(s, GRPC_UNIMPLEMENTED, text);
-    } else if (!s->method->open && server_needs_key(keys) && server_find_key(keys, s->authorization) == 0) {
-        end_stream(s, GRPC_UNAUTHENTICATED, "the request has no valid API key (authorization: Bearer KEY)");
-    }
-}
-
-/* No more messages come. */
-static void end_input(grpc_stream *s)
-{
-    s->in_ended = true;
-    if (s->discards) {
-        return;
-    }
-    if (s->in.size > 0 && !s->complete) {
-        end_stream(s, GRPC_INTERNAL, "a message is cut off");
-    } else if (s->method->streamed) {
-        flush_calls(s);
-    } else if (!s->complete) {
-        end_stream(s, GRPC_INVALID_ARGUMENT, "the request has no message");
-    } else {
-        start_call(s);
-    }
-}
-
-static int take_frame(nghttp2_session *session, const nghttp2_frame *frame, void *user)
-{
-    connection *c = user;
-    (void)session;
-    grpc_stream *s =
-        frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA ? stream_of(c, frame->hd.stream_id) : NULL;
-    if (s == NULL) {
-        return 0;
-    }
-    if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-        open_stream(s);
-    }
-    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 && !s->in_ended) {
-        end_input(s);
-    }
-    return 0;
-}
-
-/* The last frame of a reply is sent: what its client still sends is not wanted. (A reset before would drop the reply.)
- */
-static int frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user)
-{
-    const connection *c = user;
-    grpc_stream *s = frame->hd.type == NGHTTP2_HEADERS ? stream_of(c, frame->hd.stream_id) : NULL;
-    if (s != NULL && (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0 && !s->in_ended) {
-        (void)c->server->http2->submit_rst_stream(session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_NO_ERROR);
-    }
-    return 0;
-}
-
-static uint32_t message_size(const trm_bytes *in)
-{
-    const unsigned char *p = (const unsigned char *)in->data;
-    return (uint32_t)p[1] << 24 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 8 | p[4];
-}
-
-/* The five bytes before a message. */
-static bool check_prefix(grpc_stream *s)
-{
-    const grpc_server *owner = s->connection->server;
-    char text[160];
-    if (s->in.data[0] != 0) {
-        end_stream(s, GRPC_UNIMPLEMENTED, "compressed messages are not supported");
-        return false;
-    }
-    if (message_size(&s->in) > owner->options.max_message) {
-        snprintf(text, sizeof(text), "a message has %u bytes, expected at most %zu (--max-body)", message_size(&s->in),
-                 owner->options.max_message);
-        end_stream(s, GRPC_RESOURCE_EXHAUSTED, text);
-        return false;
-    }
-    return true;
-}
-
-static void take_bytes(grpc_stream *s, const uint8_t *data, size_t size)
-{
-    grpc_server *owner = s->connection->server;
-    while (size > 0 && !s->discards) {
-        if (s->complete) {
-            end_stream(s, GRPC_INVALID_ARGUMENT, "the request has more than one message");
-            return;
-        }
-        if (s->in.size == 0) {
-            s->arrives = trm_clock_seconds();
-        }
-        const size_t whole = s->in.size < GRPC_PREFIX ? GRPC_PREFIX : GRPC_PREFIX + (size_t)message_size(&s->in);
-        const size_t n = whole - s->in.size < size ? whole - s->in.size : size;
-        if (owner->held + n > HELD_MESSAGES * (owner->options.max_message + GRPC_PREFIX) ||
-            trm_bytes_append(&s->in, (const char *)data, n) != TRM_OK) {
-            end_stream(s, GRPC_RESOURCE_EXHAUSTED, "the server holds too many requests, try again later");
-            return;
-        }
-        owner->held += n;
-        data += n;
-        size -= n;
-        if (s->in.size == GRPC_PREFIX && whole == GRPC_PREFIX && !check_prefix(s)) {
-            return;
-        }
-        if (s->in.size >= GRPC_PREFIX && s->in.size == GRPC_PREFIX + (size_t)message_size(&s->in)) {
-            s->complete = true;
-            if (s->method->streamed) {
-                start_call(s);
-            }
-        }
-    }
-}
-
-static int take_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t size, void *user)
-{
-    connection *c = user;
-    const http2_library *h = c->server->http2;
-    grpc_stream *s = stream_of(c, id);
-    (void)flags;
-    (void)h->session_consume_connection(session, size);
-    if (s == NULL || s->discards) {
-        (void)h->session_consume_stream(session, id, size);
-        return 0;
-    }
-    s->unconsumed += size;
-    take_bytes(s, data, size);
-    consume(s);
-    return 0;
-}
-
-static void free_stream(grpc_stream *s)
-{
-    grpc_stream **at = &s->connection->streams;
-    while (*at != s) {
-        at = &(*at)->next;
-    }
-    *at = s->next;
-    abandon_calls(s);
-    drop_in(s);
-    trm_bytes_fini(&s->out);
-    free(s);
-}
-
-static int close_stream(nghttp2_session *session, int32_t id, uint32_t error, void *user)
-{
-    connection *c = user;
-    grpc_stream *s = stream_of(c, id);
-    if (s == NULL) {
-        return 0;
-    }
-    /* A client that only resets streams makes work for nothing. */
-    c->resets = error != NGHTTP2_NO_ERROR && !s->ended ? c->resets + 1 : 0;
-    free_stream(s);
-    if (c->resets > MAX_RESETS) {
-        (void)c->server->http2->session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM);
-        c->closing = true;
-    }
-    return 0;
-}
-
-/* ---- connections ----------------------------------------------------------------------------------------- */
-
-static void close_connection(grpc_server *s, connection *c)
-{
-    connection **at = &s->connections;
+    grpc_connection **at = &s->connections;
     while (*at != c) {
         at = &(*at)->next;
     }
     *at = c->next;
     s->n_connections--;
     while (c->streams != NULL) {
-        free_stream(c->streams);
+        grpc_free_stream(c->streams);
     }
     s->http2->session_del(c->session);
     trm_bytes_fini(&c->out);
@@ -663,9 +46,9 @@ static void add_connection(grpc_server *s, int fd)
     const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, MAX_STREAMS},
                                                {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, (uint32_t)STREAM_WINDOW},
                                                {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, MAX_FRAME},
-                                               {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)MAX_HEADERS}};
+                                               {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, (uint32_t)GRPC_MAX_HEADERS}};
     const int yes = 1;
-    connection *c = s->n_connections < s->options.max_connections ? calloc(1, sizeof(*c)) : NULL;
+    grpc_connection *c = s->n_connections < s->options.max_connections ? calloc(1, sizeof(*c)) : NULL;
     if (c == NULL) {
         close(fd);
         return;
@@ -688,28 +71,28 @@ static void add_connection(grpc_server *s, int fd)
     s->n_connections++;
 }
 
-/* Reads at most RECEIVE_BLOCK bytes, 0 if there are none now; false: the connection is over. */
-static bool receive_some(connection *c, size_t *n)
+/* Reads at most GRPC_RECEIVE_BLOCK bytes, 0 if there are none now; false: the connection is over. */
+static bool receive_some(grpc_connection *c, size_t *n)
 {
     char *to = c->server->received;
     size_t got = 1;
     bool ended = false;
     *n = 0;
     if (c->tls != NULL) { /* record by record */
-        while (got > 0 && !ended && *n < RECEIVE_BLOCK) {
-            if (tls_receive(c->tls, to + *n, RECEIVE_BLOCK - *n, &got, &ended) != TRM_OK) {
+        while (got > 0 && !ended && *n < GRPC_RECEIVE_BLOCK) {
+            if (tls_receive(c->tls, to + *n, GRPC_RECEIVE_BLOCK - *n, &got, &ended) != TRM_OK) {
                 return false;
             }
             *n += got;
         }
         return *n > 0 || !ended;
     }
-    const ssize_t read = recv(c->fd, to, RECEIVE_BLOCK, MSG_DONTWAIT);
+    const ssize_t read = recv(c->fd, to, GRPC_RECEIVE_BLOCK, MSG_DONTWAIT);
     *n = read > 0 ? (size_t)read : 0;
     return read > 0 || (read < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-static void receive(connection *c)
+static void receive(grpc_connection *c)
 {
     for (int i = 0; i < 8 && !c->broken; i++) { /* others have their turn after that */
         size_t n;
@@ -724,7 +107,7 @@ static void receive(connection *c)
 }
 
 /* Sends what the socket takes; false: the connection is over. */
-static bool send_some(connection *c, const char *data, size_t size, size_t *sent)
+static bool send_some(grpc_connection *c, const char *data, size_t size, size_t *sent)
 {
     *sent = 0;
     if (c->tls != NULL) {
@@ -736,7 +119,7 @@ static bool send_some(connection *c, const char *data, size_t size, size_t *sent
 }
 
 /* Fills the buffer with frames, while it is small. */
-static void gather(connection *c)
+static void gather(grpc_connection *c)
 {
     while (!c->broken && c->out.size - c->out_sent < SEND_BLOCK) {
         const uint8_t *data;
@@ -749,7 +132,7 @@ static void gather(connection *c)
     }
 }
 
-static void transmit(connection *c)
+static void transmit(grpc_connection *c)
 {
     for (gather(c); !c->broken && c->out.size > c->out_sent; gather(c)) {
         size_t n;
@@ -772,7 +155,7 @@ static void transmit(connection *c)
 }
 
 /* Ends what takes too long: messages that do not arrive, replies that are not read, deadlines, idle connections. */
-static void check_times(connection *c, double now)
+static void check_times(grpc_connection *c, double now)
 {
     const double limit = c->server->options.client_seconds;
     const http2_library *h = c->server->http2;
@@ -780,9 +163,9 @@ static void check_times(connection *c, double now)
         const bool arriving =
             !s->in_ended && !s->discards && (s->in.size > 0 || s->method == NULL || !s->method->streamed);
         if (s->deadline > 0 && now > s->deadline && !s->ended) {
-            end_stream(s, GRPC_DEADLINE_EXCEEDED, "the deadline has passed");
-        } else if (arriving && now - s->arrives > limit && s->n_calls < MAX_CALLS) {
-            end_stream(s, GRPC_DEADLINE_EXCEEDED, "the request did not arrive in time");
+            grpc_end_stream(s, GRPC_DEADLINE_EXCEEDED, "the deadline has passed");
+        } else if (arriving && now - s->arrives > limit && s->n_calls < GRPC_MAX_CALLS) {
+            grpc_end_stream(s, GRPC_DEADLINE_EXCEEDED, "the request did not arrive in time");
         } else if ((s->ended || s->out.size > s->out_sent) && now - s->reads > limit) {
             (void)h->submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_CANCEL);
             s->reads = now;
@@ -824,7 +207,7 @@ static struct pollfd *wait_for_events(const grpc_server *s, struct pollfd *entri
     grown[0] = (struct pollfd){.fd = s->wake, .events = POLLIN};
     grown[1] = (struct pollfd){.fd = s->fd, .events = trm_clock_seconds() < s->pauses ? 0 : POLLIN};
     size_t i = 2;
-    for (const connection *c = s->connections; c != NULL; c = c->next) {
+    for (const grpc_connection *c = s->connections; c != NULL; c = c->next) {
         const bool writes = c->out.size > c->out_sent;
         const bool out = c->tls != NULL ? tls_wants_write(c->tls, writes) : writes;
         grown[i++] = (struct pollfd){.fd = c->fd, .events = (short)(POLLIN | (out ? POLLOUT : 0))};
@@ -836,8 +219,8 @@ static struct pollfd *wait_for_events(const grpc_server *s, struct pollfd *entri
 static void serve_once(grpc_server *s, struct pollfd *entries, double now, bool check)
 {
     size_t i = 2;
-    take_done(s);
-    for (connection *c = s->connections, *next; c != NULL; c = next) {
+    grpc_take_done(s);
+    for (grpc_connection *c = s->connections, *next; c != NULL; c = next) {
         next = c->next;
         if (entries[i++].revents & (POLLIN | POLLHUP | POLLERR)) {
             receive(c);
@@ -860,7 +243,7 @@ static void serve_once(grpc_server *s, struct pollfd *entries, double now, bool 
 /* Whether a reply is still on its way. */
 static bool is_busy(const grpc_server *s)
 {
-    for (const connection *c = s->connections; c != NULL; c = c->next) {
+    for (const grpc_connection *c = s->connections; c != NULL; c = c->next) {
         if (c->streams != NULL || c->out.size > c->out_sent) {
             return true;
         }
@@ -879,7 +262,7 @@ static void *serve(void *user)
         checked = check ? now : checked;
         serve_once(s, entries, now, check);
         if (atomic_load(&s->stopping)) {
-            for (connection *c = s->connections; c != NULL && until == 0; c = c->next) {
+            for (grpc_connection *c = s->connections; c != NULL && until == 0; c = c->next) {
                 (void)s->http2->submit_goaway(c->session, NGHTTP2_FLAG_NONE, INT32_MAX, NGHTTP2_NO_ERROR, NULL, 0);
             }
             until = until == 0 ? now + LAST_SECONDS : until;
@@ -897,22 +280,6 @@ static void *serve(void *user)
 
 /* ---- start and end --------------------------------------------------------------------------------------- */
 
-static trm_status make_callbacks(grpc_server *s)
-{
-    const http2_library *h = s->http2;
-    if (h->session_callbacks_new(&s->callbacks) != 0 || h->option_new(&s->option) != 0) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the gRPC server");
-    }
-    h->option_set_no_auto_window_update(s->option, 1);
-    h->session_callbacks_set_on_begin_headers_callback(s->callbacks, begin_headers);
-    h->session_callbacks_set_on_header_callback(s->callbacks, take_header);
-    h->session_callbacks_set_on_frame_recv_callback(s->callbacks, take_frame);
-    h->session_callbacks_set_on_frame_send_callback(s->callbacks, frame_sent);
-    h->session_callbacks_set_on_data_chunk_recv_callback(s->callbacks, take_data);
-    h->session_callbacks_set_on_stream_close_callback(s->callbacks, close_stream);
-    return TRM_OK;
-}
-
 static trm_status start(grpc_server *s)
 {
     TRM_TRY(http2_library_open(&s->http2));
@@ -920,10 +287,10 @@ static trm_status start(grpc_server *s)
         TRM_TRY(tls_identity_create(s->options.tls_certificate, s->options.tls_key, s->options.tls_client_authorities,
                                     &s->identity));
     }
-    TRM_TRY(make_callbacks(s));
+    TRM_TRY(grpc_make_callbacks(s));
     TRM_TRY(server_open_socket(s->options.host, s->options.port, &s->fd));
     s->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    s->received = malloc(RECEIVE_BLOCK);
+    s->received = malloc(GRPC_RECEIVE_BLOCK);
     s->started = s->wake >= 0 && s->received != NULL && pthread_create(&s->thread, NULL, serve, s) == 0;
     if (!s->started) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the gRPC server");
@@ -971,7 +338,7 @@ void grpc_server_destroy(grpc_server *s)
         pthread_join(s->thread, NULL);
         pthread_mutex_lock(&s->lock); /* grpc_call_finish has ended */
         pthread_mutex_unlock(&s->lock);
-        take_done(s);
+        grpc_take_done(s);
     }
     if (s->callbacks != NULL) {
         s->http2->session_callbacks_del(s->callbacks);
