@@ -33,6 +33,7 @@
 #define DEFAULT_DRAFT   7
 /* Each draft token is a version of the states of all sequences, some 60 MB of a sequence of Qwen3.5-35B-A3B. */
 #define DEFAULT_DRAFT_OF_STATES 3
+#define DEFAULT_DRAFT_OF_HEAD   3
 #define TWICE_SEQUENCES         8
 #define PREFIX_STATES           32 /* at most, besides those of running sequences */
 #define WARM_PROMPT             64 /* tokens of the warm-up prompt: more than kernels for few rows accept */
@@ -59,10 +60,10 @@ static int32_t streaming_step_tokens(const trm_generator *g)
 static trm_status choose_draft(trm_generator *g, const trm_generator_options *options, bool has_states)
 {
     const trm_speculation *wanted = &options->speculation;
-    if (wanted->kind < TRM_SPECULATION_OFF || wanted->kind > TRM_SPECULATION_AUTO || wanted->tokens < 0 ||
+    if (wanted->kind < TRM_SPECULATION_OFF || wanted->kind > TRM_SPECULATION_MTP || wanted->tokens < 0 ||
         wanted->tokens > TRM_MAX_DRAFT) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "speculation is of kind %d with %d tokens, expected off, lookup or auto and at most %d tokens",
+                 "speculation is of kind %d with %d tokens, expected off, lookup, auto or mtp and at most %d tokens",
                  (int)wanted->kind, wanted->tokens, TRM_MAX_DRAFT);
     }
     g->speculation = *wanted;
@@ -72,6 +73,7 @@ static trm_status choose_draft(trm_generator *g, const trm_generator_options *op
     if (wanted->kind != TRM_SPECULATION_OFF) {
         g->speculation.tokens = wanted->tokens > 0                     ? wanted->tokens
                                 : has_states                           ? DEFAULT_DRAFT_OF_STATES
+                                : trm_draft_head_wanted(options)       ? DEFAULT_DRAFT_OF_HEAD
                                 : wanted->kind == TRM_SPECULATION_AUTO ? TRM_MAX_DRAFT
                                                                        : DEFAULT_DRAFT;
         int64_t rows = (int64_t)g->max_sequences * g->speculation.tokens;
@@ -122,7 +124,8 @@ static trm_status choose_limits(trm_generator *g, const trm_generator_options *o
     return TRM_OK;
 }
 
-static trm_status build_plan(trm_generator *g, trm_network *network, const trm_build_options *wanted, trm_plan **plan)
+trm_status trm_generator_build_plan(trm_generator *g, trm_network *network, const trm_build_options *wanted,
+                                    trm_plan **plan)
 {
     int32_t n_bounds = 0;
     trm_shape_bound *bounds = calloc((size_t)network->n_tensors + 1, sizeof(*bounds));
@@ -139,6 +142,8 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
         {.tensor = "sequence_slots", .max = trm_dims2(g->max_sequences, 2)},
         {.tensor = "block_table", .max = trm_dims2(g->max_sequences, g->blocks_per_sequence)},
         {.tensor = "logit_rows", .max = trm_dims1(g->max_rows)},
+        {.tensor = "hidden", .max = trm_dims2(g->max_step_tokens, g->of_head.hidden)},
+        {.tensor = "hidden_rows", .max = trm_dims1(g->max_step_tokens)},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         if (trm_network_find_tensor(network, inputs[i].tensor) != NULL) {
@@ -168,6 +173,7 @@ static trm_status build_plan(trm_generator *g, trm_network *network, const trm_b
 static bool wants_lanes(const trm_generator *g, const trm_plan *plan)
 {
     return plan->backend == TRM_BACKEND_CUDA && plan->streaming == NULL && g->max_step_tokens >= LANE_TOKENS &&
+           !trm_generator_is_head(g) &&
            (plan->mesh.size[TRM_AXIS_TP] > 1 || plan->mesh.size[TRM_AXIS_PP] > 1 || g->token_ranks > 1);
 }
 
@@ -194,9 +200,9 @@ static size_t block_bytes(const trm_plan *plan, const trm_memory_plan *need)
 
 /* On a GPU, suggest weight streaming unless it is already on. */
 static trm_status fail_without_memory(const trm_generator *g, const trm_plan *plan, const trm_memory_plan *need,
-                                      const trm_device_info *info, size_t others, int64_t blocks)
+                                      const trm_device_info *info, size_t others, int64_t blocks, size_t block)
 {
-    double cache = (double)blocks * (double)block_bytes(plan, need);
+    double cache = (double)blocks * (double)block;
     bool may_stream = info->backend == TRM_BACKEND_CUDA && plan->streaming == NULL;
     const size_t states = trm_plan_slot_bytes(plan);
     const trm_unit unit = trm_unit_of((double)others + cache);
@@ -227,43 +233,47 @@ static int64_t wanted_blocks(const trm_generator *g)
     return blocks > g->blocks_per_sequence ? blocks : g->blocks_per_sequence;
 }
 
-/* Resolves an automatic weight budget: weights get what activations and a cache of the wanted size leave. If no size
- * was asked for, the cache gets at most a quarter of the memory. */
-static trm_status fit_weights(const trm_generator *g, trm_plan *plan, bool fixed, size_t memory)
+/* Resolves an automatic weight budget: weights get what activations, a draft head and a cache of the wanted size leave.
+ * If no size was asked for, the cache gets at most a quarter of the memory. */
+static trm_status fit_weights(const trm_generator *g, trm_plan *plan, const trm_draft_head_size *head, bool fixed,
+                              size_t memory)
 {
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    size_t cache = block_bytes(plan, &need) * (size_t)wanted_blocks(g);
+    size_t cache = (block_bytes(plan, &need) + head->block) * (size_t)wanted_blocks(g);
     cache = !fixed && cache > memory / 4 ? memory / 4 : cache;
-    size_t others = g->sampler.bytes + need.activations + need.workspace + trm_plan_slot_bytes(plan) + cache;
+    size_t others =
+        g->sampler.bytes + head->others + need.activations + need.workspace + trm_plan_slot_bytes(plan) + cache;
     return trm_streaming_fit(plan, memory > others ? memory - others : 0);
 }
 
 /* Number of blocks of this rank's cache: as many as are wanted, or as fit into memory. `fixed`: the context length was
  * asked for, so fewer are an error. */
-static trm_status count_blocks(trm_generator *g, trm_plan *plan, bool fixed, int64_t *blocks)
+static trm_status count_blocks(trm_generator *g, trm_plan *plan, const trm_plan *head_plan, bool fixed, int64_t *blocks)
 {
     trm_device_info info;
     TRM_TRY(trm_device_get_info(g->world->device, &info));
     trm_stream *stream;
     TRM_TRY(trm_stream_create(g->world->device, &stream));
     g->sampler.bytes = trm_sampler_bytes(stream, g->max_rows, g->max_sequences, g->vocab);
+    const trm_draft_head_size head = trm_draft_head_size_of(g->head, head_plan, stream);
     trm_stream_destroy(stream);
     size_t reserve = CUDA_RESERVE;
     if (info.backend == TRM_BACKEND_HOST) { /* the ranks of one machine share its memory */
         trm_world_share_memory(g->world, &info, &reserve);
     }
-    TRM_TRY(fit_weights(g, plan, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
+    TRM_TRY(fit_weights(g, plan, &head, fixed, info.memory_free > reserve ? info.memory_free - reserve : 0));
     trm_memory_plan need;
     trm_plan_memory(plan, &need);
-    const size_t block = block_bytes(plan, &need);
-    size_t others = g->sampler.bytes + lane_bytes(g, plan) + need.total - block + reserve;
+    const size_t block = block_bytes(plan, &need) + head.block;
+    size_t others =
+        g->sampler.bytes + lane_bytes(g, plan) + need.total - block_bytes(plan, &need) + head.others + reserve;
     size_t room = info.memory_free > others ? info.memory_free - others : 0;
     int64_t wanted = wanted_blocks(g);
     int64_t least = g->cache_tokens > 0 ? (fixed ? g->blocks_per_sequence : 1) : fixed ? wanted : g->max_sequences;
     size_t held = block > 0 ? room / block : info.memory_free > others ? (size_t)wanted : 0;
     *blocks = held < (size_t)wanted ? (int64_t)held : wanted;
-    return *blocks < least ? fail_without_memory(g, plan, &need, &info, others, least) : TRM_OK;
+    return *blocks < least ? fail_without_memory(g, plan, &need, &info, others, least, block) : TRM_OK;
 }
 
 /* Sizes the cache to the number of blocks that fit on every rank. */
@@ -299,13 +309,14 @@ static trm_status find_tensors(trm_generator *g)
         {"rope_lengths", &g->rope_lengths},
         {"adapter_slots", &g->adapter_slots},
         {"logits", &g->logits},
+        {"hidden_rows", &g->of_head.rows},
     };
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         *inputs[i].tensor = trm_network_find_tensor(network, inputs[i].name);
     }
     for (size_t i = 0; i < sizeof(inputs) / sizeof(inputs[0]); i++) {
         const bool may_lack = inputs[i].tensor == &g->rope_lengths || inputs[i].tensor == &g->sequence_slots ||
-                              inputs[i].tensor == &g->adapter_slots;
+                              inputs[i].tensor == &g->adapter_slots || inputs[i].tensor == &g->of_head.rows;
         if (*inputs[i].tensor == NULL && !may_lack) {
             TRM_FAIL(TRM_ERROR_INTERNAL, "the model's network has no %s", inputs[i].name);
         }
@@ -316,7 +327,7 @@ static trm_status find_tensors(trm_generator *g)
             TRM_FAIL(TRM_ERROR_INTERNAL, "the rank's network has no %s", g->hidden_name);
         }
     }
-    return TRM_OK;
+    return trm_draft_head_find(g);
 }
 
 /* Dims of a decode step in this form, for the plan's workspace. */
@@ -337,84 +348,11 @@ static trm_status cover_decode(trm_generator *g, trm_plan *plan, const trm_step_
                   : strcmp(tensor->name, "sequence_lengths") == 0 ? trm_dims1(n)
                   : strcmp(tensor->name, "sequence_slots") == 0   ? trm_dims2(n, 2)
                   : strcmp(tensor->name, "logit_rows") == 0       ? trm_dims1(b)
+                  : strcmp(tensor->name, "hidden") == 0           ? plan->max_dims[i]
                                                                   : trm_dims1(trm_generator_padded(g, b));
     }
     trm_status status = trm_plan_cover(plan, dims);
     free(dims);
-    return status;
-}
-
-/* The same for steps that verify draft tokens. */
-static trm_status warm_up_drafts(trm_generator *g, const trm_step_sequence *decode, const trm_sampling_row *choice,
-                                 int32_t *chosen)
-{
-    int32_t tokens[TRM_MAX_DRAFT + 1] = {0};
-    trm_sampling_row choices[TRM_MAX_DRAFT + 1];
-    for (int32_t i = 0; i < TRM_MAX_DRAFT + 1; i++) {
-        choices[i] = *choice;
-    }
-    for (int32_t i = 0; i < g->buckets.n_draft; i++) {
-        trm_step_sequence sequence = *decode;
-        sequence.tokens = tokens;
-        sequence.choices = choices;
-        sequence.n_tokens = sequence.n_choices = g->buckets.fixed[g->buckets.n_decode + i].tokens;
-        if (sequence.n_tokens <= g->max_context) {
-            TRM_TRY(trm_generator_step(g, &sequence, 1, chosen));
-        }
-    }
-    return TRM_OK;
-}
-
-/* Runs a short prompt, so that libraries and prefill kernels are loaded. Not while weights stream: it would stream all
- * of them. */
-static trm_status warm_up_prompts(trm_generator *g, const trm_step_sequence *decode, int32_t *chosen)
-{
-    int32_t tokens[WARM_PROMPT] = {0};
-    trm_step_sequence sequence = *decode;
-    int64_t n = WARM_PROMPT < g->max_context ? WARM_PROMPT : g->max_context;
-    sequence.tokens = tokens;
-    sequence.n_tokens = (int32_t)(n < g->max_step_tokens ? n : g->max_step_tokens);
-    return g->engine->plan->streaming == NULL ? trm_generator_step(g, &sequence, 1, chosen) : TRM_OK;
-}
-
-/* Tunes and captures the greedy decode step of every bucket. Steps that sample are captured at first use and need no
- * tuning then. */
-static trm_status warm_up(trm_generator *g)
-{
-    if (trm_device_backend(g->world->device) != TRM_BACKEND_CUDA) {
-        return TRM_OK;
-    }
-    int32_t *blocks = calloc((size_t)g->blocks_per_sequence, sizeof(*blocks));
-    trm_step_sequence *sequences = calloc((size_t)g->max_sequences, sizeof(*sequences));
-    int32_t *chosen = calloc((size_t)g->max_rows, sizeof(*chosen));
-    trm_status status = TRM_OK;
-    if (blocks == NULL || sequences == NULL || chosen == NULL) {
-        status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the warm-up");
-    }
-    static const int32_t token = 0;
-    static const trm_sampling_row choice = {.sampling = &trm_sampling_greedy, .logprobs = -1};
-    status = trm_world_all_ok(g->world, status); /* steps are collective */
-    for (int32_t i = 0; status == TRM_OK && i < g->max_sequences; i++) {
-        sequences[i] = (trm_step_sequence){.tokens = &token,
-                                           .n_tokens = 1,
-                                           .blocks = blocks,
-                                           .read_slot = i,
-                                           .write_slot = i,
-                                           .choices = &choice,
-                                           .n_choices = 1};
-    }
-    for (int32_t i = 0; status == TRM_OK && i < g->buckets.n_decode; i++) {
-        status = trm_generator_step(g, sequences, g->buckets.fixed[i].sequences, chosen);
-    }
-    if (status == TRM_OK) {
-        status = warm_up_drafts(g, sequences, &choice, chosen);
-    }
-    if (status == TRM_OK) {
-        status = warm_up_prompts(g, sequences, chosen);
-    }
-    free(blocks);
-    free(sequences);
-    free(chosen);
     return status;
 }
 
@@ -458,15 +396,21 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     }
     trm_network *network;
     TRM_TRY(trm_adapter_slots_choose(options, &g->adapters));
+    TRM_TRY(trm_draft_head_check(options, &build->mesh));
     const trm_hf_adapters adapters = {.slots = g->adapters.n, .rank = g->adapters.rank};
-    TRM_TRY(trm_hf_build_network(g->model, dtype, options->cache_dtype, &adapters, &network));
-    trm_status status = options->embeddings ? mark_hidden(g, network) : TRM_OK;
-    status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* requests for one are refused */
+    const trm_hf_drafting drafting = {.head = options->draft_head};
+    TRM_TRY(trm_hf_build_network(g->model, dtype, options->cache_dtype, &adapters,
+                                 trm_draft_head_wanted(options) ? &drafting : NULL, &network));
+    trm_status status = trm_draft_head_name(g, network);
+    if (status == TRM_OK && options->embeddings) {
+        status = mark_hidden(g, network);
+        status = status == TRM_ERROR_UNSUPPORTED ? TRM_OK : status; /* requests for one are refused */
+    }
     if (status == TRM_OK) {
         status = choose_limits(g, options, build->backend, trm_network_has_sequence_states(network));
     }
     if (status == TRM_OK) {
-        status = build_plan(g, network, build, plan);
+        status = trm_generator_build_plan(g, network, build, plan);
     }
     trm_network_destroy(network);
     if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
@@ -523,8 +467,7 @@ static trm_status make_lanes(trm_generator *g, int32_t tokens)
     return trm_microbatches_create(g->context, &g->microbatches);
 }
 
-/* Allocates what comes after the weights. */
-static trm_status prepare(trm_generator *g)
+trm_status trm_generator_prepare(trm_generator *g)
 {
     TRM_TRY(find_tensors(g));
     TRM_TRY(trm_context_create(g->engine, &g->context));
@@ -542,7 +485,7 @@ static trm_status prepare(trm_generator *g)
         TRM_TRY(trm_device_alloc_host(g->world->device, (size_t)g->max_rows * row, &memory));
         g->hidden_staging = memory;
     }
-    return TRM_OK;
+    return trm_generator_is_head(g) ? trm_draft_head_bind(g) : TRM_OK;
 }
 
 trm_status trm_generator_use_microbatches(trm_generator *g, int32_t tokens)
@@ -552,7 +495,8 @@ trm_status trm_generator_use_microbatches(trm_generator *g, int32_t tokens)
 }
 
 /* This rank's own part before the cache is sized. */
-static trm_status plan_rank(trm_generator *g, const trm_generator_options *options, trm_plan **plan)
+static trm_status plan_rank(trm_generator *g, const trm_generator_options *options, trm_plan **plan,
+                            trm_plan **head_plan)
 {
     const trm_build_options build = {.size = sizeof(build),
                                      .backend = trm_device_backend(g->world->device),
@@ -564,7 +508,7 @@ static trm_status plan_rank(trm_generator *g, const trm_generator_options *optio
     if ((*plan)->partition.note[0] != '\0' && g->world->rank == 0) {
         TRM_WARN("%s", (*plan)->partition.note);
     }
-    return TRM_OK;
+    return trm_draft_head_wanted(options) ? trm_draft_head_plan(g, options, &build, head_plan) : TRM_OK;
 }
 
 /* Ranks with different options or models would wait for each other, or compute garbage. Collective. */
@@ -578,7 +522,7 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
     char text[512], mesh[64];
     trm_mesh_format(&options->mesh, mesh, sizeof(mesh));
     snprintf(text, sizeof(text),
-             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d %d %d %d",
+             "%s %s %lld %lld %lld %lld %lld %lld %lld; %lld %d %d %lld %s %s %s %d %d %d %d %d %d %d %d %d %d %lld",
              m->architecture, trm_dtype_name(m->weight_dtype), (long long)m->layers, (long long)m->hidden,
              (long long)m->heads, (long long)m->kv_heads, (long long)m->intermediate, (long long)m->vocab,
              (long long)m->parameters, (long long)g->max_context, g->max_sequences, g->max_step_tokens,
@@ -586,24 +530,19 @@ static trm_status check_alike(const trm_generator *g, const trm_generator_option
              (int)g->speculation.kind, g->speculation.tokens, options->embeddings, options->batch_invariant,
              replicas ? (int)options->weight_budget.kind : options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF,
              (int)(replicas ? choose_sharing(&options->weight_budget) : options->weight_budget.sharing),
-             options->no_tune, options->pad_steps, g->adapters.n, g->adapters.rank);
+             options->no_tune, options->pad_steps, g->adapters.n, g->adapters.rank,
+             g->head == NULL ? -1LL : (long long)g->head->vocab);
     return trm_world_agree(
         g->world,
-        "model, mesh, types, context, number of sequences, speculation, embeddings, batch invariance, "
+        "model, mesh, types, context, number of sequences, speculation, draft head, embeddings, batch invariance, "
         "sharing of weights, tuning, padding of steps or adapters",
         text, strlen(text));
 }
 
-/* Sizes the cache for the rank with the least memory, and the workspace for every decode step. Collective. */
-static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
+trm_status trm_generator_cover_steps(trm_generator *g, trm_plan *plan)
 {
-    int64_t blocks = 0;
-    trm_status status = count_blocks(g, plan, fixed, &blocks);
-    TRM_TRY(trm_world_all_ok(g->world, status));
-    TRM_TRY(trm_world_minimum(g->world, &blocks, 1));
-    TRM_TRY(trm_streaming_agree(plan, g->world));
-    status = size_cache(g, plan, blocks);
     trm_graph_buckets *buckets = &g->buckets;
+    trm_status status = TRM_OK;
     trm_graph_buckets_init(buckets, g->max_sequences,
                            g->speculation.kind == TRM_SPECULATION_OFF ? 0 : g->speculation.tokens, g->max_rows,
                            g->blocks_per_sequence > TRM_NARROW_BLOCKS ? TRM_NARROW_BLOCKS : 0);
@@ -613,6 +552,24 @@ static trm_status plan_cache(trm_generator *g, trm_plan *plan, bool fixed)
     for (int32_t i = 0; status == TRM_OK && buckets->narrow_blocks > 0 && i < buckets->n_decode; i++) {
         const trm_step_form narrow = trm_graph_bucket_decode(buckets, buckets->fixed[i].sequences, 1);
         status = cover_decode(g, plan, &narrow);
+    }
+    return status;
+}
+
+/* Sizes the cache for the rank with the least memory, and the workspace for every decode step. Collective. */
+static trm_status plan_cache(trm_generator *g, trm_plan *plan, trm_plan *head_plan, bool fixed)
+{
+    int64_t blocks = 0;
+    trm_status status = count_blocks(g, plan, head_plan, fixed, &blocks);
+    TRM_TRY(trm_world_all_ok(g->world, status));
+    TRM_TRY(trm_world_minimum(g->world, &blocks, 1));
+    TRM_TRY(trm_streaming_agree(plan, g->world));
+    status = size_cache(g, plan, blocks);
+    if (status == TRM_OK) {
+        status = trm_generator_cover_steps(g, plan);
+    }
+    if (status == TRM_OK && head_plan != NULL) {
+        status = trm_draft_head_size_cache(g, head_plan);
     }
     return trm_world_all_ok(g->world, status);
 }
@@ -643,41 +600,53 @@ TRM_CALL(trm_world_recorder(world), trm_generator_create,
     own.mesh = trm_mesh_resolve(&own.mesh, world->size);
     options = &own;
     trm_generator *g = calloc(1, sizeof(*g));
-    trm_plan *plan = NULL;
+    trm_plan *plan = NULL, *head_plan = NULL;
     double began = trm_clock_seconds();
     trm_status status = g == NULL ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a generator") : TRM_OK;
     if (status == TRM_OK) {
         g->model = model;
         g->world = world;
         g->pad_steps = options->pad_steps;
-        status = plan_rank(g, options, &plan);
+        status = plan_rank(g, options, &plan, &head_plan);
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     TRM_TRY_GOTO(status, check_alike(g, options), destroy);
     TRM_TRY_GOTO(status, choose_exchanges(world, options), destroy);
-    TRM_TRY_GOTO(status, plan_cache(g, plan, options->max_context > 0), destroy);
+    TRM_TRY_GOTO(status, plan_cache(g, plan, head_plan, options->max_context > 0), destroy);
     trm_startup *startup = &g->startup;
     note(&began, &startup->plan_seconds);
     status = trm_engine_begin(plan, world, options->progress, options->progress_user, &g->engine);
     plan = NULL; /* the engine owns it, or has destroyed it */
     note(&began, &startup->engine_seconds);
+    if (status == TRM_OK && head_plan != NULL) {
+        status = trm_engine_begin(head_plan, world, options->progress, options->progress_user, &g->head->engine);
+        head_plan = NULL;
+    }
     if (status == TRM_OK) {
-        status = prepare(g);
+        status = trm_generator_prepare(g);
+    }
+    if (status == TRM_OK && g->head != NULL) {
+        status = trm_generator_prepare(g->head);
     }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     status = g->microbatches == NULL ? TRM_OK : trm_microbatch_sums_init(g->microbatches, lane_rows(g));
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     note(&began, &startup->context_seconds);
-    TRM_TRY_GOTO(status, warm_up(g), destroy);
+    TRM_TRY_GOTO(status, trm_generator_warm_up(g), destroy);
+    TRM_TRY_GOTO(status, g->head == NULL ? TRM_OK : trm_generator_warm_up(g->head), destroy);
     note(&began, &startup->capture_seconds);
     startup->capture_seconds -= startup->tune_seconds;
     status = trm_engine_finish_loading(g->engine, options->progress, options->progress_user);
+    if (status == TRM_OK && g->head != NULL) {
+        status = trm_engine_finish_loading(g->head->engine, options->progress, options->progress_user);
+    }
     TRM_TRY_GOTO(status, trm_world_all_ok(world, status), destroy);
     note(&began, &startup->wait_seconds);
     *generator = g;
     return TRM_OK;
 destroy:
     trm_plan_destroy(plan);
+    trm_plan_destroy(head_plan);
     trm_generator_destroy(g);
     return status;
 }
@@ -687,6 +656,7 @@ void trm_generator_destroy(trm_generator *g)
     if (g == NULL) {
         return;
     }
+    trm_generator_destroy(g->head);
     (void)trm_async_step_settle(g); /* there is one after a failed generation */
     trm_async_step_fini(g);
     free(g->timing_cache);
@@ -694,6 +664,7 @@ void trm_generator_destroy(trm_generator *g)
     trm_device_free_host(g->world->device, g->hidden_staging);
     trm_microbatches_destroy(g->microbatches);
     free(g->lane_sequences);
+    free(g->of_head.tokens);
     trm_event_destroy(g->began);
     trm_context_destroy(g->context);
     trm_engine_destroy(g->engine);
@@ -711,6 +682,9 @@ void trm_generator_get_limits(const trm_generator *g, trm_generator_limits *limi
     const size_t more = g->sampler.bytes + lane_bytes(g, g->engine->plan);
     limits->memory.workspace += more;
     limits->memory.total += more;
+    if (g->head != NULL) {
+        trm_draft_head_add_memory(g->head, &limits->memory);
+    }
 }
 
 void trm_generator_get_startup(const trm_generator *g, trm_startup *startup)
@@ -744,6 +718,9 @@ TRM_CALL(trm_generator_recorder(g), trm_generator_set_draft, (trm_generator *g, 
                  g == NULL    ? "generator is NULL"
                  : g == draft ? "a generator cannot draft for itself"
                               : "it belongs to another world, or has a draft model itself");
+    }
+    if (draft != NULL && g->head != NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot set a draft model: the generator has a draft head");
     }
     if (draft != NULL && draft->versions > 0) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED,

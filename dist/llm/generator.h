@@ -9,6 +9,7 @@
 
 #include "dist/llm/adapters.h"
 #include "dist/llm/async_step.h"
+#include "dist/llm/draft_head.h"
 #include "dist/llm/graph_buckets.h"
 #include "dist/llm/sampler.h"
 #include "dist/llm/microbatch.h"
@@ -28,6 +29,7 @@ typedef struct trm_step_sequence {
     int32_t n_hidden;   /* hidden states of this many last tokens */
     int32_t target_top; /* and logprobs of this many most probable tokens */
     int32_t adapter;    /* 0: none */
+    int32_t hidden_row; /* of a draft head: row of the hidden state before the first token */
 } trm_step_sequence;
 
 struct trm_generator {
@@ -41,9 +43,11 @@ struct trm_generator {
     int32_t max_sequences, max_step_tokens;
     int32_t max_rows; /* logits rows in a step: one per sequence, and those of drafts */
     trm_speculation speculation;
-    trm_generator *draft; /* or NULL */
-    int32_t token_ranks;  /* ranks along cp, which share the tokens of a step: it has a multiple of their number */
-    int32_t block_tokens; /* of a cache block, of which every one of these ranks has TRM_KV_BLOCK_SIZE */
+    trm_generator *draft;    /* or NULL */
+    trm_generator *head;     /* a draft head, this generator's own, or NULL */
+    trm_draft_input of_head; /* of a draft head */
+    int32_t token_ranks;     /* ranks along cp, which share the tokens of a step: it has a multiple of their number */
+    int32_t block_tokens;    /* of a cache block, of which every one of these ranks has TRM_KV_BLOCK_SIZE */
     int32_t blocks_per_sequence, n_blocks; /* width of the block table; blocks of the cache */
     /* Versions of states by sequence: one more than the last tokens that can be taken back; 0: there are no states. */
     int32_t versions;
@@ -55,8 +59,12 @@ struct trm_generator {
     const trm_tensor *token_ids, *positions, *sequence_starts, *sequence_lengths, *sequence_slots, *block_table,
         *logit_rows, *rope_lengths, *adapter_slots;
     const trm_tensor *logits, *hidden; /* [rows, ...]; hidden is NULL without embeddings */
-    char hidden_name[256];             /* "": none */
-    unsigned char *hidden_staging;     /* [max_rows, hidden] of the last step's rows, in the tensor's type */
+    const trm_tensor *draft_hidden; /* what a draft head goes on with: of all tokens, or of a head's rows; NULL: none */
+    char draft_hidden_name[256];    /* "": none */
+    int32_t n_draft_hidden;         /* rows of it in the last step */
+    bool was_microbatched;          /* the last step */
+    char hidden_name[256];          /* "": none */
+    unsigned char *hidden_staging;  /* [max_rows, hidden] of the last step's rows, in the tensor's type */
 
     trm_sampler sampler;
     trm_startup startup; /* without the world's share */
@@ -83,6 +91,28 @@ struct trm_generator {
     double layer_seconds;       /* of all layers of the last step, and of its collectives; 0 */
     double collective_seconds;  /* unless it was profiled */
 };
+
+/* Whether the generator is itself a draft head. */
+static inline bool trm_generator_is_head(const trm_generator *generator)
+{
+    return generator->of_head.is_head;
+}
+
+/* ---- generator.c, for draft heads ----------------------------------------------------------------- */
+
+/* Plans a network by the generator's limits, with a cache of one block. */
+trm_status trm_generator_build_plan(trm_generator *generator, trm_network *network, const trm_build_options *wanted,
+                                    trm_plan **plan);
+/* Makes the plan's workspace large enough for every decode step. */
+trm_status trm_generator_cover_steps(trm_generator *generator, trm_plan *plan);
+/* Allocates what comes after the weights. */
+trm_status trm_generator_prepare(trm_generator *generator);
+
+/* ---- warm_up.c ------------------------------------------------------------------------------------- */
+
+/* Tunes and captures the greedy decode step of every bucket, and runs a short prompt. Steps that sample are captured at
+ * first use and need no tuning then. Collective. */
+trm_status trm_generator_warm_up(trm_generator *generator);
 
 /* The recorder for failed calls about a generator (base/recorder.h), which may be NULL. */
 trm_recorder *trm_generator_recorder(const trm_generator *generator);

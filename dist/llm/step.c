@@ -33,6 +33,8 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     int32_t *rows = trm_context_staging(context, g->logit_rows);
     int32_t *rope_lengths = g->rope_lengths == NULL ? NULL : trm_context_staging(context, g->rope_lengths);
     int32_t *adapters = g->adapter_slots == NULL ? NULL : trm_context_staging(context, g->adapter_slots);
+    const trm_tensor *hidden_input = g->of_head.rows;
+    int32_t *hidden_rows = hidden_input == NULL ? NULL : trm_context_staging(context, hidden_input);
     const int32_t table_blocks = trm_generator_table_blocks(g, form);
     int32_t at = 0;
     *n_rows = 0;
@@ -53,6 +55,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
             positions[at] = (int32_t)(sequence->n_cached + k);
             if (adapters != NULL) {
                 adapters[at] = sequence->adapter - 1;
+            }
+            if (hidden_rows != NULL) {
+                hidden_rows[at] = sequence->hidden_row + k;
             }
             if (rope_lengths != NULL) {
                 /* the length when the token was new, so that one step or several give the same */
@@ -90,6 +95,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
         if (adapters != NULL) {
             adapters[at] = -1;
         }
+        if (hidden_rows != NULL) {
+            hidden_rows[at] = 0;
+        }
     }
     for (; form != NULL && *n_rows < form->rows; (*n_rows)++) {
         rows[*n_rows] = at - 1;
@@ -104,6 +112,9 @@ static trm_status lay_out_inputs(trm_generator *g, trm_context *context, const t
     }
     if (adapters != NULL) {
         TRM_TRY(trm_context_set_dims(context, g->adapter_slots, &tokens));
+    }
+    if (hidden_rows != NULL) {
+        TRM_TRY(trm_context_set_dims(context, hidden_input, &tokens));
     }
     TRM_TRY(trm_context_set_dims(context, g->sequence_starts, &starts_dims));
     TRM_TRY(trm_context_set_dims(context, g->sequence_lengths, &per_sequence));
@@ -378,14 +389,17 @@ static trm_status begin_step(trm_generator *g, const trm_step_sequence *sequence
     }
     *form = NULL;
     trm_sampler_begin(&g->sampler);
-    g->was_captured = false;
+    g->was_captured = g->was_microbatched = false;
+    g->n_draft_hidden = tokens;
     if (g->microbatches != NULL && tokens >= g->lane_tokens && !regular && !trm_context_is_profiling(g->context)) {
+        g->was_microbatched = true;
         return enqueue_lanes(g, sequences, n, tokens);
     }
     const bool captures = can_capture(g);
     trm_captured_shape *step = captures || g->pad_steps ? find_bucket(g, sequences, n, regular) : NULL;
     TRM_TRY(lay_out_inputs(g, g->context, sequences, n, step == NULL ? NULL : trm_graph_bucket_form(step), &n_rows));
     TRM_TRY(trm_sampler_stage(&g->sampler, g->context->stream));
+    g->n_draft_hidden = trm_generator_is_head(g) ? n_rows : tokens;
     TRM_TRY(run(g, step, n_rows, captures));
     if (g->hidden != NULL && wants_hidden(sequences, n)) {
         TRM_TRY(trm_context_shape(g->context)); /* a captured step has not done so */

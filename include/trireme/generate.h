@@ -25,15 +25,18 @@ typedef struct trm_generator trm_generator;
 typedef enum trm_speculation_kind {
     TRM_SPECULATION_OFF = 0,
     TRM_SPECULATION_NGRAM, /* verify drafts in every step that has some */
-    TRM_SPECULATION_AUTO   /* verify as many as pay off, by the measured acceptance rate and step times */
+    TRM_SPECULATION_AUTO,  /* verify as many as pay off, by the measured acceptance rate and step times */
+    TRM_SPECULATION_MTP    /* in every step, of the model's own MTP layer, applied once for each draft token */
 } trm_speculation_kind;
 #define TRM_MAX_DRAFT 15
 typedef struct trm_speculation {
     trm_speculation_kind kind;
-    int32_t tokens; /* most draft tokens per sequence and step, up to TRM_MAX_DRAFT; 0: 7, or 15 with AUTO */
+    int32_t tokens; /* most draft tokens per sequence and step, up to TRM_MAX_DRAFT; 0: 7, or 15 with AUTO, or 3 of a
+                       draft head */
 } trm_speculation;
 
-/* Parses "off", "lookup", "lookup:N" (at most N tokens), "auto" or "auto:N". Error: INVALID_ARGUMENT. */
+/* Parses "off", "lookup", "lookup:N" (at most N tokens), "auto", "auto:N", "mtp" or "mtp:N". Error: INVALID_ARGUMENT.
+ */
 TRM_API trm_status trm_speculation_parse(const char *text, trm_speculation *speculation);
 
 typedef struct trm_generator_options {
@@ -65,6 +68,9 @@ typedef struct trm_generator_options {
     int32_t reserved;      /* 0; padding in older programs */
     int32_t max_adapters;  /* LoRA adapters that may be loaded at a time (trm_generator_load_adapter); 0: none */
     int32_t max_adapter_rank; /* largest rank of one; 0: 16. Memory is planned for it, of every linear layer */
+    trm_model *draft_head; /* an EAGLE-3 head (trm_model_is_draft_head) that drafts instead of n-grams, with speculation
+                              NGRAM or AUTO; it must outlive the generator. NULL: none. A draft head, as an MTP layer,
+                              shares the generator's cache blocks, and needs ranks along tp alone */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)))
 

@@ -118,6 +118,9 @@ TRM_API trm_status trm_model_open_preset_quantized(const char *name, const char 
                                                    trm_model **model);
 TRM_API const char *trm_model_preset_name(int32_t index); /* NULL past the end */
 TRM_API void trm_model_close(trm_model *model);
+/* Whether the model is an EAGLE-3 head, which drafts for another one (trm_generator_options.draft_head) and has no
+ * network of its own. */
+TRM_API bool trm_model_is_draft_head(const trm_model *model);
 
 /* How a model wants to be sampled, by generation_config.json. Negative: it does not say. */
 typedef struct trm_model_sampling {

@@ -516,8 +516,9 @@ static trm_status open_generator(serve_worker *w, const settings *all)
     bool cuda = backend == TRM_BACKEND_CUDA;
     int64_t sequences = settings_integer(all, SETTING_SEQUENCES), context = settings_integer(all, SETTING_CONTEXT);
     int64_t longest = context > 0 ? context : w->info.context_length > 0 ? w->info.context_length : UNKNOWN_CONTEXT;
-    bool few = !cuda || settings_text(all, SETTING_DRAFT) !=
-                            NULL; /* a draft model's cache has room for every sequence at its longest */
+    TRM_TRY(job_open_draft_model(&w->job));
+    /* a draft model's cache has room for every sequence at its longest */
+    bool few = !cuda || (w->job.draft_model != NULL && !trm_model_is_draft_head(w->job.draft_model));
     sequences = sequences > 0 ? sequences : few ? FEW_SEQUENCES : SEQUENCES;
     w->job.embeddings = true;
     w->job.cache_tokens = settings_integer(all, SETTING_CACHE_TOKENS);

@@ -1846,6 +1846,7 @@ class trm_speculation_kind(IntEnum):
     OFF = 0
     NGRAM = 1
     AUTO = 2
+    MTP = 3
 
 class trm_speculation(Structure):
     kind: int
@@ -1877,6 +1878,7 @@ class trm_generator_options(Structure):
     reserved: int
     max_adapters: int
     max_adapter_rank: int
+    draft_head: Any
     enums = {"dtype": trm_dtype, "cache_dtype": trm_dtype}
     _fields_ = [
         ("size", c_size_t),
@@ -1899,6 +1901,7 @@ class trm_generator_options(Structure):
         ("reserved", c_int32),
         ("max_adapters", c_int32),
         ("max_adapter_rank", c_int32),
+        ("draft_head", c_void_p),
     ]
 
 class trm_generator_limits(Structure):
@@ -2818,6 +2821,7 @@ class Library:
     trm_model_open_preset_quantized: Callable[..., Any]
     trm_model_preset_name: Callable[..., Any]
     trm_model_close: Callable[..., Any]
+    trm_model_is_draft_head: Callable[..., Any]
     trm_model_get_info: Callable[..., Any]
     trm_model_get_experts: Callable[..., Any]
     trm_model_build_network: Callable[..., Any]
@@ -3050,6 +3054,7 @@ class Library:
         self.trm_model_open_preset_quantized = _function(library, 'trm_model_open_preset_quantized', check, [c_char_p, c_char_p, c_int32, c_uint64, POINTER(c_void_p)])
         self.trm_model_preset_name = _function(library, 'trm_model_preset_name', c_char_p, [c_int32])
         self.trm_model_close = _function(library, 'trm_model_close', None, [c_void_p])
+        self.trm_model_is_draft_head = _function(library, 'trm_model_is_draft_head', c_bool, [c_void_p])
         self.trm_model_get_info = _function(library, 'trm_model_get_info', None, [c_void_p, POINTER(trm_model_info)])
         self.trm_model_get_experts = _function(library, 'trm_model_get_experts', check, [c_void_p, POINTER(trm_model_experts)])
         self.trm_model_build_network = _function(library, 'trm_model_build_network', check, [c_void_p, c_int, POINTER(c_void_p)])

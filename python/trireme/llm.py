@@ -464,7 +464,7 @@ class LLM(Model):
     - max_context: tokens of prompt and output; 0: the model's. max_sequences: at a time; 0: 16 on the host and with a
       draft model, else 256. cache_tokens: of the KV cache in all; 0: for max_sequences full sequences.
     - weight_budget: weights that stay on the GPU: "8G", "25%", "auto"; None: all.
-    - speculation: "lookup", "auto", ...; draft: the folder of a draft model.
+    - speculation: "lookup", "auto", "mtp", ...; draft: the folder of a draft model or of an EAGLE-3 head.
     - embeddings: whether `embed` can be used. batch_invariant: bits of an output do not depend on other requests.
     - progress: called while weights load, with the bytes loaded and in total.
 

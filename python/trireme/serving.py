@@ -271,6 +271,8 @@ class Server:
             draft = None
             if o["draft"] is not None:
                 draft = self._make(lib.trm_model_open, lib.trm_model_close, encoded(o["draft"]))
+                if lib.trm_model_is_draft_head(draft):  # the generator's own
+                    options.draft_head, draft = draft, None
             return model, draft, options
 
         # What each rank does by itself; all then go on, or all fail.

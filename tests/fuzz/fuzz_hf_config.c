@@ -24,7 +24,7 @@ static void build(const trm_hf_config *config)
     trm_hf_checkpoint checkpoint;
     trm_network *network = NULL;
     trm_hf_checkpoint_random(TRM_BF16, 1, &checkpoint);
-    trm_status status = trm_hf_decoder_build(config, &checkpoint, TRM_BF16, TRM_BF16, NULL, NULL, &network);
+    trm_status status = trm_hf_decoder_build(config, &checkpoint, TRM_BF16, TRM_BF16, NULL, NULL, NULL, &network);
     FUZZ_REQUIRE(status != TRM_ERROR_INTERNAL && (status == TRM_OK) == (network != NULL));
     trm_network_destroy(network);
     trm_hf_checkpoint_fini(&checkpoint);

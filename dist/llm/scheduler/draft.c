@@ -26,10 +26,14 @@ static void guess(trm_scheduler *s, trm_sequence *sequence)
     sequence->guess = sequence->n_drafted > 0 ? sequence->tokens[sequence->n_tokens] : -1;
 }
 
-/* Number of tokens that a draft model drafts for a sequence. */
+/* Number of tokens that a draft model or a draft head drafts for a sequence. */
 static int32_t model_room(const trm_scheduler *s, const trm_sequence *sequence)
 {
-    int64_t room = sequence->n_most - sequence->n_tokens - 1, context = s->drafter.g->max_context - sequence->n_tokens;
+    const trm_generator *drafts = s->head.g != NULL ? s->head.g : s->drafter.g;
+    int64_t room = sequence->n_most - sequence->n_tokens - 1, context = drafts->max_context - sequence->n_tokens;
+    if (s->head.g != NULL && sequence->head_row < 0) {
+        return 0;
+    }
     room = room < context ? room : context;
     room = room < s->g->speculation.tokens ? room : s->g->speculation.tokens;
     return room > 0 ? (int32_t)room : 0;
@@ -107,7 +111,7 @@ trm_status trm_scheduler_draft(trm_scheduler *s)
         prompts = prompts || !decodes(sequence);
         if (decodes(sequence)) {
             n_decoding++;
-            if (s->drafter.g == NULL) {
+            if (s->drafter.g == NULL && s->head.g == NULL) {
                 guess(s, sequence);
             } else {
                 sequence->n_drafted = model_room(s, sequence);
@@ -120,7 +124,9 @@ trm_status trm_scheduler_draft(trm_scheduler *s)
     }
     TRM_TRY(choose(s, n_drafts, n_decoding, prompts, &most));
     double began = trm_scheduler_now();
-    if (s->drafter.g != NULL) {
+    if (s->head.g != NULL) {
+        TRM_TRY(trm_scheduler_draft_by_head(s, most));
+    } else if (s->drafter.g != NULL) {
         TRM_TRY(draft_by_model(s, most));
     }
     s->draft_seconds = trm_scheduler_now() - began;

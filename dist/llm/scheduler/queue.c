@@ -110,6 +110,7 @@ void trm_scheduler_evict(trm_scheduler *s, trm_sequence *sequence)
     sequence->chain = trm_scheduler_root(s, sequence);
     sequence->counted = false;
     sequence->ahead = false;
+    sequence->head_row = -1;
 }
 
 /* Blocks kept free for running requests, so that a new request does not preempt another at once. */

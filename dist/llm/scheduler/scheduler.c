@@ -222,7 +222,8 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate request %llu of %lld tokens",
                  (unsigned long long)request->id, (long long)most);
     }
-    *made = (trm_sequence){.request = *request, .n_tokens = request->n_prompt, .n_most = most, .slot = -1, .guess = -1};
+    *made = (trm_sequence){
+        .request = *request, .n_tokens = request->n_prompt, .n_most = most, .slot = -1, .guess = -1, .head_row = -1};
     trm_logit_bias *bias_copy = (trm_logit_bias *)(made + 1);
     int32_t *stop_copy = (int32_t *)(void *)((unsigned char *)bias_copy + bias);
     made->tokens = stop_copy + request->n_stop_tokens;
@@ -357,6 +358,7 @@ static trm_status allocate(trm_scheduler *s)
     if (g->draft != NULL) {
         TRM_TRY(trm_draft_model_init(&s->drafter, g->draft, g->max_sequences, s->step_tokens));
     }
+    TRM_TRY(trm_scheduler_init_head(s));
     for (int32_t i = g->max_sequences - 1; i >= 0; i--) {
         s->free_slots[s->n_free_slots++] = i;
     }
@@ -500,6 +502,7 @@ void trm_scheduler_destroy(trm_scheduler *s)
     trm_kv_block_pool_fini(&s->blocks);
     trm_state_pool_fini(&s->states);
     trm_draft_model_fini(&s->drafter);
+    trm_scheduler_fini_head(s);
     free(s->running);
     free(s->lives);
     free(s->free_slots);

@@ -49,8 +49,20 @@ struct trm_sequence {
     float *pooled;                  /* [hidden] for an embedding: of the tokens so far */
     int32_t n_from_model;           /* of these from a draft model, whose cache has all but the last */
     int32_t guess;                  /* the first of them, even if none is verified; -1 */
+    int32_t head_token, head_row;   /* of a draft head: the first draft token, and the row of the hidden state for the
+                                       second; head_row -1: it has drafted none */
     trm_sequence *before, *after;   /* in its client's queue */
 };
+
+/* Steps of a draft head. */
+typedef struct trm_head_steps {
+    trm_generator *g;             /* NULL: there is no head */
+    trm_step_sequence *sequences; /* [max_sequences] of the step */
+    trm_sequence **lives;         /* [max_sequences] */
+    int32_t *slots;               /* [max_sequences] */
+    int32_t *tokens;              /* [max_step_tokens] */
+    int32_t *chosen;              /* [max_sequences] */
+} trm_head_steps;
 
 /* An adapter of the generator. */
 typedef struct trm_scheduled_adapter {
@@ -100,6 +112,7 @@ struct trm_scheduler {
     trm_speculator speculator;
     trm_draft *drafts;       /* [max_sequences] */
     trm_draft_model drafter; /* with a draft model */
+    trm_head_steps head;     /* with a draft head */
     double draft_seconds;    /* of the step */
     int32_t n_drafted;       /* draft tokens of the step */
     int32_t *message;        /* [message_words] */
@@ -201,6 +214,20 @@ void trm_scheduler_note_draft(trm_sequence *sequence, int32_t n, int32_t right);
 /* Keeps the accepted tokens in a draft model's cache. */
 void trm_scheduler_keep_drafts(trm_scheduler *s, const trm_sequence *sequence, int32_t right);
 
+/* draft_head.c */
+/* Allocates the steps of the generator's draft head, if it has one. OUT_OF_MEMORY. */
+trm_status trm_scheduler_init_head(trm_scheduler *s);
+void trm_scheduler_fini_head(trm_scheduler *s);
+/* Lets the draft head follow the step that has run: it fills its cache for the step's tokens and drafts the first token
+ * of each sequence. */
+trm_status trm_scheduler_follow_with_head(trm_scheduler *s);
+/* Drafts at most `most` tokens for each sequence that wants some with the draft head. */
+trm_status trm_scheduler_draft_by_head(trm_scheduler *s, int32_t most);
+/* Runs a step of the head, n sequences; `begins`: it begins with the generator's hidden states, not its own. */
+trm_status trm_scheduler_step_head(trm_scheduler *s, int32_t n, bool begins);
+/* Number of a sequence's draft tokens that equal the n tokens sampled with them, of which the last has no draft. */
+int32_t trm_scheduler_count_right(const trm_sequence *sequence, const int32_t *chosen, int32_t n);
+
 /* step_broadcast.c: messages of rank 0 to the others; none with one rank. */
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens);
 /* goes_on: whether an async step may follow, of which the others need the blocks. */
@@ -210,7 +237,8 @@ trm_status trm_scheduler_send_beat(trm_scheduler *s);
 trm_status trm_scheduler_send_end(trm_scheduler *s);
 /* Sends the folder that all load as an adapter. INVALID_ARGUMENT if its name is too long. */
 trm_status trm_scheduler_send_adapter(trm_scheduler *s, const char *folder, int32_t adapter);
-/* Sends a step of the draft model with n sequences. */
+/* Sends a step of the draft model with n sequences, or of the draft head. */
 trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n);
+trm_status trm_scheduler_send_head(trm_scheduler *s, int32_t n, bool begins);
 
 #endif

@@ -39,7 +39,10 @@ TRM_CALL(NULL, trm_speculation_parse, (const char *text, trm_speculation *specul
     static const struct {
         const char *name;
         trm_speculation_kind kind;
-    } ways[] = {{"off", TRM_SPECULATION_OFF}, {"lookup", TRM_SPECULATION_NGRAM}, {"auto", TRM_SPECULATION_AUTO}};
+    } ways[] = {{"off", TRM_SPECULATION_OFF},
+                {"lookup", TRM_SPECULATION_NGRAM},
+                {"auto", TRM_SPECULATION_AUTO},
+                {"mtp", TRM_SPECULATION_MTP}};
     for (size_t i = 0; text != NULL && speculation != NULL && i < sizeof(ways) / sizeof(ways[0]); i++) {
         size_t size = strlen(ways[i].name);
         if (strncmp(text, ways[i].name, size) != 0) {
@@ -54,7 +57,8 @@ TRM_CALL(NULL, trm_speculation_parse, (const char *text, trm_speculation *specul
         }
     }
     TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-             "speculation is \"%s\", expected off, lookup, lookup:N, auto or auto:N with N from 1 to %d",
+             "speculation is \"%s\", expected off, lookup, auto or mtp, the last three perhaps with :N, 1 to %d "
+             "tokens",
              text == NULL ? "NULL" : text, TRM_MAX_DRAFT);
 }
 

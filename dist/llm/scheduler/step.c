@@ -329,10 +329,7 @@ static bool take_token(trm_scheduler *s, trm_sequence *sequence, int32_t token, 
  * overwritten. */
 static void take_tokens(trm_scheduler *s, trm_sequence *sequence, const int32_t *chosen, int32_t n, int32_t row)
 {
-    int32_t right = 0, guess = sequence->guess;
-    while (right < n - 1 && chosen[right] == sequence->tokens[sequence->n_tokens + right]) {
-        right++;
-    }
+    const int32_t right = trm_scheduler_count_right(sequence, chosen, n), guess = sequence->guess;
     if (guess >= 0) { /* an unverified draft counts too */
         bool one = n == 1;
         trm_scheduler_note_draft(sequence, one ? 1 : right < n - 1 ? right + 1 : right, one ? guess == *chosen : right);
@@ -433,6 +430,7 @@ static trm_status run(trm_scheduler *s)
     if (no_prompt && s->g->speculation.kind == TRM_SPECULATION_AUTO) {
         trm_speculator_note(&s->speculator, s->n_sequences, s->n_drafted, seconds + s->draft_seconds);
     }
+    TRM_TRY(trm_scheduler_follow_with_head(s));
     take_results(s);
     s->stats.steps++;
     s->stats.decode_steps += no_prompt;

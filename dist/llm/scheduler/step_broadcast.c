@@ -4,9 +4,9 @@
  *
  * A message is words of 32 bits: kind, words in all, sequences, how the step samples, whether an async step may follow;
  * then for each sequence slot, tokens, tokens cached, prompt, tokens wanted, logprobs and hidden states wanted, slots
- * of the states that are read and written, adapter, number of blocks that the receiver has, number of new ones, the
- * tokens and the new blocks. It is sent as a first piece of fixed size and, if necessary, the rest. A message to load
- * an adapter has its number and the folder's name.
+ * of the states that are read and written, adapter, row of a draft head's first hidden state, number of blocks that the
+ * receiver has, number of new ones, the tokens and the new blocks. It is sent as a first piece of fixed size and, if
+ * necessary, the rest. A message to load an adapter has its number and the folder's name.
  */
 #include <string.h>
 
@@ -14,8 +14,8 @@
 #include "base/recorder.h"
 #include "dist/llm/scheduler/scheduler.h"
 
-enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_ADAPTER, KIND_BEAT, KIND_END };
-enum { HEADER = 5, PER_SEQUENCE = 12, FIRST_PIECE = 1024 };
+enum { KIND_STEP = 0x54524d31, KIND_DRAFT, KIND_HEAD, KIND_ADAPTER, KIND_BEAT, KIND_END };
+enum { HEADER = 5, PER_SEQUENCE = 13, FIRST_PIECE = 1024 };
 
 size_t trm_scheduler_message_words(const trm_generator *g, int32_t step_tokens)
 {
@@ -55,6 +55,33 @@ static trm_sample_mode mode_of(const trm_scheduler *s)
     return mode;
 }
 
+/* Writes a sequence of a step at `to` with the first `blocks` blocks, as far as they are new; returns its end. */
+static int32_t *write_sequence(trm_scheduler *s, int32_t *to, const trm_step_sequence *sequence, int32_t slot,
+                               int32_t blocks)
+{
+    int32_t *known = &s->n_sent[slot];
+    *to++ = slot;
+    *to++ = sequence->n_tokens;
+    *to++ = (int32_t)sequence->n_cached;
+    *to++ = (int32_t)sequence->n_prompt;
+    *to++ = sequence->n_choices;
+    *to++ = sequence->n_targets;
+    *to++ = sequence->n_hidden;
+    *to++ = sequence->read_slot;
+    *to++ = sequence->write_slot;
+    *to++ = sequence->adapter;
+    *to++ = sequence->hidden_row;
+    *to++ = *known;
+    *to++ = blocks > *known ? blocks - *known : 0;
+    for (int32_t k = 0; k < sequence->n_tokens; k++) {
+        *to++ = sequence->tokens[k];
+    }
+    for (; *known < blocks; (*known)++) {
+        *to++ = sequence->blocks[*known];
+    }
+    return to;
+}
+
 trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on)
 {
     if (!has_followers(s)) {
@@ -66,26 +93,8 @@ trm_status trm_scheduler_send_step(trm_scheduler *s, bool goes_on)
     *to++ = goes_on;
     for (int32_t i = 0; i < s->n_sequences; i++) {
         const trm_step_sequence *sequence = &s->sequences[i];
-        int32_t slot = s->slots[i], *known = &s->n_sent[slot];
-        int32_t blocks = trm_generator_blocks(s->g, sequence->n_cached + sequence->n_tokens + goes_on);
-        *to++ = slot;
-        *to++ = sequence->n_tokens;
-        *to++ = (int32_t)sequence->n_cached;
-        *to++ = (int32_t)sequence->n_prompt;
-        *to++ = sequence->n_choices;
-        *to++ = sequence->n_targets;
-        *to++ = sequence->n_hidden;
-        *to++ = sequence->read_slot;
-        *to++ = sequence->write_slot;
-        *to++ = sequence->adapter;
-        *to++ = *known;
-        *to++ = blocks > *known ? blocks - *known : 0;
-        for (int32_t k = 0; k < sequence->n_tokens; k++) {
-            *to++ = sequence->tokens[k];
-        }
-        for (; *known < blocks; (*known)++) {
-            *to++ = sequence->blocks[*known];
-        }
+        const int64_t length = sequence->n_cached + sequence->n_tokens + goes_on;
+        to = write_sequence(s, to, sequence, s->slots[i], trm_generator_blocks(s->g, length));
     }
     return send_message(s, KIND_STEP, (size_t)(to - s->message));
 }
@@ -138,6 +147,23 @@ trm_status trm_scheduler_send_draft(trm_scheduler *s, int32_t n)
     return send_message(s, KIND_DRAFT, (size_t)(to - s->message));
 }
 
+trm_status trm_scheduler_send_head(trm_scheduler *s, int32_t n, bool begins)
+{
+    if (!has_followers(s)) {
+        return TRM_OK;
+    }
+    int32_t *to = s->message + 2;
+    *to++ = n;
+    *to++ = TRM_SAMPLE_GREEDY;
+    *to++ = begins;
+    for (int32_t i = 0; i < n; i++) {
+        const trm_step_sequence *sequence = &s->head.sequences[i];
+        to = write_sequence(s, to, sequence, s->head.slots[i],
+                            trm_generator_blocks(s->g, sequence->n_cached + sequence->n_tokens));
+    }
+    return send_message(s, KIND_HEAD, (size_t)(to - s->message));
+}
+
 /* ---- the other ranks --------------------------------------------------------------------------- */
 
 static trm_status receive(trm_scheduler *s)
@@ -162,13 +188,15 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 is cut off inside a sequence");
     }
     int32_t slot = from[0], n_tokens = from[1], n_choices = from[4], n_targets = from[5], n_hidden = from[6];
-    int32_t read = from[7], written = from[8], adapter = from[9], known = from[10], fresh = from[11];
+    int32_t read = from[7], written = from[8], adapter = from[9], hidden_row = from[10];
+    int32_t known = from[11], fresh = from[12];
     int64_t n_cached = from[2];
     if (slot < 0 || slot >= g->max_sequences || n_tokens < 1 || n_tokens > g->max_step_tokens || n_cached < 0 ||
         read < 0 || read >= g->state_slots || written < 0 || written >= g->state_slots || n_choices < 0 ||
         adapter < 0 || adapter > g->adapters.n || n_targets < 0 || n_hidden < 0 || n_choices > n_tokens ||
         n_targets > n_tokens || n_hidden > (g->hidden == NULL ? 0 : n_tokens) || known < 0 || fresh < 0 ||
-        fresh > g->blocks_per_sequence - known || end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
+        hidden_row < 0 || hidden_row > g->max_step_tokens - n_tokens || fresh > g->blocks_per_sequence - known ||
+        end - from - PER_SEQUENCE < (int64_t)n_tokens + fresh ||
         n_cached + n_tokens > (int64_t)(known + fresh) * g->block_tokens) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has slot %d with %d tokens after %lld and %d + %d blocks",
                  slot, n_tokens, (long long)n_cached, known, fresh);
@@ -189,12 +217,14 @@ static trm_status read_sequence(trm_scheduler *s, const int32_t **at, const int3
                                     .n_choices = n_choices,
                                     .n_targets = n_targets,
                                     .n_hidden = n_hidden,
-                                    .adapter = adapter};
+                                    .adapter = adapter,
+                                    .hidden_row = hidden_row};
     *at = blocks + fresh;
     return TRM_OK;
 }
 
-static trm_status run_message(trm_scheduler *s)
+/* Reads the sequences of a step into `sequences` [max_sequences]; *n of them. */
+static trm_status read_step(trm_scheduler *s, trm_step_sequence *sequences, int32_t *count)
 {
     const int32_t *at = s->message + HEADER, *end = s->message + s->message[1];
     int32_t n = s->message[2];
@@ -205,16 +235,24 @@ static trm_status run_message(trm_scheduler *s)
     }
     int64_t tokens = 0, rows = 0;
     for (int32_t i = 0; i < n; i++) {
-        TRM_TRY(read_sequence(s, &at, end, &s->sequences[i]));
-        tokens += s->sequences[i].n_tokens;
-        rows += trm_step_rows(&s->sequences[i]);
+        TRM_TRY(read_sequence(s, &at, end, &sequences[i]));
+        tokens += sequences[i].n_tokens;
+        rows += trm_step_rows(&sequences[i]);
     }
     if (tokens > s->g->max_step_tokens || rows > s->g->max_rows) {
         TRM_FAIL(TRM_ERROR_INTERNAL, "a step from rank 0 has %lld tokens and %lld rows, expected at most %d and %d",
                  (long long)tokens, (long long)rows, s->g->max_step_tokens, s->g->max_rows);
     }
+    *count = n;
+    return TRM_OK;
+}
+
+static trm_status run_message(trm_scheduler *s)
+{
+    int32_t n;
+    TRM_TRY(read_step(s, s->sequences, &n));
     double began = trm_scheduler_now();
-    s->g->sampler.least_mode = (trm_sample_mode)mode;
+    s->g->sampler.least_mode = (trm_sample_mode)s->message[3];
     s->g->goes_on = s->message[4] != 0;
     trm_status status = trm_generator_step(s->g, s->sequences, n, NULL);
     s->g->goes_on = false;
@@ -256,6 +294,17 @@ static trm_status run_draft(trm_scheduler *s)
     return trm_draft_model_step(d, n);
 }
 
+/* A step of the draft head. */
+static trm_status run_head(trm_scheduler *s)
+{
+    int32_t n;
+    if (s->head.g == NULL) {
+        TRM_FAIL(TRM_ERROR_INTERNAL, "rank 0 sent a step of a draft head, but this rank has none");
+    }
+    TRM_TRY(read_step(s, s->head.sequences, &n));
+    return trm_scheduler_step_head(s, n, s->message[4] != 0);
+}
+
 /* Loads an adapter. All ranks know if one of them cannot: it is no error of this call. */
 static trm_status run_adapter(trm_scheduler *s)
 {
@@ -287,7 +336,7 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_follow, (trm_scheduler *s), (s
     for (;;) {
         TRM_TRY(receive(s));
         const int32_t kind = s->message[0];
-        const bool has_step = kind == KIND_STEP || kind == KIND_DRAFT;
+        const bool has_step = kind == KIND_STEP || kind == KIND_DRAFT || kind == KIND_HEAD;
         tell_heard(s, has_step);
         if (kind == KIND_END) {
             return TRM_OK;
@@ -296,7 +345,7 @@ TRM_CALL(trm_scheduler_recorder(s), trm_scheduler_follow, (trm_scheduler *s), (s
             TRM_TRY(run_adapter(s));
         }
         if (has_step) {
-            TRM_TRY(kind == KIND_STEP ? run_message(s) : run_draft(s));
+            TRM_TRY(kind == KIND_STEP ? run_message(s) : kind == KIND_HEAD ? run_head(s) : run_draft(s));
             tell_heard(s, false);
         }
     }

@@ -32,7 +32,7 @@ static trm_status add_heads(trm_hf_decoder *d, int64_t layer, int which, trm_ten
             range.head_dim = dim;
             range.pairs = c->rope[c->sliding_rope && c->sliding[layer]].dim / 2;
         }
-        TRM_TRY(trm_hf_add_linear(d, separate[which], &range, c->qkv_bias, rows, c->hidden, x, &projected));
+        TRM_TRY(trm_hf_add_linear(d, separate[which], &range, c->qkv_bias, rows, x->dims.d[1], x, &projected));
         if (c->norm_all_heads && which != VALUE) {
             const char *norm = which == QUERY ? names->q_norm : names->k_norm;
             TRM_TRY(trm_hf_add_norm(d, norm, n * dim, projected, &projected));

@@ -426,6 +426,11 @@ static trm_status choose_family(trm_hf_reader *reader, const char *architecture,
     const trm_hf_family *family = find_family(architecture);
     const trm_hf_wrapper *wrapper = find_wrapper(architecture);
     config->architecture = architecture;
+    if (trm_hf_is_eagle(architecture)) {
+        config->model_type = config->architecture;
+        config->family = &trm_hf_eagle3;
+        return TRM_OK;
+    }
     if (family == NULL && wrapper == NULL) {
         return unknown_architecture(architecture);
     }

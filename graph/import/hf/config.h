@@ -94,7 +94,10 @@ typedef struct trm_hf_names {
     const char *layer_gate, *layer_out, *layer_out_norm;
     const char *final_norm; /* after the root */
     const char *heads[2];   /* whole name of the output projection; the first one found */
-    bool transposed;        /* linear weights are stored [in, out] */
+    /* A head that predicts the token after the next (MTP): what its names begin with, NULL if it is stored as the layer
+     * behind the last; norms of the embedding and of the hidden state, the layer that joins them, the last norm. */
+    const char *mtp_root, *mtp_embedding_norm, *mtp_hidden_norm, *mtp_join, *mtp_norm;
+    bool transposed; /* linear weights are stored [in, out] */
 } trm_hf_names;
 
 typedef struct trm_hf_family trm_hf_family;
@@ -141,6 +144,17 @@ typedef struct trm_hf_scan {
     double step_min, step_max; /* trm_selective_scan_params */
 } trm_hf_scan;
 
+/* An EAGLE-3 head: one block that drafts for another model, from the hidden states before three of its layers. */
+#define TRM_HF_EAGLE_TAPS 3
+typedef struct trm_hf_eagle {
+    bool is_head;
+    int64_t target_hidden;           /* elements of those hidden states */
+    int64_t target_vocab;            /* tokens of the model; those of the head are `vocab` */
+    int64_t taps[TRM_HF_EAGLE_TAPS]; /* those layers; has_taps false: 2, the middle one, the last but two */
+    bool has_taps;
+    bool norm_before_residual; /* the residual begins behind the norm of the hidden state */
+} trm_hf_eagle;
+
 /* What a block has. */
 typedef enum trm_hf_halves {
     TRM_HF_BOTH = 0,
@@ -155,7 +169,7 @@ typedef struct trm_hf_config {
     const char *architecture, *model_type;
     int64_t layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, context_length;
     int64_t full_kv_heads, full_head_dim; /* of layers that are not sliding; 0: as of the others */
-    int64_t n_stored, n_predicting; /* layers of the file; those behind them that predict further tokens: not used */
+    int64_t n_stored, n_predicting;       /* layers of the file; those behind them that predict further tokens (MTP) */
 
     bool tied; /* the output projection is the embedding */
     bool head_bias;
@@ -207,6 +221,7 @@ typedef struct trm_hf_config {
     trm_hf_delta delta;
     trm_hf_scan scan;
     trm_hf_moe moe;
+    trm_hf_eagle eagle;
 
     trm_hf_quantization quantization; /* of linear layers */
 
@@ -234,6 +249,8 @@ struct trm_hf_family {
 };
 
 extern const trm_hf_family *const trm_hf_families[]; /* ends with NULL */
+extern const trm_hf_family trm_hf_eagle3;            /* EAGLE-3 heads, which are in no list */
+bool trm_hf_is_eagle(const char *architecture);
 
 /* A model with images: its text part, of the family that text_config's model_type names, is opened. */
 typedef struct trm_hf_wrapper {

@@ -101,8 +101,7 @@ trm_status trm_hf_add_norm(trm_hf_decoder *d, const char *part, int64_t width, t
 
 /* ---- blocks ---------------------------------------------------------------------------------------------- */
 
-/* x [T, n] -> [R, n], the tokens whose logits are wanted. */
-static trm_status add_wanted(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output)
+trm_status trm_hf_add_wanted(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output)
 {
     const trm_layer_desc gather = {.kind = TRM_LAYER_GATHER, .gather = {0}};
     return trm_hf_add_layer(d, part, "", &gather, (trm_tensor *[]){x, d->logit_rows}, 2, output);
@@ -117,6 +116,12 @@ static trm_status add_residual(trm_hf_decoder *d, const char *part, trm_tensor *
     return trm_hf_add_sum(d, part, x, branch, sum);
 }
 
+/* Whether a block goes on with the tokens that are wanted. */
+static bool ends(const trm_hf_decoder *d, int64_t layer)
+{
+    return layer == d->config->layers - 1 && !trm_hf_draft_wants_final(d->draft);
+}
+
 /* x + norm(out(activation(gate(x)) * the layer's embedding)) */
 static trm_status add_layer_embedding(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
@@ -126,8 +131,8 @@ static trm_status add_layer_embedding(trm_hf_decoder *d, int64_t layer, trm_tens
     trm_tensor *own, *inner;
     TRM_TRY(trm_hf_add_layer(d, names->layer_gate, ".slice", &slice, &d->by_layer, 1, &own));
     TRM_TRY(trm_hf_add_reshape(d, names->layer_gate, ".embedding", own, trm_dims2(0, c->layer_width), &own));
-    if (layer == c->layers - 1) {
-        TRM_TRY(add_wanted(d, "embedding.wanted", own, &own));
+    if (ends(d, layer)) {
+        TRM_TRY(trm_hf_add_wanted(d, "embedding.wanted", own, &own));
     }
     TRM_TRY(trm_hf_add_linear(d, names->layer_gate, &trm_hf_whole, false, c->layer_width, c->hidden, x, &inner));
     TRM_TRY(trm_hf_add_activation(d, "embedding.activation", inner, &inner));
@@ -140,15 +145,15 @@ static trm_status add_layer_embedding(trm_hf_decoder *d, int64_t layer, trm_tens
 /* The adapters of those tokens. */
 static trm_status want_adapters(trm_hf_decoder *d)
 {
-    return d->adapters == 0 ? TRM_OK : add_wanted(d, "adapters.wanted", d->adapter_slots, &d->adapter_slots);
+    return d->adapters == 0 ? TRM_OK : trm_hf_add_wanted(d, "adapters.wanted", d->adapter_slots, &d->adapter_slots);
 }
 
 /* A block without attention. The last one takes the tokens that are wanted at once. */
 static trm_status add_mlp_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
     trm_tensor *mixed;
-    if (layer == d->config->layers - 1) {
-        TRM_TRY(add_wanted(d, "wanted", x, &x));
+    if (ends(d, layer)) {
+        TRM_TRY(trm_hf_add_wanted(d, "wanted", x, &x));
         TRM_TRY(want_adapters(d));
     }
     TRM_TRY(trm_hf_add_norm(d, d->names->mlp_norm, d->config->hidden, x, &mixed));
@@ -156,13 +161,11 @@ static trm_status add_mlp_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x,
     return add_residual(d, "mlp_residual", x, mixed, output);
 }
 
-/* x [T, hidden] -> [T, hidden], through one block. The last one goes on with the tokens that are wanted behind its
- * attention, [R, hidden]: of the others only keys and values are needed. */
-static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
+trm_status trm_hf_add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output)
 {
     const trm_hf_config *c = d->config;
     const trm_hf_names *names = d->names;
-    snprintf(d->prefix, sizeof(d->prefix), "%s%s.%lld.", d->root, names->layers, (long long)layer);
+    snprintf(d->prefix, sizeof(d->prefix), "%s%s.%lld.", d->root, names->layers, (long long)(d->first_layer + layer));
     trm_tensor *normed = x, *attended, *mixed;
     if (c->halves != NULL && c->halves[layer] == TRM_HF_MLP_ONLY) {
         return add_mlp_block(d, layer, x, output);
@@ -175,12 +178,12 @@ static trm_status add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm
             : scan               ? trm_hf_add_scan(d, layer, normed, &attended)
             : c->latent.rank > 0 ? trm_hf_add_latent_attention(d, layer, normed, &attended)
                                  : trm_hf_add_attention(d, layer, normed, &attended));
-    if (layer == c->layers - 1) {
-        TRM_TRY(add_wanted(d, "wanted", x, &x));
-        TRM_TRY(add_wanted(d, "attention.wanted", attended, &attended));
+    if (ends(d, layer)) {
+        TRM_TRY(trm_hf_add_wanted(d, "wanted", x, &x));
+        TRM_TRY(trm_hf_add_wanted(d, "attention.wanted", attended, &attended));
         TRM_TRY(want_adapters(d));
         if (c->parallel_residual && names->mlp_norm == NULL) {
-            TRM_TRY(add_wanted(d, "mlp.wanted", normed, &normed));
+            TRM_TRY(trm_hf_add_wanted(d, "mlp.wanted", normed, &normed));
         }
     }
     const char *out = delta ? names->delta_out : scan ? names->scan_out : names->o;
@@ -248,7 +251,7 @@ static bool needs_lengths(const trm_hf_rope *rope)
     return rope->type == TRM_HF_ROPE_DYNAMIC || rope->type == TRM_HF_ROPE_LONGROPE;
 }
 
-static trm_status add_inputs(trm_hf_decoder *d)
+trm_status trm_hf_add_inputs(trm_hf_decoder *d)
 {
     const struct {
         const char *name;
@@ -281,8 +284,7 @@ static trm_status add_inputs(trm_hf_decoder *d)
     return TRM_OK;
 }
 
-/* token_ids -> [T, hidden] */
-static trm_status add_embedding(trm_hf_decoder *d, trm_tensor **x)
+trm_status trm_hf_add_embedding(trm_hf_decoder *d, trm_tensor **x)
 {
     const trm_hf_config *c = d->config;
     const trm_layer_desc embedding = {.kind = TRM_LAYER_EMBEDDING};
@@ -349,13 +351,10 @@ static trm_status note_tied_head(trm_hf_decoder *d)
     return TRM_OK;
 }
 
-/* x [R, hidden] -> the output logits f32 [R, vocab] */
-static trm_status add_output(trm_hf_decoder *d, trm_tensor *x)
+trm_status trm_hf_add_logits(trm_hf_decoder *d, trm_tensor *x)
 {
     const trm_hf_config *c = d->config;
     const bool capped = c->logit_softcap != 0.0, scaled = c->logit_scale != 0.0;
-    snprintf(d->prefix, sizeof(d->prefix), "%s", d->root);
-    TRM_TRY(trm_hf_add_norm(d, d->names->final_norm, c->hidden, x, &x));
     trm_tensor *inputs[TRM_DEQUANT_MATMUL_INPUT_COUNT] = {x, d->embedding};
     trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true, .out = TRM_F32}};
     d->prefix[0] = '\0';
@@ -432,20 +431,28 @@ static trm_status build(trm_hf_decoder *d)
 {
     trm_tensor *x;
     TRM_TRY(trm_hf_decoder_find(d->config, d->checkpoint, &d->root, &d->head));
-    TRM_TRY(add_inputs(d));
-    TRM_TRY(add_embedding(d, &x));
+    TRM_TRY(trm_hf_add_inputs(d));
+    TRM_TRY(trm_hf_add_embedding(d, &x));
     if (d->config->layer_width > 0) {
         TRM_TRY(add_layer_embeddings(d, x));
     }
     for (int64_t layer = 0; layer < d->config->layers; layer++) {
-        TRM_TRY(add_block(d, layer, x, &x));
+        trm_hf_draft_tap(d, layer, x);
+        TRM_TRY(trm_hf_add_block(d, layer, x, &x));
     }
-    return add_output(d, x);
+    snprintf(d->prefix, sizeof(d->prefix), "%s", d->root);
+    TRM_TRY(trm_hf_add_norm(d, d->names->final_norm, d->config->hidden, x, &x));
+    trm_tensor *hidden = x;
+    if (trm_hf_draft_wants_final(d->draft)) {
+        TRM_TRY(trm_hf_add_wanted(d, "wanted", x, &x));
+    }
+    TRM_TRY(trm_hf_add_logits(d, x));
+    return d->draft == NULL ? TRM_OK : trm_hf_add_draft_hidden(d, hidden);
 }
 
 trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *checkpoint, trm_dtype dtype,
                                 trm_dtype cache_dtype, const trm_hf_adapters *adapters, trm_hf_targets *targets,
-                                trm_network **network)
+                                const trm_hf_draft *draft, trm_network **network)
 {
     trm_hf_decoder d = {.config = config,
                         .names = &config->family->names,
@@ -454,7 +461,8 @@ trm_status trm_hf_decoder_build(const trm_hf_config *config, trm_hf_checkpoint *
                         .cache_dtype = cache_dtype,
                         .adapters = adapters == NULL ? 0 : adapters->slots,
                         .adapter_rank = adapters == NULL ? 0 : adapters->rank,
-                        .targets = targets};
+                        .targets = targets,
+                        .draft = draft};
     trm_hf_checkpoint_reset(checkpoint);
     TRM_TRY(trm_network_create(&d.network));
     trm_status status = build(&d);

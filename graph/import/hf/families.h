@@ -87,6 +87,12 @@ TRM_HF_FAMILIES(TRM_HF_DECLARE)
 #define TRM_HF_SHARED_NAMES                                                                                            \
     .shared_gate = "mlp.shared_experts.gate_proj", .shared_up = "mlp.shared_experts.up_proj",                          \
     .shared_down = "mlp.shared_experts.down_proj"
+/* An MTP layer behind the last one, as DeepSeek and GLM store it; and as Qwen does. */
+#define TRM_HF_MTP_LAYER_NAMES                                                                                         \
+    .mtp_embedding_norm = "enorm", .mtp_hidden_norm = "hnorm", .mtp_join = "eh_proj", .mtp_norm = "shared_head.norm"
+#define TRM_HF_MTP_ROOT_NAMES                                                                                          \
+    .mtp_root = "mtp.", .mtp_embedding_norm = "pre_fc_norm_embedding", .mtp_hidden_norm = "pre_fc_norm_hidden",        \
+    .mtp_join = "fc", .mtp_norm = "norm"
 #define TRM_HF_NORM_NAMES .attention_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
 #define TRM_HF_POST_NORM_NAMES                                                                                         \
     .attention_post_norm = "post_attention_layernorm", .mlp_post_norm = "post_feedforward_layernorm"

@@ -168,14 +168,18 @@ static trm_status read_generation_config(trm_model *model)
     return status;
 }
 
-/* The type the embedding is stored in. */
+/* The type the embedding is stored in, or a draft head's first layer. */
 static trm_status find_dtype(trm_model *model)
 {
     const char *root, *head;
     char name[256];
     trm_dims dims = {0};
-    TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
-    snprintf(name, sizeof(name), "%s%s.weight", root, model->config.family->names.embedding);
+    if (model->config.eagle.is_head) { /* it may have no embedding */
+        snprintf(name, sizeof(name), "fc.weight");
+    } else {
+        TRM_TRY(trm_hf_decoder_find(&model->config, &model->checkpoint, &root, &head));
+        snprintf(name, sizeof(name), "%s%s.weight", root, model->config.family->names.embedding);
+    }
     trm_safetensors_describe(model->checkpoint.stored, name, &model->dtype, &dims);
     if (model->dtype != TRM_F32 && model->dtype != TRM_F16 && model->dtype != TRM_BF16) {
         TRM_FAIL(TRM_ERROR_UNSUPPORTED, "weight %s is %s, expected f32, f16 or bf16", name,
@@ -256,7 +260,8 @@ static trm_status skip_predicting(trm_model *model)
 static trm_status check(trm_model *model)
 {
     trm_network *network;
-    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, model->dtype, NULL, NULL, &network));
+    TRM_TRY(trm_hf_decoder_build(&model->config, &model->checkpoint, model->dtype, model->dtype, NULL, NULL, NULL,
+                                 &network));
     trm_hf_count(network, &model->counts);
     for (int32_t i = 0; i < network->n_tensors; i++) {
         const trm_tensor *tensor = network->tensors[i];
@@ -308,7 +313,7 @@ static trm_status open_folder(trm_model *model, const char *path, const trm_hf_q
         TRM_TRY(settle_tie(model));
     }
     TRM_TRY(how != NULL ? trm_hf_check_kept(&model->checkpoint, how) : TRM_OK);
-    return check(model);
+    return model->config.eagle.is_head ? TRM_OK : check(model); /* a head is checked with its model */
 }
 
 static trm_status finish_open(trm_model *opened, trm_status status, const char *what, trm_model **model)
@@ -519,18 +524,19 @@ TRM_CALL(NULL, trm_model_build_network_with_cache,
          (trm_model *model, trm_dtype dtype, trm_dtype cache_dtype, trm_network **network),
          (model, dtype, cache_dtype, network))
 {
-    return trm_hf_build_network(model, dtype, cache_dtype, NULL, network);
+    return trm_hf_build_network(model, dtype, cache_dtype, NULL, NULL, network);
 }
 
-trm_status trm_hf_build_network(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
-                                const trm_hf_adapters *adapters, trm_network **network)
+bool trm_model_is_draft_head(const trm_model *model)
 {
-    if (model == NULL || network == NULL) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a model's network: model or network is NULL");
-    }
-    if (dtype == TRM_DTYPE_NONE) {
-        dtype = model->dtype;
-    }
+    return model != NULL && model->config.eagle.is_head;
+}
+
+/* Settles the types that a network of the model computes and caches in. */
+static trm_status choose_types(const trm_model *model, trm_dtype *computing, trm_dtype *cached)
+{
+    const trm_dtype dtype = *computing == TRM_DTYPE_NONE ? model->dtype : *computing;
+    trm_dtype cache_dtype = *cached;
     if (dtype != TRM_F32 && dtype != TRM_F16 && dtype != TRM_BF16) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot compute a model in %s, expected f32, f16 or bf16",
                  trm_dtype_name(dtype));
@@ -540,9 +546,61 @@ trm_status trm_hf_build_network(trm_model *model, trm_dtype dtype, trm_dtype cac
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot cache the keys and values of a model in %s, expected %s or %s",
                  trm_dtype_name(cache_dtype), trm_dtype_name(dtype), trm_dtype_name(TRM_F8E4M3));
     }
+    *computing = dtype;
+    *cached = cache_dtype;
+    return TRM_OK;
+}
+
+/* What `head` wants of the model; NULL: it is the model's MTP layer. */
+static trm_hf_draft draft_of(trm_model *model, trm_model *head)
+{
+    return (trm_hf_draft){.eagle = head == NULL ? NULL : &head->config,
+                          .checkpoint = head == NULL ? &model->checkpoint : &head->checkpoint};
+}
+
+trm_status trm_hf_build_network(trm_model *model, trm_dtype dtype, trm_dtype cache_dtype,
+                                const trm_hf_adapters *adapters, const trm_hf_drafting *drafting, trm_network **network)
+{
+    if (model == NULL || network == NULL) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "cannot build a model's network: model or network is NULL");
+    }
+    if (model->config.eagle.is_head) {
+        TRM_FAIL(TRM_ERROR_UNSUPPORTED, "model %s is a draft head: it drafts for another model, and has no text itself",
+                 model->path);
+    }
+    TRM_TRY(choose_types(model, &dtype, &cache_dtype));
+    trm_hf_draft draft = draft_of(model, drafting == NULL ? NULL : drafting->head);
     trm_hf_targets_fini(&model->targets);
     return trm_hf_decoder_build(&model->config, &model->checkpoint, dtype, cache_dtype, adapters, &model->targets,
-                                network);
+                                drafting == NULL ? NULL : &draft, network);
+}
+
+trm_status trm_hf_build_draft_head(trm_model *model, const trm_hf_drafting *drafting, trm_dtype dtype,
+                                   trm_dtype cache_dtype, trm_network **network)
+{
+    const trm_hf_draft draft = draft_of(model, drafting->head);
+    TRM_TRY(choose_types(model, &dtype, &cache_dtype));
+    trm_status status =
+        trm_hf_draft_head_build(&model->config, &model->checkpoint, &draft, dtype, cache_dtype, network);
+    return status == TRM_OK ? TRM_OK
+                            : trm_fail_in(status, "model %s", (drafting->head == NULL ? model : drafting->head)->path);
+}
+
+trm_status trm_hf_draft_tokens(trm_model *head, int32_t **tokens)
+{
+    const trm_hf_draft draft = draft_of(head, head);
+    int32_t *read = calloc((size_t)head->config.vocab + 1, sizeof(*read));
+    if (read == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "no memory for the %lld tokens of a draft head",
+                 (long long)head->config.vocab);
+    }
+    trm_status status = trm_hf_draft_read_tokens(&draft, read);
+    if (status != TRM_OK) {
+        free(read);
+        return trm_fail_in(status, "model %s", head->path);
+    }
+    *tokens = read;
+    return TRM_OK;
 }
 
 trm_status trm_hf_model_open_adapter(const trm_model *model, const char *folder, int32_t rank, trm_hf_adapter **adapter)

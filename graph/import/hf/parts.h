@@ -10,6 +10,7 @@
 
 #include "graph/import/hf/checkpoint.h"
 #include "graph/import/hf/config.h"
+#include "graph/import/hf/draft_head.h"
 #include "graph/network.h"
 
 typedef struct trm_hf_decoder {
@@ -19,15 +20,18 @@ typedef struct trm_hf_decoder {
     trm_network *network;
     trm_dtype dtype, cache_dtype;
     const char *root, *head;
-    char prefix[128]; /* "model.layers.3." */
-    char text[512];   /* the name made last */
+    int64_t first_layer; /* number of the first one among the stored */
+    char prefix[128];    /* "model.layers.3." */
+    char text[512];      /* the name made last */
     trm_tensor *token_ids, *positions, *starts, *lengths, *block_table, *logit_rows, *rope_lengths;
-    trm_tensor *slots;       /* of sequences in states, where there are such */
-    trm_tensor *inv_freq[2]; /* of full and of sliding layers */
-    trm_tensor *query_scale; /* [T, 1, 1] */
-    trm_tensor *embedding;   /* [vocab, hidden] */
-    trm_tensor *by_layer;    /* [T, layers, layer_width] */
-    trm_tensor *lent[2][2];  /* keys and values of the last full and sliding layer with their own */
+    trm_tensor *slots;         /* of sequences in states, where there are such */
+    trm_tensor *inv_freq[2];   /* of full and of sliding layers */
+    trm_tensor *query_scale;   /* [T, 1, 1] */
+    trm_tensor *embedding;     /* [vocab, hidden] */
+    trm_tensor *by_layer;      /* [T, layers, layer_width] */
+    trm_tensor *lent[2][2];    /* keys and values of the last full and sliding layer with their own */
+    const trm_hf_draft *draft; /* what a draft head wants, or NULL */
+    trm_tensor *taps[TRM_HF_EAGLE_TAPS];
     /* With room for adapters: the slot of each token at hand, [T] or of those that are wanted, and where to note what
      * takes one. */
     trm_tensor *adapter_slots;
@@ -87,6 +91,26 @@ trm_status trm_hf_add_reshape(trm_hf_decoder *d, const char *part, const char *s
                               trm_tensor **output);
 /* The family's norm over the last axis of x, `width` elements. */
 trm_status trm_hf_add_norm(trm_hf_decoder *d, const char *part, int64_t width, trm_tensor *x, trm_tensor **output);
+
+/* ---- decoder.c: inputs, blocks, ends, for draft heads ---------------------------------------------- */
+
+trm_status trm_hf_add_inputs(trm_hf_decoder *d);
+/* token_ids -> [T, hidden] */
+trm_status trm_hf_add_embedding(trm_hf_decoder *d, trm_tensor **x);
+/* x [T, n] -> [R, n], the tokens whose logits are wanted. */
+trm_status trm_hf_add_wanted(trm_hf_decoder *d, const char *part, trm_tensor *x, trm_tensor **output);
+/* x [T, hidden] -> [T, hidden], through one block. The last one goes on with the tokens that are wanted behind its
+ * attention, [R, hidden]: of the others only keys and values are needed, unless a draft head wants them all. */
+trm_status trm_hf_add_block(trm_hf_decoder *d, int64_t layer, trm_tensor *x, trm_tensor **output);
+/* x [R, hidden], normed -> the output logits f32 [R, vocab] */
+trm_status trm_hf_add_logits(trm_hf_decoder *d, trm_tensor *x);
+
+/* ---- draft_head.c ------------------------------------------------------------------------------------ */
+
+/* Notes what goes into a layer, x [T, hidden], if a draft head wants it. */
+void trm_hf_draft_tap(trm_hf_decoder *d, int64_t layer, trm_tensor *x);
+/* The output that a draft head begins with; `hidden` [T, hidden] is behind the final norm. */
+trm_status trm_hf_add_draft_hidden(trm_hf_decoder *d, trm_tensor *hidden);
 
 /* ---- linear.c ---------------------------------------------------------------------------------------- */
 

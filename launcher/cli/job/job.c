@@ -179,6 +179,12 @@ trm_status job_check_options(const settings *all)
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
                  "option --draft needs speculative decoding, but speculate is \"off\" (--speculate)");
     }
+    if (settings_text(all, SETTING_DRAFT) != NULL && strncmp(settings_text(all, SETTING_SPECULATE), "mtp", 3) == 0) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "speculate is \"%s\" (%s), which drafts with the model's own MTP layer, but --draft names another "
+                 "model to draft with",
+                 settings_text(all, SETTING_SPECULATE), all->origins[SETTING_SPECULATE]);
+    }
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         if (settings_is_option(all, (setting_id)id) && job_passes_over(all, (setting_id)id)) {
             TRM_FAIL(
@@ -538,13 +544,25 @@ char *job_timing_cache(const settings *all, trm_world *world)
     return strcmp(text, "off") == 0 ? NULL : strcmp(text, "auto") == 0 ? trm_timing_cache_path(world) : strdup(text);
 }
 
-/* Creates the generator of --draft with the same mesh and number of sequences. It is created first, so that the cache
- * of the main model takes the memory that is left. */
-static trm_status open_draft(job *j, const trm_generator_options *main, int64_t context)
+trm_status job_open_draft_model(job *j)
+{
+    const char *name = settings_text(j->all, SETTING_DRAFT);
+    return name == NULL || j->draft_model != NULL
+               ? TRM_OK
+               : trm_world_all_ok(j->world, open_model(j->all, name, &j->draft_model));
+}
+
+/* Creates the generator of a draft model with the same mesh and number of sequences. It is created first, so that the
+ * cache of the main model takes the memory that is left. A draft head is the main generator's own. */
+static trm_status open_draft(job *j, trm_generator_options *main, int64_t context)
 {
     trm_generator_options options = TRM_GENERATOR_OPTIONS_INIT;
     trm_model_info info;
-    TRM_TRY(trm_world_all_ok(j->world, open_model(j->all, settings_text(j->all, SETTING_DRAFT), &j->draft_model)));
+    TRM_TRY(job_open_draft_model(j));
+    if (trm_model_is_draft_head(j->draft_model)) {
+        main->draft_head = j->draft_model;
+        return TRM_OK;
+    }
     trm_model_get_info(j->draft_model, &info);
     context = context > 0 ? context : DRAFT_CONTEXT;
     options.max_context = info.context_length > 0 && info.context_length < context ? info.context_length : context;

@@ -36,6 +36,8 @@ trm_status job_open_world(job *j, const settings *all);
 trm_status open_model(const settings *all, const char *name, trm_model **model);
 /* Whether a name is that of a shape with random weights. */
 bool names_shape(const char *name);
+/* Opens the model of --draft, if there is one. Collective. */
+trm_status job_open_draft_model(job *j);
 /* Creates the generator for `sequences` concurrent sequences of `context` tokens. Collective: fails on every rank with
  * the same error. */
 trm_status job_open_generator(job *j, int64_t context, int32_t sequences);

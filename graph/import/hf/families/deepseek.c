@@ -174,7 +174,7 @@ const trm_hf_family trm_hf_deepseek_v3 = {
     .models = "DeepSeek-V3, V3.1, R1, Kimi-K2, Moonlight",
     .details = "latent attention, mixture of experts in groups with corrections, a shared one",
     .read = read_deepseek_v3,
-    .names = {DEEPSEEK_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
+    .names = {DEEPSEEK_NAMES, TRM_HF_MTP_LAYER_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
 };
 
 /* ---- with sparse attention -------------------------------------------------------------------------- */
@@ -224,7 +224,7 @@ const trm_hf_family trm_hf_deepseek_v32 = {
     .details =
         "as DeepSeek-V3; contexts of at most `index_topk` (2048) tokens, where sparse attention is full attention",
     .read = read_deepseek_v32,
-    .names = {DEEPSEEK_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
+    .names = {DEEPSEEK_NAMES, TRM_HF_MTP_LAYER_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
 };
 
 static trm_status read_glm_moe_dsa(const trm_hf_reader *reader, trm_hf_config *config)
@@ -247,5 +247,5 @@ const trm_hf_family trm_hf_glm_moe_dsa = {
     .details = "latent attention, mixture of experts with corrections, a shared one; contexts of at most `index_topk` "
                "(2048) tokens, where sparse attention is full attention",
     .read = read_glm_moe_dsa,
-    .names = {DEEPSEEK_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
+    .names = {DEEPSEEK_NAMES, TRM_HF_MTP_LAYER_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
 };

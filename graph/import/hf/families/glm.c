@@ -56,6 +56,7 @@ static trm_status read_glm4_moe(const trm_hf_reader *reader, trm_hf_config *conf
     TRM_TRY(trm_hf_read_bool(reader, "use_qk_norm", &has_norms));
     config->plain_heads = !has_norms;
     TRM_TRY(trm_hf_read_rope_keys(reader, &rope_keys, config));
+    TRM_TRY(trm_hf_read_count(reader, "num_nextn_predict_layers", &config->n_predicting));
     config->moe.experts = 128;
     config->moe.width = 1408;
     config->moe.router = (trm_router_params){.k = 8, .renormalize = true};
@@ -70,5 +71,6 @@ const trm_hf_family trm_hf_glm4_moe = {
     .details = "rope on half of each head, mixture of experts with corrections, a shared one",
     .read = read_glm4_moe,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES,
-              TRM_HF_EXPERT_NAMES, TRM_HF_SHARED_NAMES, .correction = "mlp.gate.e_score_correction_bias"},
+              TRM_HF_EXPERT_NAMES, TRM_HF_SHARED_NAMES, TRM_HF_MTP_LAYER_NAMES,
+              .correction = "mlp.gate.e_score_correction_bias"},
 };

@@ -252,8 +252,8 @@ const trm_hf_family trm_hf_qwen3_next = {
     .details = "gated delta rule in 3 of 4 layers, output gate; mixture of experts, one shared",
     .read = read_qwen3_next,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES,
-              TRM_HF_EXPERT_NAMES, SHARED_NAMES, DELTA_NAMES, .delta_qkvz = "linear_attn.in_proj_qkvz",
-              .delta_ba = "linear_attn.in_proj_ba"},
+              TRM_HF_EXPERT_NAMES, SHARED_NAMES, DELTA_NAMES, TRM_HF_MTP_ROOT_NAMES,
+              .delta_qkvz = "linear_attn.in_proj_qkvz", .delta_ba = "linear_attn.in_proj_ba"},
 };
 
 const trm_hf_family trm_hf_qwen3_5 = {
@@ -263,7 +263,7 @@ const trm_hf_family trm_hf_qwen3_5 = {
     .details = "gated delta rule in 3 of 4 layers, output gate",
     .read = read_delta,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES,
-              SEPARATE_DELTA_NAMES},
+              SEPARATE_DELTA_NAMES, TRM_HF_MTP_ROOT_NAMES},
 };
 
 /* There is no ordinary MLP, and no key of its width. */
@@ -285,5 +285,5 @@ const trm_hf_family trm_hf_qwen3_5_moe = {
     .details = "gated delta rule in 3 of 4 layers, output gate; mixture of experts, one shared",
     .read = read_qwen3_5_moe,
     .names = {TRM_HF_MODEL_NAMES, TRM_HF_ATTENTION_NAMES, TRM_HF_QK_NORM_NAMES, TRM_HF_MLP_NAMES, TRM_HF_NORM_NAMES,
-              TRM_HF_EXPERT_NAMES, SHARED_NAMES, SEPARATE_DELTA_NAMES},
+              TRM_HF_EXPERT_NAMES, SHARED_NAMES, SEPARATE_DELTA_NAMES, TRM_HF_MTP_ROOT_NAMES},
 };
