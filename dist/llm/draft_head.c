@@ -96,7 +96,7 @@ static trm_status plan_head(trm_generator *head, const trm_generator_options *op
 }
 
 trm_status trm_draft_head_plan(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
-                               trm_plan **plan)
+                               const trm_plan *whole, trm_plan **plan)
 {
     trm_generator *head = calloc(1, sizeof(*head));
     if (head == NULL) {
@@ -112,7 +112,8 @@ trm_status trm_draft_head_plan(trm_generator *g, const trm_generator_options *op
     if (options->draft_head != NULL) {
         TRM_TRY(trm_hf_draft_tokens(options->draft_head, &head->of_head.tokens));
     }
-    return plan_head(head, options, build, plan);
+    TRM_TRY(plan_head(head, options, build, plan));
+    return trm_plan_borrow_weights(*plan, whole);
 }
 
 trm_draft_head_size trm_draft_head_size_of(trm_generator *head, const trm_plan *plan, trm_stream *stream)

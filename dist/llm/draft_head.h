@@ -33,9 +33,10 @@ trm_status trm_draft_head_check(const trm_generator_options *options, const trm_
 trm_status trm_draft_head_name(trm_generator *g, const trm_network *network);
 /* Finds that output in the rank's network. */
 trm_status trm_draft_head_find(trm_generator *g);
-/* Makes g->head, with the limits of `g`, which has its own; plans it with a cache of one block. */
+/* Makes g->head, with the limits of `g`, which has its own; plans it with a cache of one block, and with the weights
+ * that it shares with the generator's plan, `whole`. */
 trm_status trm_draft_head_plan(trm_generator *g, const trm_generator_options *options, const trm_build_options *build,
-                               trm_plan **plan);
+                               const trm_plan *whole, trm_plan **plan);
 /* Head and plan may be NULL. */
 trm_draft_head_size trm_draft_head_size_of(trm_generator *head, const trm_plan *plan, trm_stream *stream);
 /* Gives the head as many cache blocks as `g` has. */

@@ -508,7 +508,7 @@ static trm_status plan_rank(trm_generator *g, const trm_generator_options *optio
     if ((*plan)->partition.note[0] != '\0' && g->world->rank == 0) {
         TRM_WARN("%s", (*plan)->partition.note);
     }
-    return trm_draft_head_wanted(options) ? trm_draft_head_plan(g, options, &build, head_plan) : TRM_OK;
+    return trm_draft_head_wanted(options) ? trm_draft_head_plan(g, options, &build, *plan, head_plan) : TRM_OK;
 }
 
 /* Ranks with different options or models would wait for each other, or compute garbage. Collective. */
@@ -621,6 +621,9 @@ TRM_CALL(trm_world_recorder(world), trm_generator_create,
     if (status == TRM_OK && head_plan != NULL) {
         status = trm_engine_begin(head_plan, world, options->progress, options->progress_user, &g->head->engine);
         head_plan = NULL;
+    }
+    if (status == TRM_OK && g->head != NULL) {
+        g->head->engine->lender = g->engine;
     }
     if (status == TRM_OK) {
         status = trm_generator_prepare(g);

@@ -101,7 +101,7 @@ static trm_status measure_workspace(const trm_plan *plan, const trm_dims *dims, 
 /* Whether a tensor lies in a role's region; values computed on the host lie with the inputs. */
 static bool lies_in(const trm_plan *plan, const trm_tensor *tensor, trm_tensor_role role)
 {
-    return (tensor->role == role && trm_streaming_weight(plan, tensor) < 0) ||
+    return (tensor->role == role && trm_streaming_weight(plan, tensor) < 0 && !trm_plan_borrows(plan, tensor)) ||
            (role == TRM_TENSOR_INPUT && plan->on_host[tensor->index]);
 }
 
@@ -411,6 +411,25 @@ trm_status trm_plan_lay_out_weights(trm_plan *plan)
 {
     TRM_TRY(lay_out(plan, TRM_TENSOR_CONSTANT, -1, plan->weight_offsets, &plan->weight_bytes));
     return check_total(plan);
+}
+
+trm_status trm_plan_borrow_weights(trm_plan *plan, const trm_plan *lender)
+{
+    const trm_network *network = plan->network;
+    plan->borrowed = trm_arena_array(&plan->arena, (size_t)network->n_tensors, sizeof(*plan->borrowed));
+    if (plan->borrowed == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the weights of %d tensors", network->n_tensors);
+    }
+    for (int32_t i = 0; i < network->n_tensors; i++) {
+        const trm_tensor *tensor = network->tensors[i];
+        const trm_tensor *theirs =
+            tensor->weight == NULL ? NULL : trm_network_find_tensor(lender->network, tensor->name);
+        const bool same = theirs != NULL && theirs->role == TRM_TENSOR_CONSTANT && theirs->weight != NULL &&
+                          theirs->dtype == tensor->dtype && trm_dims_equal(&theirs->dims, &tensor->dims) &&
+                          trm_weight_equal(theirs->weight, tensor->weight);
+        plan->borrowed[i] = same && trm_streaming_weight(lender, theirs) < 0 ? theirs : NULL;
+    }
+    return trm_plan_lay_out_weights(plan);
 }
 
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks)

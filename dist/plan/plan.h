@@ -53,14 +53,15 @@ struct trm_plan {
     int32_t n_bounds;
     int32_t n_profiles;
     trm_plan_profile profiles[TRM_MAX_PROFILES];
-    trm_dims *max_dims;         /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
-    size_t *tensor_bytes;       /* [n_tensors] of activations, the most at any point; SIZE_MAX: known only in a run */
-    bool *on_host;              /* [n_tensors] values computed on the host with the dims; they lie with the inputs */
-    size_t *weight_offsets;     /* [n_tensors], SIZE_MAX if the tensor is not a constant */
-    size_t *state_offsets;      /* [n_tensors] */
-    size_t *input_offsets;      /* [n_tensors], in the region of the inputs */
-    int32_t last_input;         /* the largest tensor, at its end; -1: it is empty */
-    size_t *activation_offsets; /* [n_tensors], as trm_memory_plan_place gives them */
+    trm_dims *max_dims;          /* [n_tensors]; of inputs and states, the largest of each axis in any profile */
+    size_t *tensor_bytes;        /* [n_tensors] of activations, the most at any point; SIZE_MAX: known only in a run */
+    bool *on_host;               /* [n_tensors] values computed on the host with the dims; they lie with the inputs */
+    size_t *weight_offsets;      /* [n_tensors], SIZE_MAX if the tensor is not a constant, or another plan's */
+    const trm_tensor **borrowed; /* [n_tensors] constants of another plan, whose memory these use, or NULL; or NULL */
+    size_t *state_offsets;       /* [n_tensors] */
+    size_t *input_offsets;       /* [n_tensors], in the region of the inputs */
+    int32_t last_input;          /* the largest tensor, at its end; -1: it is empty */
+    size_t *activation_offsets;  /* [n_tensors], as trm_memory_plan_place gives them */
     size_t weight_bytes, state_bytes, input_bytes, activation_bytes;
     size_t workspace_bytes;               /* of each stream */
     int32_t max_aux_streams;              /* asked for */
@@ -93,6 +94,15 @@ trm_status trm_plan_lay_out_weights(trm_plan *plan);
 size_t trm_plan_workspace(const trm_plan *plan);
 /* Whether all outputs of a layer are computed on the host, so that it does not run. */
 bool trm_plan_layer_is_on_host(const trm_plan *plan, const trm_layer *layer);
+
+/* Weights that `lender` has, too, of the same name and elements, take no memory in this plan: its engine uses those of
+ * the lender's (trm_engine.lender). The lender must outlive it. */
+trm_status trm_plan_borrow_weights(trm_plan *plan, const trm_plan *lender);
+/* Whether a tensor is such a weight. */
+static inline bool trm_plan_borrows(const trm_plan *plan, const trm_tensor *tensor)
+{
+    return plan->borrowed != NULL && plan->borrowed[tensor->index] != NULL;
+}
 
 /* Sets the unknown first dimension of states by block to `blocks`, and plans memory again. */
 trm_status trm_plan_set_state_blocks(trm_plan *plan, int64_t blocks);

@@ -16,10 +16,11 @@
 struct trm_engine {
     trm_plan *plan;
     trm_world *world;
-    unsigned char *weights;      /* device memory [plan->weight_bytes] */
-    struct trm_load *load;       /* loading, or NULL */
-    size_t loaded_bytes;         /* bytes of all weights read */
-    double load_seconds;         /* seconds of reading them */
+    unsigned char *weights;   /* device memory [plan->weight_bytes] */
+    const trm_engine *lender; /* whose weights the plan borrows (trm_plan_borrow_weights), before contexts are made */
+    struct trm_load *load;    /* loading, or NULL */
+    size_t loaded_bytes;      /* bytes of all weights read */
+    double load_seconds;      /* seconds of reading them */
     trm_weight_residency places; /* of streamable weights, if the plan has a budget */
     trm_communicator *sharers;   /* ranks that stream them together, or NULL */
     bool others_stay;            /* no weight was shared when the engine was created, and no budget changed since */

@@ -57,7 +57,8 @@ typedef struct piece {
 
 static bool is_wanted(const trm_load *load, const trm_tensor *tensor)
 {
-    return tensor->role == TRM_TENSOR_CONSTANT && (load->options.only == NULL || load->options.only[tensor->index]);
+    return tensor->role == TRM_TENSOR_CONSTANT && !trm_plan_borrows(load->engine->plan, tensor) &&
+           (load->options.only == NULL || load->options.only[tensor->index]);
 }
 
 /* Index of a weight kept in host memory, else -1. */

@@ -84,6 +84,10 @@ void *trm_context_address(trm_context *context, const trm_tensor *tensor)
         }
         return context->memory.begin + plan->input_offsets[tensor->index];
     case TRM_TENSOR_CONSTANT: /* a streamed weight has an address per layer, weight_address */
+        if (trm_plan_borrows(plan, tensor)) {
+            const trm_engine *lender = context->engine->lender;
+            return lender->weights + lender->plan->weight_offsets[plan->borrowed[tensor->index]->index];
+        }
         return context->engine->weights + plan->weight_offsets[tensor->index];
     case TRM_TENSOR_STATE:
         return context->memory.state + plan->state_offsets[tensor->index];

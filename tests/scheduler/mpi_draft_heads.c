@@ -82,6 +82,7 @@ static trm_generator *make(const headed *h, trm_speculation_kind kind, int32_t d
     options.dtype = TRM_F32;
     options.no_tune = true;
     options.mesh = test_mesh();
+    options.batch_invariant = test_backend() == TRM_BACKEND_CUDA; /* else rounding may decide a token */
     if (drafts > 0) {
         options.speculation = (trm_speculation){kind, drafts};
         options.draft_head = h->head;
@@ -93,6 +94,31 @@ static trm_generator *make(const headed *h, trm_speculation_kind kind, int32_t d
         assert_true(drafts == 0 || g->head->engine->plan->partition.n_collectives > 0);
     }
     return g;
+}
+
+/* The model's weights that a head uses are not there twice. */
+static void weights_are_shared(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < HEADS; i++) {
+        headed h = open_headed(heads[i]);
+        trm_generator *g = make(&h, kind_of(&h), 2, 2, 64, 0);
+        const trm_plan *plan = g->head->engine->plan;
+        int32_t shared = 0;
+        for (int32_t k = 0; k < plan->network->n_tensors; k++) {
+            const trm_tensor *tensor = plan->network->tensors[k];
+            if (trm_plan_borrows(plan, tensor)) {
+                const trm_tensor *theirs = trm_network_find_tensor(g->engine->plan->network, tensor->name);
+                assert_ptr_equal(trm_context_address(g->head->context, tensor),
+                                 trm_context_address(g->context, theirs));
+                shared++;
+            }
+        }
+        /* embedding and output projection, unless the folder has its own */
+        assert_int_equal(shared, !h.is_eagle ? 2 : strcmp(h.name, "eagle-taps") != 0);
+        trm_generator_destroy(g);
+        close_headed(&h);
+    }
 }
 
 /* ---- logits ------------------------------------------------------------------------------------ */
@@ -215,9 +241,6 @@ static void check_prompt(const headed *h, trm_generator *g, const prompt *p, int
 static void logits_are_those_of_the_equations(void **state)
 {
     (void)state;
-    for (int32_t i = 0; i < MOST_ROWS; i++) {
-        greedy[i] = (trm_sampling_row){.sampling = &trm_sampling_greedy, .logprobs = -1};
-    }
     for (int32_t i = 0; i < HEADS; i++) {
         headed h = open_headed(heads[i]);
         trm_safetensors *set;
@@ -294,7 +317,6 @@ static void load_changes_no_token(void **state)
             text[k] = (int32_t)test_random_below(&random, h.vocab);
         }
         load_make(&l, several ? 8 : LOAD_REQUESTS, &random, text, 60, h.vocab, 60, 40);
-        l.rounds = test_backend() == TRM_BACKEND_CUDA;
         trm_generator *g = make(&h, TRM_SPECULATION_OFF, 0, 1, 128, 0);
         trm_scheduler_stats stats = {0};
         run_load(g, false, &l, NULL, &random, false, &stats);
@@ -318,6 +340,123 @@ static void load_changes_no_token(void **state)
         close_headed(&h);
     }
     assert_true(several || (preemptions > 0 && hits > 0));
+}
+
+#define DRAFTS 3
+
+/* Drafts by request and number of tokens before them; -1: not seen. */
+typedef struct seen_drafts {
+    int32_t tokens[LOAD_REQUESTS][CONTEXT + 1][DRAFTS];
+} seen_drafts;
+
+/* Of the step that has run, and the first ones of the next. */
+static void see_drafts(const trm_scheduler *s, seen_drafts *seen)
+{
+    for (int32_t k = 0; k < s->n_running; k++) {
+        const trm_sequence *sequence = s->running[k];
+        if (sequence->head_row >= 0) {
+            seen->tokens[sequence->request.id - 1000][sequence->n_tokens][0] = sequence->head_token;
+        }
+        for (int32_t i = 0; i < s->n_sequences; i++) { /* what was sampled has replaced the first that was wrong */
+            const trm_step_sequence *part = &s->sequences[i];
+            const int64_t before = part->n_cached + part->n_tokens - (part->n_choices > 0 ? part->n_choices - 1 : 0);
+            for (int64_t at = sequence->n_tokens; s->lives[i] == sequence && at < before + part->n_choices - 1; at++) {
+                seen->tokens[sequence->request.id - 1000][before][at - before] = sequence->tokens[at];
+            }
+        }
+    }
+}
+
+static void run_crowd(trm_scheduler *s, load *l, seen_drafts *seen)
+{
+    memset(seen, -1, sizeof(*seen));
+    for (int32_t i = 0; i < l->n; i++) {
+        assert_ok(trm_scheduler_submit(s, &l->requests[i].request));
+    }
+    while (trm_scheduler_has_work(s)) {
+        const trm_serving_event *events;
+        int32_t n;
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        load_take(l, events, n);
+        see_drafts(s, seen);
+    }
+}
+
+/* What the head drafts behind n tokens, in steps of one sequence. */
+static void draft_alone(trm_generator *g, const int32_t *tokens, int32_t n, int32_t *drafts)
+{
+    int32_t blocks[CONTEXT / TRM_KV_BLOCK_SIZE];
+    for (int32_t i = 0; i < CONTEXT / TRM_KV_BLOCK_SIZE; i++) {
+        blocks[i] = i;
+    }
+    trm_step_sequence sequence = {.tokens = tokens, .n_tokens = n, .n_prompt = n, .blocks = blocks};
+    assert_ok(trm_generator_step(g, &sequence, 1, NULL));
+    assert_ok(trm_draft_head_feed(g->head, g));
+    sequence.tokens = tokens + 1;
+    sequence.n_tokens = n - 1;
+    sequence.choices = greedy;
+    sequence.n_choices = 1;
+    assert_ok(trm_generator_step(g->head, &sequence, 1, drafts));
+    for (int32_t k = 1; k < DRAFTS; k++) {
+        drafts[k - 1] = trm_draft_head_token(g->head, drafts[k - 1]);
+        assert_ok(trm_draft_head_feed(g->head, g->head));
+        sequence.tokens = &drafts[k - 1];
+        sequence.n_tokens = 1;
+        sequence.n_cached = n - 2 + k;
+        assert_ok(trm_generator_step(g->head, &sequence, 1, &drafts[k]));
+    }
+    drafts[DRAFTS - 1] = trm_draft_head_token(g->head, drafts[DRAFTS - 1]);
+}
+
+/* Compares what was drafted for a request; returns how many drafts. */
+static int64_t compare_drafts(const headed *h, trm_generator *g, const load_request *r, int32_t (*seen)[DRAFTS])
+{
+    int32_t tokens[CONTEXT], n = (int32_t)r->request.n_prompt + (int32_t)r->n_tokens;
+    int64_t compared = 0;
+    memcpy(tokens, r->prompt, (size_t)r->request.n_prompt * sizeof(*tokens));
+    memcpy(tokens + r->request.n_prompt, r->tokens, (size_t)r->n_tokens * sizeof(*tokens));
+    for (int32_t at = 2; at <= n; at++) {
+        int32_t expected[DRAFTS];
+        if (seen[at][0] < 0 && seen[at][1] < 0 && seen[at][2] < 0) {
+            continue;
+        }
+        draft_alone(g, tokens, at, expected);
+        for (int32_t k = 0; k < DRAFTS; k++) {
+            if (seen[at][k] >= 0 && seen[at][k] != expected[k]) {
+                fail_msg("%s: draft %d behind %d tokens of request %d is %d, alone it is %d", h->name, k, at,
+                         (int)(r->request.id - 1000), seen[at][k], expected[k]);
+            }
+            compared += seen[at][k] >= 0;
+        }
+    }
+    return compared;
+}
+
+/* Beside others, in chunks, after a preemption and behind accepted drafts a head sees what it sees alone. */
+static void neighbours_change_no_draft(void **state)
+{
+    (void)state;
+    static load l;
+    static seen_drafts seen;
+    uint64_t random = test_seed();
+    int64_t accepted = 0, preemptions = 0, compared = 0;
+    for (int32_t i = 0; i < HEADS && trm_world_size(test_world) == 1; i++) {
+        headed h = open_headed(heads[i]);
+        load_make(&l, LOAD_REQUESTS, &random, (const int32_t[]){7}, 1, h.vocab, 50, 40);
+        trm_generator *one = make(&h, kind_of(&h), 1, 1, 128, 0), *g = make(&h, kind_of(&h), DRAFTS, 8, 24, 208);
+        trm_scheduler *s = schedule(g, false);
+        run_crowd(s, &l, &seen);
+        for (int32_t k = 0; k < l.n; k++) {
+            compared += compare_drafts(&h, one, &l.requests[k], seen.tokens[k]);
+        }
+        accepted += s->stats.accepted_tokens;
+        preemptions += s->stats.preemptions;
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+        trm_generator_destroy(one);
+        close_headed(&h);
+    }
+    assert_true(trm_world_size(test_world) > 1 || (accepted > 100 && preemptions > 0 && compared > 4000));
 }
 
 enum { N = 4, TOKENS = 40 }; /* of generate */
@@ -417,7 +556,7 @@ static void what_does_not_go_together_is_refused(void **state)
     assert_fails(trm_model_build_network(eagle.head, TRM_F32, &network), TRM_ERROR_UNSUPPORTED, "is a draft head");
     const int32_t ranks = trm_world_size(test_world);
     for (int32_t axis = 0; ranks > 1 && axis < TRM_AXIS_COUNT; axis++) {
-        if (axis != TRM_AXIS_TP) {
+        if (axis != TRM_AXIS_TP && axis != TRM_AXIS_EP) { /* no model is split over ep */
             trm_mesh mesh = {0};
             mesh.size[axis] = ranks;
             check_refused(mtp.model, NULL, TRM_SPECULATION_MTP, mesh, TRM_ERROR_UNSUPPORTED, "along tp alone");
@@ -439,10 +578,15 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_those_of_the_equations),
+        cmocka_unit_test(weights_are_shared),
         cmocka_unit_test(load_changes_no_token),
+        cmocka_unit_test(neighbours_change_no_draft),
         cmocka_unit_test(what_must_be_right_is_accepted),
         cmocka_unit_test(what_does_not_go_together_is_refused),
     };
+    for (int32_t i = 0; i < MOST_ROWS; i++) {
+        greedy[i] = (trm_sampling_row){.sampling = &trm_sampling_greedy, .logprobs = -1};
+    }
     cmocka_set_test_filter(getenv("TRM_TEST_ONLY")); /* NULL: all */
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }
