@@ -64,6 +64,8 @@ extern "C" {
     CUDA(NORM_DEQUANT_MATMUL,     "norm_dequant_matmul",     PREPARED_TUNED, norm_dequant_matmul)\
     HOST(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED,  glu_dequant_matmul)      \
     CUDA(GLU_DEQUANT_MATMUL,      "glu_dequant_matmul",      PREPARED_TUNED, glu_dequant_matmul) \
+    CUDA(INT8_PRODUCT,            "int8_product.tiles",      PREPARED_TUNED, int8_tiles)         \
+    EACH(INT8_PRODUCT,            "int8_product",            PLAIN,     int8_product)            \
     HOST(ROUTER,                  "router",                  PLAIN,     router)                  \
     CUDA(ROUTER,                  "router",                  PREPARED_TUNED, router)             \
     HOST(NORM_ROUTER,             "norm_router",             PREPARED,  norm_router)             \

@@ -17,7 +17,8 @@
     X(ROTATE, rotate)                                                                                                  \
     X(DELTA_NET, delta_net)                                                                                            \
     X(ATTENTION_JOIN, attention_join)                                                                                  \
-    X(NORM_ROUTER, norm_router)
+    X(NORM_ROUTER, norm_router)                                                                                        \
+    X(INT8_PRODUCT, int8_product)
 #define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
 
 /* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
@@ -203,6 +204,31 @@ typedef struct trm_delta_net_params {
     float norm_eps, weight_offset;
 } trm_delta_net_params;
 
+/* Positions of an INT8_PRODUCT's inputs. */
+enum {
+    TRM_INT8_PRODUCT_X = 0,    /* i8 [..., K], or [N, d1 .. dk, C] */
+    TRM_INT8_PRODUCT_WEIGHT,   /* i8 [M, K], or [M, k1 .. kk, C]: a convolution */
+    TRM_INT8_PRODUCT_SCALE,    /* f32 [M], or [1] */
+    TRM_INT8_PRODUCT_BIAS,     /* f32 [M], optional */
+    TRM_INT8_PRODUCT_RESIDUAL, /* like the output, i8 or a float type, optional */
+    TRM_INT8_PRODUCT_INPUT_COUNT
+};
+
+/* What is between DEQUANTIZE and QUANTIZE as one layer: the product of x and the weight's transpose, or a convolution
+ * with channels last -> [..., M]. Sums are i32, all else is f32, and v is
+ *     scale * sum + bias;  product_scale * to_i8(v / product_scale);  v + residual, or + residual_scale * residual;
+ *     activation(v);  to_i8(v / out_scale)
+ * where to_i8 rounds half to even and saturates. Division is multiplication by the f32 inverse. */
+typedef struct trm_int8_product_params {
+    int32_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
+    int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL]; /* as those of CONVOLUTION */
+    trm_activation activation;
+    float product_scale;  /* 0: not rounded there */
+    float residual_scale; /* of an i8 residual */
+    float out_scale;      /* of an i8 output */
+    trm_dtype out;        /* I8, F32, F16 or BF16 */
+} trm_int8_product_params;
+
 /* Members of the union of parameters. */
 #define TRM_PASS_LAYER_PARAMS                                                                                          \
     trm_norm_matmul_params norm_matmul;                                                                                \
@@ -214,6 +240,7 @@ typedef struct trm_delta_net_params {
     trm_fused_elementwise_params fused_elementwise;                                                                    \
     trm_rotate_params rotate;                                                                                          \
     trm_attention_join_params attention_join;                                                                          \
-    trm_delta_net_params delta_net;
+    trm_delta_net_params delta_net;                                                                                    \
+    trm_int8_product_params int8_product;
 
 #endif

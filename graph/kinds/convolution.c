@@ -125,6 +125,67 @@ static trm_status infer_convolution(const trm_infer_call *call)
     return TRM_OK;
 }
 
+static trm_status require_optional(const trm_infer_call *call, int32_t input, const char *what, trm_dims dims)
+{
+    return trm_infer_has(call, input) ? trm_infer_require_dims(call, input, what, dims) : TRM_OK;
+}
+
+/* Dims of the output of a product or a convolution of numbers in i8. */
+static trm_status int8_dims(const trm_infer_call *call, trm_dims *out)
+{
+    const trm_int8_product_params *p = &call->desc->int8_product;
+    const trm_dims *x = call->dims[TRM_INT8_PRODUCT_X], *w = call->dims[TRM_INT8_PRODUCT_WEIGHT];
+    *out = *x;
+    if (w->n != 2) {
+        TRM_TRY(require_image(call, TRM_INT8_PRODUCT_X, "x"));
+        TRM_TRY(trm_infer_require_rank(call, TRM_INT8_PRODUCT_WEIGHT, "weight", x->n));
+    }
+    if (x->n < 1 || (x->d[x->n - 1] != -1 && w->d[w->n - 1] != -1 && x->d[x->n - 1] != w->d[w->n - 1])) {
+        char a[TRM_DIMS_TEXT_SIZE], b[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "x %s and weight %s differ in their last size, expected the same",
+                 trm_dims_format(x, a), trm_dims_format(w, b));
+    }
+    for (int32_t i = 0; i < w->n - 2; i++) {
+        const trm_window axis = {w->d[1 + i], p->stride[i], p->dilation[i], p->before[i], p->after[i]};
+        TRM_TRY(require_window(i, axis.kernel, p->stride[i], p->dilation[i], p->before[i], p->after[i]));
+        TRM_TRY(window_out(i, x->d[1 + i], &axis, TRM_AUTO_PAD_NONE, false, &out->d[1 + i]));
+    }
+    out->d[out->n - 1] = w->d[0];
+    return TRM_OK;
+}
+
+static trm_status infer_int8_product(const trm_infer_call *call)
+{
+    const trm_int8_product_params *p = &call->desc->int8_product;
+    trm_dims *out = &call->output_dims[0];
+    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_INT8_PRODUCT_INPUT_COUNT));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_INT8_PRODUCT_X, "x", TRM_I8));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_INT8_PRODUCT_WEIGHT, "weight", TRM_I8));
+    TRM_TRY(trm_infer_require_dtype(call, TRM_INT8_PRODUCT_SCALE, "scale", TRM_F32));
+    TRM_TRY(trm_infer_require_activation(p->activation));
+    TRM_TRY(int8_dims(call, out));
+    const trm_dims row = {1, {out->d[out->n - 1]}}, *scale = call->dims[TRM_INT8_PRODUCT_SCALE];
+    if (scale->n != 1 || scale->d[0] != 1) {
+        TRM_TRY(trm_infer_require_dims(call, TRM_INT8_PRODUCT_SCALE, "scale", row));
+    }
+    if (trm_infer_has(call, TRM_INT8_PRODUCT_BIAS)) {
+        TRM_TRY(trm_infer_require_dtype(call, TRM_INT8_PRODUCT_BIAS, "bias", TRM_F32));
+    }
+    TRM_TRY(require_optional(call, TRM_INT8_PRODUCT_BIAS, "bias", row));
+    TRM_TRY(require_optional(call, TRM_INT8_PRODUCT_RESIDUAL, "residual", *out));
+    if (p->out != TRM_I8 && p->out != TRM_F32 && p->out != TRM_F16 && p->out != TRM_BF16) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected i8, f32, f16 or bf16", trm_dtype_name(p->out));
+    }
+    const bool i8 = trm_infer_has(call, TRM_INT8_PRODUCT_RESIDUAL) && call->dtypes[TRM_INT8_PRODUCT_RESIDUAL] == TRM_I8;
+    if ((p->out == TRM_I8 && !(p->out_scale > 0)) || (i8 && !(p->residual_scale > 0)) || !(p->product_scale >= 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "scales are %g of the product, %g of the residual, %g of the output, expected positive ones",
+                 (double)p->product_scale, (double)p->residual_scale, (double)p->out_scale);
+    }
+    call->output_dtypes[0] = p->out;
+    return TRM_OK;
+}
+
 /* Spatial dims of a transposed convolution, from given sizes (or NULL) or the parameters. */
 static trm_status spread_dims(const trm_infer_call *call, const int64_t *sizes, bool sizes_given, trm_dims *out)
 {
@@ -312,6 +373,36 @@ const trm_kind trm_kind_deconvolution = {
     .shard = shard_channels,
     .localize = localize_groups,
     .multiplications = count_taps,
+};
+
+static void sizes_of_int8_product(trm_size_walk *walk, const trm_layer *layer)
+{
+    const trm_int8_product_params *p = &layer->desc.int8_product;
+    const trm_dims *w = &layer->inputs[TRM_INT8_PRODUCT_WEIGHT]->dims;
+    const int32_t n = layer->outputs[0]->dims.n;
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t k = i - 1;
+        bool stays = i < n - 1;
+        if (stays && i > 0 && w->n > 2) {
+            const int64_t gaps = w->d[i] == -1 ? -1 : p->dilation[k] * (w->d[i] - 1);
+            stays = p->stride[k] == 1 && (int64_t)p->before[k] + p->after[k] == gaps;
+        }
+        trm_size_set(walk, layer->outputs[0], i, stays ? layer->inputs[TRM_INT8_PRODUCT_X] : NULL, i);
+    }
+}
+
+const trm_kind trm_kind_int8_product = {
+    TRM_FIELDS(TRM_FIELD(INT32, int8_product, stride, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, int8_product, dilation, .normal = 1, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, int8_product, before, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(INT32, int8_product, after, .count = TRM_MAX_SPATIAL),
+               TRM_FIELD(ENUM, int8_product, activation, .values = TRM_NAMES(TRM_ACTIVATIONS)),
+               TRM_FIELD(FLOAT, int8_product, product_scale), TRM_FIELD(FLOAT, int8_product, residual_scale),
+               TRM_FIELD(FLOAT, int8_product, out_scale), TRM_FIELD(DTYPE, int8_product, out, .always = true)),
+    .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_int8_product,
+    .sizes = sizes_of_int8_product,
+    .weight = TRM_INT8_PRODUCT_WEIGHT,
 };
 
 static trm_status infer_deformable_convolution(const trm_infer_call *call)

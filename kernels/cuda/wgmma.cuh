@@ -48,6 +48,13 @@ template <int left> static __device__ __forceinline__ void wgmma_wait(void)
 }
 
 /* Keeps the compiler from moving uses of registers across the point where products own them or give them back. */
+template <int N> static __device__ __forceinline__ void wgmma_pin(int32_t (&d)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        asm volatile("" : "+r"(d[i]) : : "memory");
+    }
+}
 template <int N> static __device__ __forceinline__ void wgmma_pin(float (&d)[N])
 {
 #pragma unroll
@@ -144,6 +151,34 @@ WGMMA_DEFINE(192, "%96", "%97", "%98", "%99", "%100", "%101")
 WGMMA_DEFINE(224, "%112", "%113", "%114", "%115", "%116", "%117")
 WGMMA_DEFINE(256, "%128", "%129", "%130", "%131", "%132", "%133")
 
+/* The same with i8 operands and i32 sums, over 32 elements. */
+#define WGMMA_WHOLE_EIGHT(d, i)                                                                                        \
+    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), "+r"(d[i + 6]),        \
+        "+r"(d[i + 7])
+#define WGMMA_WHOLE_32(d)  WGMMA_WHOLE_EIGHT(d, 0), WGMMA_WHOLE_EIGHT(d, 8)
+#define WGMMA_WHOLE_64(d)  WGMMA_WHOLE_32(d), WGMMA_WHOLE_EIGHT(d, 16), WGMMA_WHOLE_EIGHT(d, 24)
+#define WGMMA_WHOLE_96(d)  WGMMA_WHOLE_64(d), WGMMA_WHOLE_EIGHT(d, 32), WGMMA_WHOLE_EIGHT(d, 40)
+#define WGMMA_WHOLE_128(d) WGMMA_WHOLE_96(d), WGMMA_WHOLE_EIGHT(d, 48), WGMMA_WHOLE_EIGHT(d, 56)
+#define WGMMA_WHOLE_192(d)                                                                                             \
+    WGMMA_WHOLE_128(d), WGMMA_WHOLE_EIGHT(d, 64), WGMMA_WHOLE_EIGHT(d, 72), WGMMA_WHOLE_EIGHT(d, 80),                  \
+        WGMMA_WHOLE_EIGHT(d, 88)
+#define WGMMA_WHOLE_256(d)                                                                                             \
+    WGMMA_WHOLE_192(d), WGMMA_WHOLE_EIGHT(d, 96), WGMMA_WHOLE_EIGHT(d, 104), WGMMA_WHOLE_EIGHT(d, 112),                \
+        WGMMA_WHOLE_EIGHT(d, 120)
+#define WGMMA_DEFINE_I8(N, A0, A1, A2)                                                                                 \
+    static __device__ __forceinline__ void wgmma_i8(int32_t(&d)[N / 2], uint64_t a, uint64_t b, int accumulate)        \
+    {                                                                                                                  \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " A2 ", 0;\n"                                                     \
+                     "wgmma.mma_async.sync.aligned.m64n" #N "k32.s32.s8.s8 {" WGMMA_TEXT_##N "}, " A0 ", " A1 ", p; }" \
+                     : WGMMA_WHOLE_##N(d)                                                                              \
+                     : "l"(a), "l"(b), "r"(accumulate)                                                                 \
+                     : "memory");                                                                                      \
+    }
+WGMMA_DEFINE_I8(32, "%16", "%17", "%18")
+WGMMA_DEFINE_I8(64, "%32", "%33", "%34")
+WGMMA_DEFINE_I8(128, "%64", "%65", "%66")
+WGMMA_DEFINE_I8(256, "%128", "%129", "%130")
+
 /* ---- barriers in shared memory ------------------------------------------------------------------ */
 
 static __device__ __forceinline__ void barrier_init(uint32_t barrier, uint32_t arrivals)
@@ -211,6 +246,19 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *
         :
         : "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(barrier)
         : "memory");
+}
+
+/* Boxes of channels `c` on at the positions of a window's tap (`by_x`, `by_y`) over an image [n, y, x, c], from the
+ * window that begins at (x, y) on; positions outside the image become zeros. */
+static __device__ __forceinline__ void copy_windows(uint32_t to, const CUtensorMap *map, int32_t c, int32_t x,
+                                                    int32_t y, int32_t n, uint16_t by_x, uint16_t by_y,
+                                                    uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3, %4, %5}], [%6], {%7, %8};"
+                 :
+                 : "r"(to), "l"(map), "r"(c), "r"(x), "r"(y), "r"(n), "r"(barrier), "h"(by_x), "h"(by_y)
+                 : "memory");
 }
 
 static __device__ __forceinline__ void prefetch_map(const CUtensorMap *map)

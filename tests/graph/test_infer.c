@@ -525,6 +525,41 @@ static void fused_dequant_matmuls_follow_their_parts(void **state)
     RUN_CASES(cases);
 }
 
+static void int8_products_are_products_and_convolutions(void **state)
+{
+    (void)state;
+#define INT8(...)                                                                                                      \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_INT8_PRODUCT, .int8_product = {                                                              \
+            .stride = {2, 1, 1},                                                                                       \
+            .dilation = {1, 1, 1},                                                                                     \
+            .before = {1, 0},                                                                                          \
+            .after = {1, 0},                                                                                           \
+            __VA_ARGS__                                                                                                \
+        }                                                                                                              \
+    }
+    static const rule_case cases[] = {
+        {INT8(.out = TRM_F16), {"i8[?,5,32]", "i8[12,32]", "f32[12]", "f32[12]", "f16[4,5,12]"}, "f16[?,5,12]"},
+        {INT8(.out = TRM_I8, .out_scale = 0.5f), {"i8[?,32]", "i8[12,32]", "f32[1]"}, "i8[?,12]"},
+        {INT8(.out = TRM_F32), {"i8[2,9,?,16]", "i8[8,3,2,16]", "f32[8]"}, "f32[2,5,?,8]"},
+        {INT8(.out = TRM_I8, .out_scale = 1, .residual_scale = 2),
+         {"i8[2,9,8,16]", "i8[8,3,2,16]", "f32[8]", "-", "i8[2,5,7,8]"},
+         "i8[2,5,7,8]"},
+        {INT8(.out = TRM_F32), {"i8[2,32]", "i8[12,33]", "f32[12]"}, "!differ in their last size"},
+        {INT8(.out = TRM_F32), {"u8[2,32]", "i8[12,32]", "f32[12]"}, "!x has type u8, expected i8"},
+        {INT8(.out = TRM_F32), {"i8[2,32]", "i8[12,32]", "f32[11]"}, "!scale has dims [11], expected [12]"},
+        {INT8(.out = TRM_F32), {"i8[2,32]", "i8[12,32]", "f16[12]"}, "!scale has type f16, expected f32"},
+        {INT8(.out = TRM_F32), {"i8[2,32]", "i8[12,32]", "f32[12]", "f32[1]"}, "!bias has dims [1], expected [12]"},
+        {INT8(.out = TRM_F64), {"i8[2,32]", "i8[12,32]", "f32[12]"}, "!out is f64, expected i8, f32, f16 or bf16"},
+        {INT8(.out = TRM_I8), {"i8[2,32]", "i8[12,32]", "f32[12]"}, "!0 of the output, expected positive ones"},
+        {INT8(.out = TRM_F32), {"i8[2,9,8,16]", "i8[8,3,16]", "f32[8]"}, "!weight has dims [8, 3, 16]"},
+        {INT8(.out = TRM_F32),
+         {"i8[2,9,8,16]", "i8[8,3,2,16]", "f32[8]", "-", "f32[2,5,8,8]"},
+         "!residual has dims [2, 5, 8, 8], expected [2, 5, 7, 8]"},
+    };
+    RUN_CASES(cases);
+}
+
 static void norm_matmuls_follow_their_parts(void **state)
 {
     (void)state;
@@ -684,6 +719,7 @@ int main(void)
         cmocka_unit_test(quantized_products_have_scales_by_blocks),
         cmocka_unit_test(experts_are_stored_in_many_ways),
         cmocka_unit_test(fused_dequant_matmuls_follow_their_parts),
+        cmocka_unit_test(int8_products_are_products_and_convolutions),
         cmocka_unit_test(norm_matmuls_follow_their_parts),
         cmocka_unit_test(norm_routers_follow_their_parts),
         cmocka_unit_test(regions),

@@ -16,6 +16,7 @@
     X(norm_matmul) \
     X(dequant_matmul) \
     X(fused_dequant_matmul) /* norm_dequant_matmul, glu_dequant_matmul */ \
+    X(int8_product) \
     X(moe) /* router, norm_router, experts */ \
     X(delta) /* short_convolution, gated_delta, delta_net */ \
     X(scan) /* selective_scan */ \
