@@ -26,14 +26,62 @@
         return LAUNCH<type, trm_element_##kind>(call, args, trm_dims_count(&call->outputs[0].dims), "cuda." #kind);    \
     }
 
+/* What a thread makes of the taps of a window, 16 bytes of channels: averages and the largest of floats, and the
+ * largest of bytes. */
+template <typename T, bool AVERAGE> struct pool_floats {
+    static const int n = vec16<T>::n;
+    float best[n];
+    int taken;
+    __device__ __forceinline__ pool_floats(void) : taken(0)
+    {
+#pragma unroll
+        for (int j = 0; j < n; j++) {
+            best[j] = AVERAGE ? 0.0f : -INFINITY;
+        }
+    }
+    __device__ __forceinline__ void take(const void *from)
+    {
+        float v[n];
+        load16((const T *)from, v);
+        taken++;
+#pragma unroll
+        for (int j = 0; j < n; j++) { /* NaN is larger than anything */
+            best[j] = AVERAGE ? best[j] + v[j] : v[j] > best[j] || v[j] != v[j] ? v[j] : best[j];
+        }
+    }
+    __device__ __forceinline__ void store(void *to)
+    {
+#pragma unroll
+        for (int j = 0; AVERAGE && j < n; j++) {
+            best[j] = taken > 0 ? best[j] / (float)taken : 0.0f;
+        }
+        store16((T *)to, best);
+    }
+};
+
+struct pool_bytes {
+    uint4 best;
+    __device__ __forceinline__ pool_bytes(void) : best(make_uint4(0x80808080u, 0x80808080u, 0x80808080u, 0x80808080u))
+    {
+    }
+    __device__ __forceinline__ void take(const void *from)
+    {
+        const uint4 v = *(const uint4 *)from;
+        best = make_uint4(__vmaxs4(best.x, v.x), __vmaxs4(best.y, v.y), __vmaxs4(best.z, v.z), __vmaxs4(best.w, v.w));
+    }
+    __device__ __forceinline__ void store(void *to)
+    {
+        *(uint4 *)to = best;
+    }
+};
+
 /* Channels last: a thread per 16 bytes of channels of an output position, which reads the same channels of each tap:
  * bound by device memory, x once (windows overlap in cache) and y once. */
-template <typename T, bool AVERAGE>
-static __global__ void __launch_bounds__(256) pool_last(const trm_pool_args args, int64_t count)
+template <typename Window>
+static __global__ void __launch_bounds__(256) pool_last(const trm_pool_args args, int64_t row_bytes, int64_t count)
 {
-    const int n = vec16<T>::n;
-    const trm_windows &w = args.w;
-    const int per_position = (int)(w.channels_in / n);
+    const trm_windows &w = args.w; /* row_bytes: of the channels of a position */
+    const int per_position = (int)(row_bytes / 16);
     begin_overlapped();
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
         const int64_t q = i / per_position, image = q / w.out_size;
@@ -42,38 +90,22 @@ static __global__ void __launch_bounds__(256) pool_last(const trm_pool_args args
         const int x0 = (position - row * (int)w.out[2]) * (int)w.stride[2] - (int)w.before[2];
         const int y0 = (row - layer * (int)w.out[1]) * (int)w.stride[1] - (int)w.before[1];
         const int z0 = layer * (int)w.stride[0] - (int)w.before[0];
-        const T *from = (const T *)args.x + image * w.in_size * w.channels_in + part * n;
-        float best[n];
-        int taken = 0;
-#pragma unroll
-        for (int j = 0; j < n; j++) {
-            best[j] = AVERAGE ? 0.0f : -INFINITY;
-        }
+        const char *from = (const char *)args.x + image * w.in_size * row_bytes + part * 16;
+        Window window;
         for (int a = 0; a < (int)w.kernel[0]; a++) {
             const int z = z0 + a * (int)w.dilation[0];
             for (int b = 0; b < (int)w.kernel[1]; b++) {
                 const int y = y0 + b * (int)w.dilation[1];
                 for (int k = 0; k < (int)w.kernel[2]; k++) {
                     const int x = x0 + k * (int)w.dilation[2];
-                    if ((unsigned)z >= (unsigned)w.in[0] || (unsigned)y >= (unsigned)w.in[1] ||
-                        (unsigned)x >= (unsigned)w.in[2]) {
-                        continue;
-                    }
-                    float v[n];
-                    load16(from + (((int64_t)z * w.in[1] + y) * w.in[2] + x) * w.channels_in, v);
-                    taken++;
-#pragma unroll
-                    for (int j = 0; j < n; j++) { /* NaN is larger than anything */
-                        best[j] = AVERAGE ? best[j] + v[j] : v[j] > best[j] || v[j] != v[j] ? v[j] : best[j];
+                    if ((unsigned)z < (unsigned)w.in[0] && (unsigned)y < (unsigned)w.in[1] &&
+                        (unsigned)x < (unsigned)w.in[2]) {
+                        window.take(from + (((int64_t)z * w.in[1] + y) * w.in[2] + x) * row_bytes);
                     }
                 }
             }
         }
-#pragma unroll
-        for (int j = 0; AVERAGE && j < n; j++) {
-            best[j] = taken > 0 ? best[j] / (float)taken : 0.0f;
-        }
-        store16((T *)args.y + i * n, best);
+        window.store((char *)args.y + i * 16);
     }
 }
 
@@ -86,7 +118,7 @@ static bool pools_last(const trm_pool_args *args)
     const uintptr_t addresses = (uintptr_t)args->x | (uintptr_t)args->y;
     return args->channels_last && args->w.channels_in % n == 0 && addresses % 16 == 0 &&
            args->w.in_size <= INT32_MAX / 4 && args->w.out_size <= INT32_MAX && args->w.channels_in <= INT32_MAX &&
-           (args->op == TRM_POOL_MAX ? narrow || args->dtype == TRM_F32
+           (args->op == TRM_POOL_MAX ? narrow || args->dtype == TRM_F32 || args->dtype == TRM_I8
                                      : args->op == TRM_POOL_AVERAGE && narrow && !args->count_padding);
 }
 
@@ -108,13 +140,17 @@ trm_status trm_cuda_pool_run(const trm_kernel_call *call)
     }
     const int64_t vectors = count / (16 / (int64_t)trm_dtype_size(args.dtype));
     cudaStream_t stream = trm_cuda_stream(call->stream);
-    if (args.op == TRM_POOL_AVERAGE) {
-        DISPATCH_FLOAT(args.dtype,
-                       launch_overlapped(pool_last<T, true>, grid_for(vectors, 256), 256, 0, stream, args, vectors));
+    const int64_t row_bytes = args.w.channels_in * (int64_t)trm_dtype_size(args.dtype);
+#define POOL(window)                                                                                                   \
+    launch_overlapped(pool_last<window>, grid_for(vectors, 256), 256, 0, stream, args, row_bytes, vectors)
+    if (args.dtype == TRM_I8) {
+        POOL(pool_bytes);
+    } else if (args.op == TRM_POOL_AVERAGE) {
+        DISPATCH_FLOAT(args.dtype, typedef pool_floats<T, true> window; POOL(window));
     } else {
-        DISPATCH_FLOAT(args.dtype,
-                       launch_overlapped(pool_last<T, false>, grid_for(vectors, 256), 256, 0, stream, args, vectors));
+        DISPATCH_FLOAT(args.dtype, typedef pool_floats<T, false> window; POOL(window));
     }
+#undef POOL
     return trm_cuda_launched("cuda.pool");
 }
 

@@ -587,6 +587,7 @@ void kernel_cases_quantization(kernel_case_bench *bench)
             const trm_layer_kind k = (trm_layer_kind)kind;
             for (int32_t f = 0; f < COUNT(floats); f++) {
                 quantize_case(bench, k, floats[f], small[s], DIMS(3, 50), SCALAR, 1, 0, true);
+                quantize_case(bench, k, floats[f], small[s], DIMS(3, 48), SCALAR, 1, 0, f % 2 == 0);
                 quantize_case(bench, k, floats[f], small[s], DIMS(3, 20, 5), DIMS(20), -2, 0, true);
             }
             quantize_case(bench, k, TRM_F32, small[s], DIMS(3, 50), DIMS(1), 1, 0, false);

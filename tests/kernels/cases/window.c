@@ -422,6 +422,7 @@ void kernel_cases_pool(kernel_case_bench *bench)
         pool_case(bench, real_types[t], DIMS(2, 24, 9, 10), (trm_pool_params){WINDOW(TRM_POOL_AVERAGE, 3, 2, 1, 1, 1)});
         pool_case(bench, real_types[t], DIMS(1, 8, 5, 6, 7), (trm_pool_params){WINDOW(TRM_POOL_MAX, 2, 1, 2, 1, 1)});
     }
+    pool_case(bench, TRM_I8, DIMS(2, 48, 13, 10), (trm_pool_params){WINDOW(TRM_POOL_MAX, 3, 2, 1, 1, 1)});
     for (int32_t t = 0; t < COUNT(types); t++) {
         pool_case(bench, types[t], DIMS(2, 3, 12, 11), (trm_pool_params){WINDOW(TRM_POOL_MAX, 3, 2, 1, 1, 1)});
     }
