@@ -13,6 +13,7 @@
 #include "dist/plan/streaming_plan.h"
 #include "dist/parallel/world.h"
 #include "kernels/fused/fused.h"
+#include "kernels/int8/int8.h"
 
 /* Checks that the peer of a SEND or RECV is another rank of the rank's group (NULL: of the mesh). */
 static trm_status check_peer(const trm_collective_params *p, const int32_t *group, int32_t rank, int32_t ranks)
@@ -125,6 +126,9 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     show_stage(options, "partition", plan->network);
     TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
     int32_t moved = 0;
+    if (trm_int8_is_fast(options->backend)) {
+        TRM_TRY(trm_pass_fuse_int8(plan->network, &moved));
+    }
     if (options->backend == TRM_BACKEND_CUDA) {
         TRM_TRY(trm_pass_layouts(plan->network, options->allow_tf32, &moved));
     }

@@ -43,11 +43,19 @@ static bool shape_is_known(const trm_layer *layer)
     return true;
 }
 
+/* Whether the layer makes floats of a quantized weight, which products may multiply as it is. */
+static bool is_dequantized_weight(const trm_layer *layer)
+{
+    return layer->desc.kind == TRM_LAYER_DEQUANTIZE && layer->inputs[0]->dtype == TRM_I8 &&
+           layer->inputs[0]->dims.n >= 2;
+}
+
 static bool is_foldable(const trm_layer *layer)
 {
     if (layer->n_inputs == 0 || layer->n_outputs == 0 || trm_layer_collective(&layer->desc) != NULL ||
         layer->desc.kind == TRM_LAYER_ATTENTION || layer->desc.kind == TRM_LAYER_QKV_ATTENTION ||
         layer->desc.kind == TRM_LAYER_LATENT_ATTENTION || layer->desc.kind == TRM_LAYER_RANDOM ||
+        is_dequantized_weight(layer) ||
         (trm_kind_is_control(layer->desc.kind) && layer->desc.kind != TRM_LAYER_ENTER)) {
         return false;
     }
