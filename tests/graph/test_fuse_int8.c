@@ -152,6 +152,24 @@ static void an_activation_moves_before_rounding(void **state)
                "output z\n");
 }
 
+static void numbers_are_made_before_a_pool(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    const trm_layer_desc pool = {
+        .kind = TRM_LAYER_POOL,
+        .pool = {.op = TRM_POOL_MAX, .kernel = {2, 2, 1}, .stride = {2, 2, 1}, .dilation = {1, 1, 1}, .before = {1}}};
+    trm_tensor *x = net_unary(network, "silu", TRM_ACTIVATION_SILU, net_input(network, "x", TRM_F32, DIMS(2, 3, 5, 4)));
+    net_output(network, pair(network, "y", net_layer(network, "pool", pool, x, NULL, NULL, NULL), 0.25f));
+    check_pass(network, trm_pass_fuse_int8,
+               "silu: f32 [2, 3, 5, 4] = unary(x) op=activation activation=silu\n"
+               "y.numbers.1: i8 [2, 3, 5, 4] = quantize(silu, y.scale) axis=0 to=i8\n"
+               "y.numbers: i8 [2, 3, 3, 2] = pool(y.numbers.1) op=max kernel=[2, 2, 1] stride=[2, 2, 1] "
+               "before=[1, 0, 0]\n"
+               "y: f32 [2, 3, 3, 2] = dequantize(y.numbers, y.scale) axis=0 to=f32\n"
+               "output y\n");
+}
+
 /* What stays: a zero point, scales along what is summed, sizes that kernels do not take. */
 static void others_stay(void **state)
 {
@@ -176,6 +194,7 @@ int main(void)
         cmocka_unit_test(a_product_takes_what_follows),
         cmocka_unit_test(convolutions_take_sums_and_pools_move),
         cmocka_unit_test(an_activation_moves_before_rounding),
+        cmocka_unit_test(numbers_are_made_before_a_pool),
         cmocka_unit_test(others_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

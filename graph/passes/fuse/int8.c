@@ -1,7 +1,7 @@
 /*
  * Products and convolutions between DEQUANTIZE and QUANTIZE, as INT8_PRODUCT; and what moves DEQUANTIZE to where one
  * follows: behind layers that only move elements or take the largest, and away before a QUANTIZE with the same scale. A
- * ReLU behind both goes before them.
+ * ReLU behind both goes before them, and a QUANTIZE before a pool.
  *
  * Numbers are of i8 with zero points of 0, by one scale, those of weights also by one scale for each output. The last
  * layer of a pattern is rewritten in place, as in fuse.c; a convolution's becomes the transpose of channels back.
@@ -129,6 +129,32 @@ static trm_status move_behind(trm_analysis *analysis, trm_layer *layer, bool *do
     inputs[0] = moved;
     trm_pattern_rewrite(analysis, layer, &dequantize->desc, dequantize->n_inputs, inputs);
     *done = true;
+    return TRM_OK;
+}
+
+/* quantize(largest of x) -> largest of quantize(x) */
+static trm_status move_before(trm_analysis *analysis, trm_layer *layer, bool *done)
+{
+    float scale;
+    bool has;
+    if (layer->desc.kind != TRM_LAYER_QUANTIZE) {
+        return TRM_OK;
+    }
+    const trm_layer *pool = trm_analysis_private_producer(analysis, layer->inputs[0], TRM_LAYER_POOL);
+    if (pool == NULL || !only_moves(pool)) {
+        return TRM_OK;
+    }
+    TRM_TRY(has_one_scale(layer, &has, &scale));
+    if (has) {
+        trm_tensor *inputs[TRM_MAX_LAYER_INPUTS];
+        const trm_layer_desc desc = pool->desc;
+        memcpy(inputs, layer->inputs, sizeof(inputs));
+        inputs[0] = pool->inputs[0];
+        TRM_TRY(trm_network_add_layer(layer->outputs[0]->network, layer->name, &layer->desc, inputs, layer->n_inputs,
+                                      &inputs[0]));
+        trm_pattern_rewrite(analysis, layer, &desc, 1, inputs);
+        *done = true;
+    }
     return TRM_OK;
 }
 
@@ -484,7 +510,7 @@ static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
 
 trm_status trm_pass_fuse_int8(trm_network *network, int32_t *changes)
 {
-    static const fusion fusions[] = {move_relu, move_behind, drop_pair, fuse_product};
+    static const fusion fusions[] = {move_relu, move_behind, drop_pair, move_before, fuse_product};
     for (size_t i = 0; i < sizeof(fusions) / sizeof(fusions[0]); i++) {
         int32_t n_fused;
         do {
