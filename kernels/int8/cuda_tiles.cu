@@ -15,6 +15,7 @@
 #pragma nv_diag_suppress 177 /* compiled for other GPUs, no kernel calls these functions */
 
 #define MOST_STAGES 8
+#define MOST_SMALL  255 /* products of two i8, the sum of whose magnitudes is below 2^22 */
 
 template <int ROWS, int COLUMNS, int BYTES> struct tile_form {
     static const int computing = 2 * ROWS; /* threads */
@@ -31,10 +32,10 @@ template <int ROWS, int COLUMNS, int BYTES> struct tile_form {
 
 typedef struct tile_args {
     trm_int8_product_args product;
-    int64_t rows;             /* of the output */
-    int32_t columns, tiles_n; /* of the output */
-    int32_t taps, blocks;     /* of the window; of BYTES channels in a tap */
-    bool windows, constant;
+    int64_t rows;                  /* of the output */
+    int32_t columns, tiles_n;      /* of the output */
+    int32_t taps, blocks;          /* of the window; of BYTES channels in a tap */
+    bool windows, constant, small; /* small: sums are below 2^22 */
 } tile_args;
 
 typedef struct tile_maps {
@@ -157,15 +158,51 @@ static __device__ __forceinline__ float low_half(uint32_t word, trm_dtype type)
     return type == TRM_F16 ? __half2float(__ushort_as_half((uint16_t)word)) : __uint_as_float(word << 16);
 }
 
+/*
+ * Conversions between whole numbers and floats run at a quarter of the rate of additions, and would bound layers with a
+ * short k. So numbers are put into the low bits of a float of 2^23 and more, and taken from there.
+ */
+#define WHOLE_FLOAT 12582912.0f /* 1.5 * 2^23: what is added to it is rounded to the nearest, half to even */
+#define WHOLE_BITS  0x4b400000
+
+/* Of magnitudes below 2^22. */
+static __device__ __forceinline__ float small_float(int32_t whole)
+{
+    return __int_as_float(whole + WHOLE_BITS) - WHOLE_FLOAT;
+}
+
+/* Byte e of a word of i8. */
+template <int e> static __device__ __forceinline__ float byte_float(uint32_t word)
+{
+    return __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x4b000000u, 0x7440 | e)) - (8388608.0f + 128.0f);
+}
+
+/* The whole number from -128 to 127 that is nearest, in the low byte. */
+static __device__ __forceinline__ uint32_t nearest_byte(float v)
+{
+    return __float_as_uint(fminf(fmaxf(v, -128.0f), 127.0f) + WHOLE_FLOAT);
+}
+
+/* erf within 1.5e-7 (Abramowitz and Stegun, 7.1.26): erff() takes some 100 instructions, more than a product of k 768.
+ */
+static __device__ __forceinline__ float gelu(float v)
+{
+    const float x = fabsf(v) * 0.70710678f, t = __fdividef(1.0f, fmaf(0.3275911f, x, 1.0f));
+    const float sum =
+        t * fmaf(t, fmaf(t, fmaf(t, fmaf(t, 1.061405429f, -1.453152027f), 1.421413741f), -0.284496736f), 0.254829592f);
+    const float tail = 0.5f * sum * __expf(-x * x); /* of the normal distribution, from |v| on */
+    return v * (v < 0.0f ? tail : 1.0f - tail);
+}
+
 /* Four elements of the residual, from number `at` on. */
 static __device__ __forceinline__ void add_residual(const trm_int8_product_args &p, int64_t at, float (&v)[4])
 {
     if (p.residual_type == TRM_I8) {
         const uint32_t word = *(const uint32_t *)((const int8_t *)p.residual + at);
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v[e] += (float)(int8_t)(word >> 8 * e) * p.residual_scale;
-        }
+        v[0] += byte_float<0>(word) * p.residual_scale;
+        v[1] += byte_float<1>(word) * p.residual_scale;
+        v[2] += byte_float<2>(word) * p.residual_scale;
+        v[3] += byte_float<3>(word) * p.residual_scale;
     } else if (p.residual_type == TRM_F32) {
         const float4 four = *(const float4 *)((const float *)p.residual + at);
         v[0] += four.x;
@@ -181,14 +218,6 @@ static __device__ __forceinline__ void add_residual(const trm_int8_product_args 
     }
 }
 
-/* Two whole numbers, saturated, into the low half; `rest` moves up. */
-static __device__ __forceinline__ uint32_t pack_bytes(int32_t high, int32_t low, uint32_t rest)
-{
-    uint32_t packed;
-    asm("cvt.pack.sat.s8.s32.b32 %0, %1, %2, %3;" : "=r"(packed) : "r"(high), "r"(low), "r"(rest));
-    return packed;
-}
-
 static __device__ __forceinline__ uint32_t two_halves(float low, float high, trm_dtype type)
 {
     return type == TRM_F16 ? (uint32_t)trm_element_to_f16(low) | (uint32_t)trm_element_to_f16(high) << 16
@@ -198,12 +227,9 @@ static __device__ __forceinline__ uint32_t two_halves(float low, float high, trm
 static __device__ __forceinline__ void store_four(const trm_int8_product_args &p, int64_t at, const float (&v)[4])
 {
     if (p.out == TRM_I8) {
-        int32_t whole[4];
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            whole[e] = __float2int_rn(v[e] * p.out_inverse);
-        }
-        *(uint32_t *)((int8_t *)p.y + at) = pack_bytes(whole[1], whole[0], pack_bytes(whole[3], whole[2], 0));
+        const uint32_t low = __byte_perm(nearest_byte(v[0] * p.out_inverse), nearest_byte(v[1] * p.out_inverse), 0x40);
+        const uint32_t high = __byte_perm(nearest_byte(v[2] * p.out_inverse), nearest_byte(v[3] * p.out_inverse), 0x40);
+        *(uint32_t *)((int8_t *)p.y + at) = __byte_perm(low, high, 0x5410);
     } else if (p.out == TRM_F32) {
         *(float4 *)((float *)p.y + at) = make_float4(v[0], v[1], v[2], v[3]);
     } else {
@@ -212,15 +238,30 @@ static __device__ __forceinline__ void store_four(const trm_int8_product_args &p
 }
 
 /* Outputs of four columns: `scale` and `bias` are theirs. */
-static __device__ __forceinline__ void finish_four(const trm_int8_product_args &p, int64_t at, const int4 &sums,
-                                                   const float (&scale)[4], const float (&bias)[4])
+static __device__ __forceinline__ void finish_four(const trm_int8_product_args &p, bool small, int64_t at,
+                                                   const int4 &sums, const float (&scale)[4], const float (&bias)[4])
 {
-    float v[4] = {(float)sums.x * scale[0] + bias[0], (float)sums.y * scale[1] + bias[1],
-                  (float)sums.z * scale[2] + bias[2], (float)sums.w * scale[3] + bias[3]};
+    float v[4];
+    if (small) {
+        v[0] = small_float(sums.x);
+        v[1] = small_float(sums.y);
+        v[2] = small_float(sums.z);
+        v[3] = small_float(sums.w);
+    } else {
+        v[0] = (float)sums.x;
+        v[1] = (float)sums.y;
+        v[2] = (float)sums.z;
+        v[3] = (float)sums.w;
+    }
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        v[e] = v[e] * scale[e] + bias[e];
+    }
     if (p.product_scale > 0.0f) {
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            v[e] = trm_int8_round(v[e] * p.product_inverse) * p.product_scale;
+            v[e] =
+                (fminf(fmaxf(v[e] * p.product_inverse, -128.0f), 127.0f) + WHOLE_FLOAT - WHOLE_FLOAT) * p.product_scale;
         }
     }
     if (p.residual_type != TRM_DTYPE_NONE) {
@@ -230,6 +271,11 @@ static __device__ __forceinline__ void finish_four(const trm_int8_product_args &
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             v[e] = fmaxf(v[e], 0.0f);
+        }
+    } else if (p.activation == TRM_ACTIVATION_GELU) {
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            v[e] = gelu(v[e]);
         }
     } else if (p.activation != TRM_ACTIVATION_NONE) {
 #pragma unroll
@@ -268,8 +314,8 @@ static __device__ __forceinline__ void store_tile(const tile_args &a, const int3
     }
 #pragma unroll 4
     for (int row = thread / (COLUMNS / 4); row < rows; row += F::computing / (COLUMNS / 4)) {
-        finish_four(p, (row0 + row) * a.columns + column, *(const int4 *)(tile + row * F::sum_stride + four), scale,
-                    bias);
+        finish_four(p, a.small, (row0 + row) * a.columns + column, *(const int4 *)(tile + row * F::sum_stride + four),
+                    scale, bias);
     }
 }
 
@@ -385,6 +431,7 @@ template <int ROWS, int COLUMNS, int BYTES> static trm_status launch(const trm_i
     a.blocks = (int32_t)((w->channels_in + BYTES - 1) / BYTES);
     a.windows = has_windows(w);
     a.constant = t->constant;
+    a.small = w->kernel_size * w->channels_in <= MOST_SMALL;
     TRM_TRY(map_operands(t, a, ROWS, COLUMNS, BYTES, &maps));
     TRM_CUDA_TRY(
         cudaFuncSetAttribute(int8_tiles<ROWS, COLUMNS, BYTES>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::bytes));
