@@ -308,12 +308,14 @@ static void quantized_rows(kernel_case_bench *bench, trm_dtype type, x_content c
     }
 }
 
-/* x of integers, which no kernel of CUDA rounds. */
+/* x of integers, which no kernel of CUDA rounds or clips; so a static scale clips on the host alone. */
 static void integer_rows(kernel_case_bench *bench, trm_dtype type)
 {
-    static const trm_dequant_matmul_params forms[] = {{1, 0, TRM_DTYPE_NONE, TRM_X_DYNAMIC, 0.0f},
-                                                      {1, 0, TRM_DTYPE_NONE, TRM_X_STATIC, 0.0125f},
-                                                      {1, 16, TRM_F32, TRM_X_DYNAMIC, 0.0f}};
+    const trm_dequant_matmul_params forms[] = {
+        {1, 0, TRM_DTYPE_NONE, TRM_X_DYNAMIC, 0.0f},
+        {1, 0, TRM_DTYPE_NONE, TRM_X_STATIC, on_host(bench) ? 0.0125f : 0.03125f},
+        {1, 16, TRM_F32, TRM_X_DYNAMIC, 0.0f},
+    };
     static const int64_t rows[] = {1, 3, 20, 33};
     static const int64_t sizes[][2] = {{48, 64}, {272, 384}, {21, 100}};
     for (int32_t i = 0; i < COUNT(forms); i++) {
