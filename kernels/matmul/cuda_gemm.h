@@ -27,7 +27,7 @@ typedef struct trm_gemm {
     int64_t row_a;                               /* elements from one row of a, as stored, to the next */
     bool transpose_a, transpose_b;
     bool tf32;       /* factors of f32 products may be rounded to TF32 */
-    bool constant_b; /* b was complete before anything now on the stream: it may be read ahead of the wait */
+    bool constant_b; /* b and bias were complete before anything now on the stream: they may be read before the wait */
     trm_dtype in, out;
     trm_activation activation;
     const void *a, *b;
@@ -42,6 +42,7 @@ typedef struct trm_gemm {
     float norm_eps, norm_offset;
     const void *norm_weight, *residual;
     void *sum;
+    int32_t form; /* of cuda_gemv.cu: 1 + that of trm_cuda_gemv_forms, 0 for the usual one; changes the order of sums */
 } trm_gemm;
 
 /* What the library has as workspace, in every product of a process. */
@@ -64,6 +65,8 @@ trm_status trm_cuda_gemm_append(trm_program *program, const char *name,
 /* cuda_gemv.cu: m up to 8 rows against b transposed, 16-bit floats; bound by reading b once. */
 bool trm_cuda_gemv_accepts(const trm_gemm *gemm);
 trm_status trm_cuda_gemv_run(const trm_gemm *gemm, cudaStream_t stream);
+/* The forms that it has for this m, by the names of their tactics. */
+int32_t trm_cuda_gemv_forms(const trm_gemm *gemm, const char *const **names);
 
 /* The same with the GLU of the product instead: b has 2 * n rows, the gate's first, out is in, there is no bias.
  * Accepted is what is faster so than one after the other. */

@@ -1,29 +1,17 @@
 /*
- * A few rows against a weight stored [n, k]: the products of decoding. Bound by reading the weight once. Up to 4 rows
- * are done by plain multiply-adds, which start and end fastest; up to 8 by tensor cores, for which they cost what one
- * costs.
+ * A few rows against a weight stored [n, k]: the products of decoding. Bound by reading the weight once. One row or
+ * two are done by plain multiply-adds, which start and end fastest; up to 8 by tensor cores, for which they cost what
+ * one costs.
  */
 #include "kernels/matmul/cuda_gemm.h"
 #include "kernels/cuda/mma.cuh"
 
-#define GEMV_WARPS 8
-#define GEMV_LOADS 4 /* 16-byte loads in flight per row and lane */
-
-/* 16 bytes that are read once: not kept in L1. ptxas moves ld.global.nc down across griddepcontrol.wait; loads that are
- * to be on their way before it are ordinary ones. */
+/* 16 bytes that are read once: not kept in L1. ptxas moves ld.global.nc down across griddepcontrol.wait, so this is an
+ * ordinary load. */
 static __device__ __forceinline__ uint4 load_early(const void *from)
 {
     uint4 v;
     asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-}
-
-static __device__ __forceinline__ uint4 load_stream(const void *from)
-{
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(from));
     return v;
@@ -144,6 +132,7 @@ static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)
     if (W::normed) {
         load_norm<T>(g, norm, k, k0, lane);
     }
+    const float bias = !W::glu && stores && gemm.bias != NULL ? to_float(((const T *)gemm.bias)[n0 + r]) : 0.0f;
     wait_for_previous();
     while (k0 < k) {
 #pragma unroll
@@ -203,68 +192,95 @@ static __global__ void __launch_bounds__(F::warps * 32) gemv_dot(trm_gemm gemm)
         ((T *)gemm.c)[to] = gated<T>(gemm.activation, sum, other);
         return;
     }
-    if (gemm.bias != NULL) {
-        sum += to_float(((const T *)gemm.bias)[n0 + r]);
+    ((Out *)gemm.c)[to] = from_float<Out>(activate(gemm.activation, sum + bias));
+}
+
+/* How a block of gemv_rows works: its warps share k in turns of warps * loads * 32, for tiles of 16 rows of the weight.
+ */
+template <int WARPS, int TILES, int LOADS> struct rows_form {
+    static const int warps = WARPS, tiles = TILES, loads = LOADS;
+};
+
+/* A lane's weights of one turn: of each tile rows g and g + 8; zeros outside. */
+template <typename T, typename F>
+static __device__ __forceinline__ void load_tiles(uint4 (&w)[F::tiles][2][F::loads], const trm_gemm &gemm, int64_t n0,
+                                                  int64_t k0)
+{
+    const int g = threadIdx.x >> 2 & 7, t = threadIdx.x & 3;
+#pragma unroll
+    for (int i = 0; i < F::tiles * 2; i++) {
+        int64_t row = n0 + i * 8 + g;
+#pragma unroll
+        for (int u = 0; u < F::loads; u++) {
+            int64_t at = k0 + u * 32 + t * 8;
+            w[i / 2][i % 2][u] = at < gemm.k && row < gemm.n ? load_early((const T *)gemm.b + row * gemm.k + at)
+                                                             : make_uint4(0, 0, 0, 0);
+        }
     }
-    ((Out *)gemm.c)[to] = from_float<Out>(activate(gemm.activation, sum));
 }
 
 /*
- * 16 outputs of n for all rows per block; its 8 warps share k in turns of 128 and add up through 4 KiB of shared
- * memory, in warp order, so that results do not depend on timing. Bytes moved: n * k of the weight once, m * k from
- * cache per block.
+ * F::tiles times 16 outputs of n for all rows per block; its warps share k in turns and add up through shared memory,
+ * in warp order, so that results do not depend on timing. Bytes moved: n * k of the weight once, m * k from cache per
+ * block. The first turn's weights are on their way while the kernel before ends. In chains of one product
+ * with cold weights 8 rows take 13.7, 9.9 and 30.2 us for q/k/v, o and down of Llama-3-8B: 0.81, 0.75 and 0.85 of the
+ * read rate (docs/measurements/2026-11-28.md).
  *
  * mma m16n8k16 wants of lane (g, t) = (lane / 4, lane % 4) the weight at k slots 2t, 2t+1, 2t+8, 2t+9 of rows g and g +
  * 8, and x at the same slots of row g. Which k a slot means is ours to choose as long as both sides agree: lane t takes
  * 8 neighbours, k = 8t .. 8t+7, as one 16-byte load, the first four for one mma and the last four for the next.
  */
-template <typename T, typename Out> static __global__ void __launch_bounds__(GEMV_WARPS * 32) gemv_rows(trm_gemm gemm)
+template <typename T, typename Out, typename F>
+static __global__ void __launch_bounds__(F::warps * 32) gemv_rows(trm_gemm gemm)
 {
-    __shared__ float partial[GEMV_WARPS][128];
+    const int outputs = 16 * F::tiles, sums = outputs * 8;
+    __shared__ float partial[F::warps][sums];
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    int64_t n0 = (int64_t)blockIdx.x * 16, k = gemm.k;
-    bool has_low = n0 + g < gemm.n, has_high = n0 + g + 8 < gemm.n, has_x = g < gemm.m;
-    const T *low = (const T *)gemm.b + (n0 + g) * k, *high = low + 8 * k;
+    int64_t n0 = (int64_t)blockIdx.x * outputs, k = gemm.k, k0 = warp * (F::loads * 32);
     const T *x = (const T *)gemm.a + g * gemm.row_a;
-    const uint4 zero = make_uint4(0, 0, 0, 0);
-    float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    begin_overlapped(); /* loads ahead of the wait were tried: 2 % slower at 8 rows */
-    for (int64_t k0 = warp * 128; k0 < k; k0 += GEMV_WARPS * 128) {
-        uint4 w_low[GEMV_LOADS], w_high[GEMV_LOADS], w_x[GEMV_LOADS];
+    float c[F::tiles][4] = {};
+    uint4 w[F::tiles][2][F::loads];
+    start_next();
+    load_tiles<T, F>(w, gemm, n0, k0);
+    wait_for_previous();
+    while (k0 < k) {
+        uint4 v[F::loads];
 #pragma unroll
-        for (int u = 0; u < GEMV_LOADS; u++) {
+        for (int u = 0; u < F::loads; u++) {
             int64_t at = k0 + u * 32 + t * 8;
-            bool inside = at < k;
-            w_low[u] = inside && has_low ? load_stream(low + at) : zero;
-            w_high[u] = inside && has_high ? load_stream(high + at) : zero;
-            w_x[u] = inside && has_x ? *(const uint4 *)(x + at) : zero;
+            v[u] = at < k && g < gemm.m ? *(const uint4 *)(x + at) : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
-        for (int u = 0; u < GEMV_LOADS; u++) {
-            mma_16816(c, w_low[u].x, w_high[u].x, w_low[u].y, w_high[u].y, w_x[u].x, w_x[u].y, T());
-            mma_16816(c, w_low[u].z, w_high[u].z, w_low[u].w, w_high[u].w, w_x[u].z, w_x[u].w, T());
+        for (int u = 0; u < F::loads; u++) {
+#pragma unroll
+            for (int i = 0; i < F::tiles; i++) {
+                const uint4 low = w[i][0][u], high = w[i][1][u];
+                mma_16816(c[i], low.x, high.x, low.y, high.y, v[u].x, v[u].y, T());
+                mma_16816(c[i], low.z, high.z, low.w, high.w, v[u].z, v[u].w, T());
+            }
+        }
+        k0 += F::warps * F::loads * 32;
+        if (k0 < k) {
+            load_tiles<T, F>(w, gemm, n0, k0);
         }
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        partial[warp][lane * 4 + i] = c[i];
+    for (int i = 0; i < F::tiles * 4; i++) {
+        partial[warp][i / 4 * 128 + lane * 4 + i % 4] = c[i / 4][i % 4];
     }
     __syncthreads();
-    if (threadIdx.x >= 128) {
-        return;
-    }
-    /* Thread i holds accumulator i % 4 of lane i / 4: row g (+ 8) of the weight, row 2t (+ 1) of x. */
-    float sum = 0.0f;
-    for (int w = 0; w < GEMV_WARPS; w++) {
-        sum += partial[w][threadIdx.x];
-    }
-    int owner = threadIdx.x >> 2, which = threadIdx.x & 3;
-    int64_t column = n0 + (owner >> 2) + (which >= 2 ? 8 : 0), row = (owner & 3) * 2 + (which & 1);
-    if (row < gemm.m && column < gemm.n) {
-        if (gemm.bias != NULL) {
-            sum += to_float(((const T *)gemm.bias)[column]);
+    for (int i = threadIdx.x; i < sums; i += F::warps * 32) {
+        /* Accumulator i % 4 of lane i / 4 % 32: row g (+ 8) of the tile, row 2t (+ 1) of x. */
+        int owner = i >> 2 & 31, which = i & 3, column = i / 128 * 16 + (owner >> 2) + (which >= 2 ? 8 : 0);
+        int64_t row = (owner & 3) * 2 + (which & 1);
+        float sum = 0.0f;
+        for (int j = 0; j < F::warps; j++) {
+            sum += partial[j][i];
         }
-        ((Out *)gemm.c)[row * gemm.n + column] = from_float<Out>(activate(gemm.activation, sum));
+        if (row < gemm.m && n0 + column < gemm.n) {
+            sum += gemm.bias != NULL ? to_float(((const T *)gemm.bias)[n0 + column]) : 0.0f;
+            ((Out *)gemm.c)[row * gemm.n + n0 + column] = from_float<Out>(activate(gemm.activation, sum));
+        }
     }
 }
 
@@ -309,16 +325,36 @@ typedef dot_form<8, 4, 2> usual_form;
 typedef dot_form<8, 2, 1> middle_form;   /* k up to 4096 */
 typedef dot_form<4, 4, 2> short_form;    /* k up to 2048 */
 typedef dot_form<4, 4, 1> shortest_form; /* many rows of them, or k up to 1024 */
-typedef dot_form<8, 4, 1> normed_form;   /* of a normed x, which costs each block the more the fewer rows it has */
-typedef dot_form<8, 8, 1> summed_form;   /* of one with a residual, and many rows */
+typedef dot_form<4, 8, 1> normed_form;   /* of a normed x with k up to 3600 */
+typedef dot_form<8, 8, 2> long_form;     /* of one with a longer k */
+typedef dot_form<8, 8, 1> gated_form;    /* of one with a GLU and k up to 3600 */
+
+/*
+ * A normed x costs each block the more the fewer rows it has, and blocks that do not fit at once cost a second wave,
+ * however few they are: 5120 rows are 0.97 waves of normed_form and 1.1 of shortest_form. Decoding one stream on an
+ * H200, tok/s, with forms of the product behind the norm; 8B with 16 of its layers (docs/measurements/2026-11-28.md):
+ *
+ *   rows x k                       4, 4, 1   4, 8, 1   8, 8, 2   8, 4, 2   3, 8, 1   3, 4, 2
+ *   6144 x 4096      8B, q/k/v      491.6     491.0     500.4     497.7     498.6
+ *   5120 x 2880      gpt-oss-20b    599.8     616.8               599.4
+ *   201088 x 2880    its logits     617.9                                             618.5   (8, 4, 1: 599.8)
+ *   5120 x 2048      qwen3-30b     1093.8    1092.1              1062.3
+ *   28672 x 4096     8B, gate/up                        491.9     493.0                       (8, 8, 1: 491.6)
+ */
 
 template <typename T, typename Out, typename W> static void launch_row(const trm_gemm *gemm, cudaStream_t stream)
 {
     int64_t rows = W::glu ? 2 * gemm->n : gemm->n;
     if (W::normed) {
-        if (gemm->residual != NULL && gemm->k > 1024 && rows > 8192) {
-            launch_dot<T, Out, 1, W, summed_form>(gemm, stream);
-        } else if (gemm->k <= 2048 || rows <= 8192) {
+        if (gemm->k > 3600) {
+            if (W::glu || rows > 8192) {
+                launch_dot<T, Out, 1, W, usual_form>(gemm, stream);
+            } else {
+                launch_dot<T, Out, 1, W, long_form>(gemm, stream);
+            }
+        } else if (W::glu && gemm->k > 1024 && rows > 8192) {
+            launch_dot<T, Out, 1, W, gated_form>(gemm, stream);
+        } else if (gemm->k <= 2048 || rows > 8192) {
             launch_dot<T, Out, 1, W, shortest_form>(gemm, stream);
         } else {
             launch_dot<T, Out, 1, W, normed_form>(gemm, stream);
@@ -335,6 +371,37 @@ template <typename T, typename Out, typename W> static void launch_row(const trm
     }
 }
 
+/* Forms of gemv_rows: warps, tiles, loads. Which is best depends on how many blocks fit at once, and is timed. */
+#define ROWS_FORMS(X)                                                                                                  \
+    X(16, 1, 2) X(12, 1, 2) X(16, 1, 4) X(12, 1, 4) X(8, 1, 4) X(16, 2, 2) X(16, 2, 4) X(8, 2, 4) X(8, 2, 2)
+
+int32_t trm_cuda_gemv_forms(const trm_gemm *gemm, const char *const **names)
+{
+#define ROWS_NAME(w, t, l) "own.gemv." #w "x" #t "x" #l,
+    static const char *const dot[] = {"own.gemv"}, *const rows[] = {ROWS_FORMS(ROWS_NAME)};
+    *names = gemm->m <= 2 ? dot : rows;
+    return gemm->m <= 2 ? 1 : (int32_t)(sizeof(rows) / sizeof(rows[0]));
+}
+
+template <typename T, typename Out> static void launch_rows(const trm_gemm *gemm, cudaStream_t stream)
+{
+#define ROWS_ENUM(w, t, l) ROWS_##w##_##t##_##l,
+    enum rows_name { ROWS_USUAL, ROWS_FORMS(ROWS_ENUM) };
+    const int32_t usual = gemm->n > 65536 || gemm->k <= 1024 ? ROWS_16_2_4
+                          : gemm->n >= 5120                  ? ROWS_12_1_2
+                                                             : ROWS_16_1_2;
+    switch (gemm->form == ROWS_USUAL ? usual : gemm->form) {
+#define ROWS_CASE(w, t, l)                                                                                             \
+    case ROWS_##w##_##t##_##l:                                                                                         \
+        launch_kernel(gemm->constant_b, gemv_rows<T, Out, rows_form<w, t, l>>,                                         \
+                      (unsigned)((gemm->n + 16 * t - 1) / (16 * t)), w * 32, 0, stream, *gemm);                        \
+        break;
+        ROWS_FORMS(ROWS_CASE)
+    default:
+        break;
+    }
+}
+
 template <typename T, typename Out> static void launch(const trm_gemm *gemm, cudaStream_t stream)
 {
     if (gemm->normed) {
@@ -343,10 +410,8 @@ template <typename T, typename Out> static void launch(const trm_gemm *gemm, cud
         launch_row<T, Out, dot_work<false, false>>(gemm, stream);
     } else if (gemm->m == 2) {
         launch_dot<T, Out, 2, dot_work<false, false>, usual_form>(gemm, stream);
-    } else if (gemm->m <= 4) {
-        launch_dot<T, Out, 4, dot_work<false, false>, usual_form>(gemm, stream);
     } else {
-        launch_overlapped(gemv_rows<T, Out>, (unsigned)((gemm->n + 15) / 16), GEMV_WARPS * 32, 0, stream, *gemm);
+        launch_rows<T, Out>(gemm, stream);
     }
 }
 

@@ -26,7 +26,8 @@ static trm_gemm gemm_of(const trm_kernel_call *call)
         .batch = 1,
         .row_a = k,
         .transpose_b = true,
-        .constant_b = is_constant(call, TRM_NORM_MATMUL_WEIGHT) && is_constant(call, TRM_NORM_MATMUL_NORM_WEIGHT),
+        .constant_b = is_constant(call, TRM_NORM_MATMUL_WEIGHT) && is_constant(call, TRM_NORM_MATMUL_NORM_WEIGHT) &&
+                      is_constant(call, TRM_NORM_MATMUL_BIAS),
         .in = x->dtype,
         .out = out->dtype,
         .activation = p->activation,
