@@ -173,10 +173,10 @@ static void wrong_values_name_their_origin(void **state)
     assert_fails(load(COMMAND_SERVE, "--replica 1"), TRM_ERROR_INVALID_ARGUMENT,
                  "unknown option --replica, did you mean --replicas");
     assert_fails(load(COMMAND_BENCH, "--replica 1"), TRM_ERROR_INVALID_ARGUMENT, "unknown option --replica, --help");
-    setenv("TRIREME_TEMPERATURE", "hot", 1);
-    assert_fails(load(COMMAND_RUN, ""), TRM_ERROR_INVALID_ARGUMENT, "(TRIREME_TEMPERATURE)");
+    setenv("TRIREME_TOP_P", "most", 1);
+    assert_fails(load(COMMAND_RUN, ""), TRM_ERROR_INVALID_ARGUMENT, "(TRIREME_TOP_P)");
     assert_ok(load(COMMAND_BENCH, "")); /* not a setting of bench */
-    unsetenv("TRIREME_TEMPERATURE");
+    unsetenv("TRIREME_TOP_P");
     setenv("TRIREME_ECHO", "maybe", 1);
     assert_fails(load(COMMAND_RUN, ""), TRM_ERROR_INVALID_ARGUMENT, "echo is \"maybe\", expected true or false");
     assert_ok(load(COMMAND_RUN, "--help")); /* help is there when all else is wrong */
