@@ -14,6 +14,7 @@
  */
 #include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/hopper.h"
+#include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/dequant/cuda_load.cuh"
 #include "kernels/dequant/cuda_tiles.h"
@@ -69,36 +70,6 @@ static __device__ __forceinline__ tile_place find_tile(const tiles_args &a, int3
     const int32_t rows = min(GROUP, a.tiles_m - group * GROUP), n = in / rows;
     return {(n * SHARE + (SHARE > 1 ? rank : 0)) * TILE_N, (group * GROUP + in - n * rows) * ROWS};
 }
-
-template <typename F> struct stage_ring {
-    uint32_t base;
-    int stage = 0;
-    uint32_t parity;
-    __device__ __forceinline__ stage_ring(uint32_t at, uint32_t first) : base(at), parity(first)
-    {
-    }
-    __device__ __forceinline__ uint32_t x(void) const
-    {
-        return base + stage * F::stage_bytes;
-    }
-    __device__ __forceinline__ uint32_t weight(void) const
-    {
-        return x() + F::x_bytes;
-    }
-    __device__ __forceinline__ uint32_t full(void) const
-    {
-        return base + F::barriers_at + 8 * stage;
-    }
-    __device__ __forceinline__ uint32_t empty(void) const
-    {
-        return full() + 8 * F::stages;
-    }
-    __device__ __forceinline__ void next(void)
-    {
-        stage = stage + 1 == F::stages ? 0 : stage + 1;
-        parity ^= stage == 0;
-    }
-};
 
 /* ---- bringing operands ---- */
 

@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/stage_ring.cuh"
 #include "kernels/cuda/wgmma.cuh"
 #include "kernels/int8/cuda_tiles.h"
 
@@ -41,36 +42,6 @@ typedef struct tile_args {
 typedef struct tile_maps {
     CUtensorMap x, weight;
 } tile_maps;
-
-template <typename F> struct stage_ring {
-    uint32_t base;
-    int stage = 0;
-    uint32_t parity;
-    __device__ __forceinline__ stage_ring(uint32_t at, uint32_t first) : base(at), parity(first)
-    {
-    }
-    __device__ __forceinline__ uint32_t x(void) const
-    {
-        return base + stage * F::stage_bytes;
-    }
-    __device__ __forceinline__ uint32_t weight(void) const
-    {
-        return x() + F::x_bytes;
-    }
-    __device__ __forceinline__ uint32_t full(void) const
-    {
-        return base + F::barriers_at + 8 * stage;
-    }
-    __device__ __forceinline__ uint32_t empty(void) const
-    {
-        return full() + 8 * F::stages;
-    }
-    __device__ __forceinline__ void next(void)
-    {
-        stage = stage + 1 == F::stages ? 0 : stage + 1;
-        parity ^= stage == 0;
-    }
-};
 
 /* ---- bringing operands ---- */
 
