@@ -17,9 +17,9 @@ typedef struct trm_cpu_offload_rates {
     double host; /* bytes of weights per second that the CPU reads while the link is busy, for layers without an entry
                     below */
     double link; /* bytes per second of the link meanwhile; 0: unknown */
-    double handover; /* additional seconds per layer */
-    double experts;  /* bytes of experts per second that the CPU computes while the link is busy; 0: unknown */
-    double letter;   /* seconds from a step's letter to the CPU to its answer besides (expert_offload.h) */
+    double handover;   /* additional seconds per layer */
+    double experts;    /* bytes of experts per second that the CPU computes while the link is busy; 0: unknown */
+    double round_trip; /* seconds from a step's request to the CPU to its answer besides (expert_offload.h) */
     struct {
         const trm_layer *layer; /* representative of equal layers */
         double host;

@@ -82,7 +82,7 @@ TRM_API trm_status trm_model_quantize(const char *path, const char *weights, con
 
 /* A stored weight of a model folder as the files name it, by position; NULL past the end and for presets. */
 TRM_API const char *trm_model_weight_name(const trm_model *model, int32_t index);
-/* Dims of a stored weight; false if there is none of this name. */
+/* Reads the dims of a stored weight. Returns false if the model has no weight of this name. */
 TRM_API bool trm_model_weight_dims(const trm_model *model, const char *name, trm_dims *dims);
 /* Reads elements first to first + count - 1 (row-major) of a stored weight of f32, f16 or bf16. INVALID_ARGUMENT (no
  * such weight or elements), UNSUPPORTED (another type). */

@@ -120,9 +120,9 @@ static __device__ int32_t choose_for_cpu(const trm_expert_table &table, int64_t 
     return hosted;
 }
 
-/* Writes a letter: what a kernel writes to host memory goes out before the number does. */
-static __device__ void post_letter(const trm_expert_table &table, const trm_expert_post &post,
-                                   const trm_expert_mailbox &box, const int32_t *ids, const int32_t *marks)
+/* Writes a request: what a kernel writes to host memory goes out before the number does. */
+static __device__ void post_request(const trm_expert_table &table, const trm_expert_post &post,
+                                    const trm_expert_mailbox &box, const int32_t *ids, const int32_t *marks)
 {
     trm_expert_mail *mail = box.mail;
     for (int32_t i = (int32_t)threadIdx.x; i < post.tokens * post.k; i += THREADS) {
@@ -203,7 +203,7 @@ static __global__ void __launch_bounds__(THREADS)
         }
         hosted = n_missing == 0 || is_late ? 0 : choose_for_cpu(table, now, n_missing, keys, needed, last);
         if (hosted > 0) {
-            post_letter(table, post, box, ids, needed);
+            post_request(table, post, box, ids, needed);
         }
     }
     const int32_t missing = n_missing - hosted;
@@ -306,7 +306,7 @@ trm_status trm_cuda_expert_fetch(trm_stream *stream, const trm_expert_table *tab
 #define PART       4 /* elements of a thread at a time */
 #define ADD_BLOCKS 32
 
-/* Waits for the answer to the last letter. */
+/* Waits for the answer to the last request. */
 static __device__ bool await_answer(const trm_expert_mailbox &box, int64_t number)
 {
     const int64_t until = nanoseconds() + box.limit;

@@ -1,4 +1,4 @@
-/* The expert cache on the host, which defines it: a fetch is a memcpy, and letters to the CPU are answered at once. */
+/* The expert cache on the host, which defines it: a fetch is a memcpy, and requests to the CPU are answered at once. */
 #include "kernels/moe/expert_table.h"
 
 #include <string.h>
@@ -76,9 +76,9 @@ static int32_t choose_for_cpu(const trm_expert_table *table, const trm_expert_po
     return n;
 }
 
-/* Writes a letter. */
-static void post_letter(const trm_expert_table *table, const trm_expert_post *post, const int32_t *ids,
-                        const uint8_t *marks)
+/* Writes a request. */
+static void post_request(const trm_expert_table *table, const trm_expert_post *post, const int32_t *ids,
+                         const uint8_t *marks)
 {
     trm_expert_mail *mail = post->box->mail;
     for (int32_t i = 0; i < post->tokens * post->k; i++) {
@@ -137,7 +137,7 @@ trm_status trm_host_expert_select(trm_stream *stream, const trm_expert_table *ta
         post->box->sent[1] = 0;
     }
     if (hosted > 0) {
-        post_letter(table, post, ids, marks);
+        post_request(table, post, ids, marks);
     }
     table->missing[0] = choose_slots(table, now, marks);
     table->clock[TRM_EXPERT_MISSES] += table->missing[0];

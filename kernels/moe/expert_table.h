@@ -48,22 +48,22 @@ typedef struct trm_expert_table {
 /* What a select hands over, and the number of the last answer. */
 #define TRM_EXPERT_MOST_PAIRS 256
 typedef struct trm_expert_mail {
-    int64_t posted; /* number of the letter, from 1 on; written last */
+    int64_t posted; /* number of the request, from 1 on; written last */
     int32_t layer, tokens, k;
     int32_t late;                         /* an answer did not come in time: written by the device */
     int32_t ids[TRM_EXPERT_MOST_PAIRS];   /* [tokens, k]; -1: not for the CPU */
     float weights[TRM_EXPERT_MOST_PAIRS]; /* [tokens, k] */
     unsigned char apart[256];             /* the device writes what is above, the host what is below */
-    int64_t done;                         /* number of the last letter that was answered; written last */
+    int64_t done;                         /* number of the last request that was answered; written last */
     unsigned char behind[248];
 } trm_expert_mail;
 
-/* Where they meet. All layers of a stream share one: a letter is answered before the next is written. */
+/* Where they meet. All layers of a stream share one: a request is answered before the next is written. */
 typedef struct trm_expert_mailbox {
     trm_expert_mail *mail;  /* as x and y, memory of trm_device_alloc_host */
     void *x;                /* rows of the layer's input */
     float *y;               /* [tokens, hidden] the answer */
-    int64_t *sent;          /* [3] of the device: letters so far; number of the last select's, or 0; 1: one is late */
+    int64_t *sent;          /* [3] of the device: requests so far; number of the last select's, or 0; 1: one is late */
     int64_t limit;          /* ns that the device waits for an answer */
     trm_host_task_fn serve; /* on the host, where streams run at once, this answers; elsewhere a thread does */
     void *server;

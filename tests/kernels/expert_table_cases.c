@@ -243,7 +243,7 @@ static void choose(int32_t tokens, int32_t k, int32_t ids, uint64_t *random, int
     }
 }
 
-/* The letter of a step has what the model says; answers it, and checks what is added. */
+/* The request of a step has what the model says; answers it, and checks what is added. */
 static void answer(const model *m, const fixture *f, const int32_t *chosen, int32_t tokens, int32_t k,
                    const float *weights, const uint32_t *x, trm_dtype type)
 {

@@ -1,5 +1,4 @@
-/* CUDA's tiles for products of i8, each size by itself: the kernel cases on CUDA device 0. Exits 77 if there is none.
- */
+/* Runs the cases of INT8_PRODUCT with each tile size of the CUDA kernel, on CUDA device 0. Exits 77 without a GPU. */
 #include <stdlib.h>
 #include <string.h>
 

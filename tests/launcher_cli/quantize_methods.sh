@@ -14,7 +14,7 @@ measured() {
     of[$name]=$("$json_value" text.divergence <"$work/out")
 }
 
-# below NAME FACTOR OTHER: the divergence of one is at most so many times that of the other.
+# below NAME FACTOR OTHER: fails unless the divergence of NAME is at most FACTOR times that of OTHER.
 below() {
     awk -v a="${of[$1]}" -v b="${of[$3]}" -v f="$2" 'BEGIN { exit !(a != "" && b != "" && a + 0 <= f * b) }' ||
         complain "divergence of $1 is ${of[$1]}, expected at most $2 of ${of[$3]}, that of $3"

@@ -269,7 +269,7 @@ static trm_status measure_layer(measure *m, const trm_layer *layer, double hando
     return status;
 }
 
-/* Experts in turn, as letters of small steps ask for them (expert_offload.h). */
+/* Experts in turn, as requests of small steps ask for them (expert_offload.h). */
 typedef struct expert_run {
     trm_moe_experts experts;
     int32_t *ids; /* [experts.k] */

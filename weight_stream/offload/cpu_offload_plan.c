@@ -13,9 +13,9 @@
 #define CUDA_RATE     8e10
 #define CUDA_HANDOVER 4e-5
 #define HOST_HANDOVER 2e-6
-/* From a letter to its answer, without the CPU's reading. */
-#define CUDA_LETTER    1.5e-5
-#define HOST_READ_RATE 2e10
+/* From a request to its answer, without the CPU's reading. */
+#define CUDA_ROUND_TRIP 1.5e-5
+#define HOST_READ_RATE  2e10
 
 static int64_t last_dim(const trm_dims *dims)
 {
@@ -81,8 +81,9 @@ static bool may_host(const trm_plan *plan, const trm_streaming_plan *s, const tr
 trm_cpu_offload_rates trm_cpu_offload_guess(const trm_plan *plan)
 {
     return plan->backend == TRM_BACKEND_CUDA
-               ? (trm_cpu_offload_rates){.host = CUDA_RATE, .handover = CUDA_HANDOVER, .letter = CUDA_LETTER}
-               : (trm_cpu_offload_rates){.host = HOST_READ_RATE, .handover = HOST_HANDOVER, .letter = HOST_HANDOVER};
+               ? (trm_cpu_offload_rates){.host = CUDA_RATE, .handover = CUDA_HANDOVER, .round_trip = CUDA_ROUND_TRIP}
+               : (trm_cpu_offload_rates){
+                     .host = HOST_READ_RATE, .handover = HOST_HANDOVER, .round_trip = HOST_HANDOVER};
 }
 
 bool trm_cpu_offload_alike(const trm_layer *a, const trm_layer *b)

@@ -201,7 +201,7 @@ static double used_experts(const trm_layer *layer)
 
 /* ---- what the CPU computes ---- */
 
-/* Seconds in which CPU and link bring or compute an expert, and from a letter to its answer besides. */
+/* Seconds in which CPU and link bring or compute an expert, and from a request to its answer besides. */
 typedef struct expert_seconds {
     double cpu, link, handover;
 } expert_seconds;
@@ -209,7 +209,7 @@ typedef struct expert_seconds {
 static expert_seconds seconds_of(const trm_streaming_plan *s, const trm_layer *layer, double link_rate)
 {
     const double bytes = (double)slot_bytes(layer), cpu = s->rates.experts > 0 ? s->rates.experts : s->rates.host;
-    return (expert_seconds){bytes / cpu, bytes / link_rate, s->rates.letter};
+    return (expert_seconds){bytes / cpu, bytes / link_rate, s->rates.round_trip};
 }
 
 int32_t trm_expert_cache_share(const trm_streaming_plan *s, const trm_layer *layer, int32_t missing)

@@ -1,4 +1,4 @@
-/* The thread that answers the letters of small steps, and what it needs. */
+/* The thread that answers the requests of small steps, and what it needs. */
 #include "weight_stream/offload/expert_offload.h"
 
 #include <pthread.h>
@@ -17,11 +17,11 @@
 #include "weight_stream/offload/streaming.h"
 
 _Static_assert(TRM_HOST_COMPUTE_ROWS <= TRM_MOE_FEW_TOKENS, "small steps have few tokens");
-_Static_assert(TRM_HOST_COMPUTE_ROWS *TRM_MOE_MOST_CHOSEN <= TRM_EXPERT_MOST_PAIRS, "a letter has all pairs");
+_Static_assert(TRM_HOST_COMPUTE_ROWS *TRM_MOE_MOST_CHOSEN <= TRM_EXPERT_MOST_PAIRS, "a request has all pairs");
 
 /* How long the device waits for an answer, which takes less than a millisecond. */
 #define LIMIT_SECONDS 10
-/* The thread polls this long after a letter, then looks less often: while steps run, and while none do. */
+/* The thread polls this long after a request, then looks less often: while steps run, and while none do. */
 #define POLL_SECONDS 5e-3
 #define LOOKS        64
 #define SHORT_SLEEP                                                                                                    \
@@ -34,7 +34,7 @@ _Static_assert(TRM_HOST_COMPUTE_ROWS *TRM_MOE_MOST_CHOSEN <= TRM_EXPERT_MOST_PAI
     {                                                                                                                  \
         0, 1000000                                                                                                     \
     }
-#define SLEEPY 1.0 /* seconds without a letter */
+#define SLEEPY 1.0 /* seconds without a request */
 
 struct trm_expert_offload {
     trm_offload_site parts;
@@ -50,7 +50,7 @@ struct trm_expert_offload {
     atomic_bool stop;
 };
 
-/* Answers the last letter. */
+/* Answers the last request. */
 static void answer(void *user)
 {
     trm_expert_offload *offload = user;
@@ -100,7 +100,7 @@ static void *answer_all(void *user)
     return NULL;
 }
 
-/* Finds the cached layers and the memory of letters and answers. */
+/* Finds the cached layers and the memory of requests and answers. */
 static trm_status allocate(trm_expert_offload *made)
 {
     const trm_streaming_plan *s = made->parts.plan->streaming;
