@@ -13,7 +13,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
-#include "graph/import/hf/quantization.h"
+#include "graph/import/hf/quantization/quantization.h"
 
 typedef enum trm_hf_rope_type {
     TRM_HF_ROPE_DEFAULT = 0,

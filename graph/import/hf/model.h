@@ -8,7 +8,7 @@
 
 #include "graph/import/hf/adapter.h"
 #include "graph/import/hf/checkpoint.h"
-#include "graph/import/hf/quantization.h"
+#include "graph/import/hf/quantization/quantization.h"
 
 /* trm_model_open, with the linear layers quantized as `how` says, if it is not NULL; its patterns must live on. */
 trm_status trm_hf_open(const char *path, const trm_hf_quantization *how, trm_model **model);

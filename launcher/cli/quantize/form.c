@@ -1,4 +1,4 @@
-/* The same rules as graph/import/hf/quantized.c has, number by number. */
+/* The same rules as graph/import/hf/quantization/quantized.c has, number by number. */
 #include "launcher/cli/quantize/form.h"
 
 #include <math.h>

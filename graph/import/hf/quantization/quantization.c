@@ -1,5 +1,5 @@
 /* quantization_config: which of the known ways to store linear layers a checkpoint uses. */
-#include "graph/import/hf/quantization.h"
+#include "graph/import/hf/quantization/quantization.h"
 
 #include <stdio.h>
 #include <string.h>

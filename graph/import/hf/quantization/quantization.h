@@ -2,8 +2,8 @@
  * Quantized checkpoints: what config.json's quantization_config says, and the tensors of a linear layer as
  * DEQUANT_MATMUL reads them. Activations are quantized where a checkpoint of 8 bits asks for it.
  */
-#ifndef TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
-#define TRM_GRAPH_IMPORT_HF_QUANTIZATION_H
+#ifndef TRM_GRAPH_IMPORT_HF_QUANTIZATION_QUANTIZATION_H
+#define TRM_GRAPH_IMPORT_HF_QUANTIZATION_QUANTIZATION_H
 
 #include <trireme/layers.h>
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "graph/import/hf/quantization.h"
+#include "graph/import/hf/quantization/quantization.h"
 #include "graph/network.h"
 
 /* Layers that are quantized here have both sizes in multiples of STEP, which products of 8 and 4 bits take everywhere,
