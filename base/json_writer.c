@@ -24,7 +24,7 @@ static bool examine(const unsigned char *text, size_t size, size_t *length)
     return *length == wanted;
 }
 
-static void write_string(FILE *out, const char *text, size_t size)
+void trm_json_write_text(FILE *out, const char *text, size_t size)
 {
     fputc('"', out);
     for (size_t at = 0, length; at < size; at += length) {
@@ -74,7 +74,7 @@ static void lead_in(trm_json_writer *w, const char *key)
     w->first[w->depth - 1] = false;
     fprintf(w->out, "\n%*s", 2 * w->depth, "");
     if (key != NULL) {
-        write_string(w->out, key, strlen(key));
+        trm_json_write_text(w->out, key, strlen(key));
         fputs(": ", w->out);
     }
 }
@@ -117,7 +117,7 @@ void trm_json_writer_end(trm_json_writer *w)
 void trm_json_writer_bytes(trm_json_writer *w, const char *key, const char *value, size_t size)
 {
     lead_in(w, key);
-    write_string(w->out, value, size);
+    trm_json_write_text(w->out, value, size);
 }
 
 void trm_json_writer_text(trm_json_writer *w, const char *key, const char *value)

@@ -9,6 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Writes a JSON string of any bytes; invalid UTF-8 becomes U+FFFD. */
+void trm_json_write_text(FILE *out, const char *text, size_t size);
+
 #define TRM_JSON_WRITER_DEPTH 16
 
 typedef struct trm_json_writer {
@@ -26,7 +29,7 @@ void trm_json_writer_end(trm_json_writer *w); /* closes what is open and writes 
 void trm_json_writer_open(trm_json_writer *w, const char *key, char kind);
 void trm_json_writer_close(trm_json_writer *w);
 void trm_json_writer_text(trm_json_writer *w, const char *key, const char *value); /* NULL value: null */
-/* The same for any bytes; invalid UTF-8 becomes U+FFFD. */
+/* The same for any bytes, as trm_json_write_text. */
 void trm_json_writer_bytes(trm_json_writer *w, const char *key, const char *value, size_t size);
 void trm_json_writer_integer(trm_json_writer *w, const char *key, int64_t value);
 void trm_json_writer_number(trm_json_writer *w, const char *key, double value); /* not finite: null */

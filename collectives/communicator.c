@@ -5,7 +5,10 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/error.h"
+#include "base/ranges.h"
+#include "base/trace.h"
 #include "collectives/reduce.h"
 
 struct trm_communicator_part {
@@ -75,13 +78,36 @@ static trm_status check_exchange(const trm_communicator *communicator, const trm
     return TRM_OK;
 }
 
+/* Adds an exchange of host memory, which has ended, to the timeline; those of a stream are layers. */
+static void trace_exchange(const trm_communicator *communicator, const trm_exchange *exchange, double began)
+{
+    const trm_trace_value values[] = {
+        {.key = "bytes", .number = (int64_t)(exchange->count * trm_dtype_size(exchange->dtype))},
+        {.key = "ranks", .number = communicator->size}};
+    const trm_trace_span span = {.category = "exchange",
+                                 .name = trm_collective_op_name(exchange->op),
+                                 .begin = began,
+                                 .seconds = trm_clock_seconds() - began,
+                                 .row = trm_trace_thread_row(),
+                                 .values = values,
+                                 .n_values = 2};
+    trm_trace_add(&span);
+}
+
 trm_status trm_communicator_exchange(trm_communicator *communicator, const trm_exchange *exchange, trm_stream *stream)
 {
     TRM_TRY(check_exchange(communicator, exchange));
     if (exchange->count == 0) {
         return TRM_OK;
     }
+    const bool traces = stream == NULL && communicator->size > 1 && trm_trace_is_on();
+    const double began = traces ? trm_clock_seconds() : 0;
+    trm_range_begin(trm_collective_op_name(exchange->op));
     trm_status status = communicator->ops->exchange(communicator, exchange, stream);
+    trm_range_end();
+    if (traces) {
+        trace_exchange(communicator, exchange, began);
+    }
     if (status != TRM_OK) {
         return trm_fail_in(status, "%s of %zu %s between %d ranks", trm_collective_op_name(exchange->op),
                            exchange->count, trm_dtype_name(exchange->dtype), (int)communicator->size);

@@ -6,6 +6,8 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/ranges.h"
+#include "base/trace.h"
 #include "kernels/codec/codec.h"
 
 /* Stages for pieces: two are filled while one is unpacked. Pieces are copied in turn on this many streams, because a
@@ -17,6 +19,8 @@ typedef struct ring_schedule {
     const trm_residency *residency;
     int32_t n;           /* its fetches, valid after the plan is gone */
     trm_event **arrived; /* [n] */
+    trm_event **started; /* [n] before the copy, for the timeline; NULL: none was recorded */
+    bool *is_traced;     /* [n] both events are those of the current step; likewise */
     trm_event **freed;   /* [n] the layer that frees the place has run; NULL: none, or the same as the fetch before */
     bool packed, whole;  /* some fetched weights are packed; some are not */
 } ring_schedule;
@@ -39,6 +43,7 @@ struct trm_ring {
     size_t stage_bytes;
     trm_stream *unpacks, *pieces_on[PIECE_STREAMS];
     trm_event *copied, *drained, *staged[STAGES], *emptied[STAGES];
+    bool is_captured;    /* the current step */
     size_t n_pieces;     /* of the current step */
     size_t copied_bytes; /* enqueued since the step began */
     int32_t next;        /* number of enqueued fetches of the current step */
@@ -91,6 +96,24 @@ static trm_status create_events(trm_ring *ring, ring_schedule *p)
         if (waits_anew(p->residency, place)) {
             TRM_TRY(trm_event_create(ring->device, &p->freed[fetch_at(p->residency, place)]));
         }
+    }
+    return TRM_OK;
+}
+
+/* Allocates what a timeline needs, if one is recorded. */
+static trm_status create_traced(trm_ring *ring, ring_schedule *p)
+{
+    size_t n = (size_t)p->n + 1;
+    if (!trm_trace_is_on()) {
+        return TRM_OK;
+    }
+    p->started = calloc(n, sizeof(*p->started));
+    p->is_traced = calloc(n, sizeof(*p->is_traced));
+    if (p->started == NULL || p->is_traced == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the events of %zu copies", n - 1);
+    }
+    for (int32_t k = 0; k < p->n; k++) {
+        TRM_TRY(trm_event_create(ring->device, &p->started[k]));
     }
     return TRM_OK;
 }
@@ -178,6 +201,7 @@ trm_status trm_ring_create(trm_device *device, const trm_residency *const *sched
     TRM_TRY_GOTO(status, trm_event_create(device, &made->begins), destroy);
     for (int32_t i = 0; i < n_schedules; i++) {
         TRM_TRY_GOTO(status, create_events(made, &made->schedules[i]), destroy);
+        TRM_TRY_GOTO(status, create_traced(made, &made->schedules[i]), destroy);
     }
     TRM_TRY_GOTO(status, create_stages(made), destroy);
     TRM_TRY_GOTO(status, create_reader(made, files), destroy);
@@ -194,9 +218,12 @@ static void destroy_events(ring_schedule *p)
     for (int32_t k = 0; k < p->n; k++) {
         trm_event_destroy(p->arrived == NULL ? NULL : p->arrived[k]);
         trm_event_destroy(p->freed == NULL ? NULL : p->freed[k]);
+        trm_event_destroy(p->started == NULL ? NULL : p->started[k]);
     }
     free(p->arrived);
     free(p->freed);
+    free(p->started);
+    free(p->is_traced);
 }
 
 void trm_ring_destroy(trm_ring *ring)
@@ -301,12 +328,58 @@ static trm_status fetch_weight(trm_ring *ring, int32_t k)
     return trm_stream_upload(ring->copies, part_of_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
 }
 
-static trm_status enqueue_copy(trm_ring *ring, int32_t k)
+/* Bytes that the link carries. */
+static size_t link_bytes(const trm_ring *ring, int32_t k)
 {
     const int32_t weight = ring->now->residency->fetches[k].weight;
-    ring->copied_bytes += is_packed(ring, ring->now, k) ? ring->stored[weight].bytes : ring->bytes[weight];
-    TRM_TRY(fetch_weight(ring, k));
-    return trm_event_record(ring->now->arrived[k], is_packed(ring, ring->now, k) ? ring->unpacks : ring->copies);
+    return is_packed(ring, ring->now, k) ? ring->stored[weight].bytes : ring->bytes[weight];
+}
+
+static trm_status enqueue_copy(trm_ring *ring, int32_t k)
+{
+    const ring_schedule *now = ring->now;
+    const bool packed = is_packed(ring, now, k);
+    ring->copied_bytes += link_bytes(ring, k);
+    if (now->started != NULL) {
+        now->is_traced[k] = !ring->is_captured;
+        TRM_TRY(ring->is_captured
+                    ? TRM_OK
+                    : trm_event_record(now->started[k],
+                                       packed ? ring->pieces_on[ring->n_pieces % PIECE_STREAMS] : ring->copies));
+    }
+    trm_range_begin("weight fetch");
+    const trm_status status = fetch_weight(ring, k);
+    trm_range_end();
+    TRM_TRY(status);
+    return trm_event_record(now->arrived[k], packed ? ring->unpacks : ring->copies);
+}
+
+/* One engine copies all of them, so a copy begins when the one before it has ended, even if its stream was ready. */
+trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const char *row, const char *packed_row,
+                          const char *(*name)(void *user, int32_t weight), void *user)
+{
+    const ring_schedule *now = ring->now;
+    for (int32_t place = 0; now->started != NULL && place < now->n; place++) {
+        const int32_t k = fetch_at(now->residency, place);
+        float started, arrived;
+        if (!now->is_traced[k]) {
+            continue;
+        }
+        now->is_traced[k] = false;
+        TRM_TRY(trm_event_elapsed_ms(began, now->started[k], &started));
+        TRM_TRY(trm_event_elapsed_ms(began, now->arrived[k], &arrived));
+        const trm_trace_value bytes = {.key = "bytes", .number = (int64_t)link_bytes(ring, k)};
+        trm_trace_span span = {.category = "weights",
+                               .name = name(user, now->residency->fetches[k].weight),
+                               .row = trm_trace_row(is_packed(ring, now, k) ? packed_row : row),
+                               .values = &bytes,
+                               .n_values = 1};
+        const double end = begin + (double)arrived * 1e-3;
+        span.begin = trm_trace_after(span.row, begin + (double)started * 1e-3);
+        span.seconds = end - span.begin;
+        trm_trace_add(&span);
+    }
+    return TRM_OK;
 }
 
 /* Enqueues fetches whose places are free once `layer` has run. For packed ones only the unpacking waits for the place.
@@ -382,6 +455,7 @@ static trm_status begin_copies(trm_ring *ring, trm_stream *stream)
 trm_status trm_ring_prime(trm_ring *ring, int32_t schedule, trm_stream *stream)
 {
     ring->now = &ring->schedules[schedule];
+    ring->is_captured = false;
     const int32_t n = ring->now->residency->n_carried;
     if (ring->primed == ring->now) {
         return TRM_OK;
@@ -412,6 +486,7 @@ trm_status trm_ring_begin(trm_ring *ring, int32_t schedule, trm_stream *stream)
         TRM_TRY(trm_ring_prime(ring, schedule, stream));
         ring->primed = NULL; /* until the step has ended */
     }
+    ring->is_captured = trm_stream_is_capturing(stream);
     ring->copied_bytes = 0;
     if (ring->reader != NULL) {
         trm_reader_begin(ring->reader);

@@ -87,6 +87,7 @@ struct trm_generator {
 
     /* While weights stream, or with several ranks, some steps are profiled layer by layer. */
     bool samples, is_sample;    /* is_sample: this step */
+    bool is_traced;             /* this step's layers are timed for the timeline alone */
     int64_t n_steps, n_sampled; /* steps that could be profiled, and that were */
     double layer_seconds;       /* of all layers of the last step, and of its collectives; 0 */
     double collective_seconds;  /* unless it was profiled */

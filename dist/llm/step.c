@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "base/ranges.h"
+#include "base/trace.h"
 
 /* A bucket with prompts is captured after this many uses. */
 #define MIXED_USES 2
@@ -297,8 +299,9 @@ trm_status trm_generator_time_steps(trm_generator *g)
 /* Whether to profile the next step: the same on all ranks, which make the same steps. */
 static bool is_sample_due(const trm_generator *g)
 {
-    const int64_t every = trm_context_streams_weights(g->context) ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
-    return g->samples && g->n_steps % every == SAMPLE_FIRST;
+    const bool traces = trm_trace_is_on();
+    const int64_t every = traces || trm_context_streams_weights(g->context) ? SAMPLE_STEPS : SAMPLE_COLLECTIVE_STEPS;
+    return (g->samples || traces) && g->n_steps % every == SAMPLE_FIRST;
 }
 
 static bool begins_sample(trm_generator *g)
@@ -306,6 +309,16 @@ static bool begins_sample(trm_generator *g)
     g->is_sample = is_sample_due(g) && trm_context_begin_sample(g->context);
     g->n_steps++;
     return g->is_sample;
+}
+
+/* Times the layers of a step that runs layer by layer, if a timeline is recorded. */
+static trm_status trace_layers(trm_generator *g)
+{
+    if (trm_trace_is_on()) {
+        TRM_TRY(trm_context_prepare_sample(g->context));
+        g->is_traced = trm_context_begin_sample(g->context);
+    }
+    return TRM_OK;
 }
 
 /* Runs a step whose inputs are laid out for bucket `step`, which may be NULL. `captures`: can_capture. */
@@ -329,6 +342,7 @@ static trm_status run(trm_generator *g, trm_captured_shape *step, int32_t n_rows
     } else {
         (void)begins_sample(g);
     }
+    TRM_TRY(trace_layers(g));
     TRM_TRY(trm_context_shape(g->context));
     TRM_TRY(trm_event_record(g->began, g->context->stream));
     return enqueue(g, n_rows, mode);
@@ -438,6 +452,31 @@ static void take_chosen(const int32_t *from, const trm_step_sequence *sequences,
     }
 }
 
+/* Adds a step that has ended to the timeline. `under_way`: it was an async step. */
+static trm_status trace_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, trm_event *began,
+                             trm_event *ended, bool under_way)
+{
+    int32_t tokens = 0, prompts = 0;
+    for (int32_t i = 0; i < n; i++) {
+        tokens += sequences[i].n_tokens;
+        prompts += sequences[i].n_tokens > sequences[i].n_choices;
+    }
+    const trm_trace_value values[] = {{.key = "tokens", .number = tokens},
+                                      {.key = "sequences", .number = n},
+                                      {.key = "prompts", .number = prompts},
+                                      {.key = "captured", .text = g->was_captured || under_way ? "yes" : "no"}};
+    const trm_traced_run run = {.row = trm_generator_is_head(g) ? "draft head steps" : "steps",
+                                .name = prompts == 0  ? "decode"
+                                        : prompts < n ? "decode and prefill"
+                                                      : "prefill",
+                                .began = began,
+                                .ended = ended,
+                                .follows = under_way,
+                                .values = values,
+                                .n_values = 4};
+    return trm_context_trace_run(g->context, &run);
+}
+
 static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     trm_async_step *ahead = &g->ahead;
@@ -475,6 +514,7 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
             g->n_sampled++;
         }
     }
+    TRM_TRY(trm_trace_is_on() ? trace_step(g, sequences, n, began, end, under_way) : TRM_OK);
     if (chosen != NULL && under_way) {
         take_ahead(ahead, tokens, n, chosen);
     } else if (chosen != NULL) {
@@ -489,10 +529,12 @@ static trm_status make_step(trm_generator *g, const trm_step_sequence *sequences
 trm_status trm_generator_step(trm_generator *g, const trm_step_sequence *sequences, int32_t n, int32_t *chosen)
 {
     g->layer_seconds = g->collective_seconds = 0;
+    trm_range_begin("step");
     const trm_status status = make_step(g, sequences, n, chosen);
-    if (g->is_sample) {
+    trm_range_end();
+    if (g->is_sample || g->is_traced) {
         trm_context_end_sample(g->context);
-        g->is_sample = false;
+        g->is_sample = g->is_traced = false;
     }
     return status;
 }

@@ -17,6 +17,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/ranges.h"
 #include "base/recorder.h"
 #include "dist/parallel/bootstrap.h"
 #include "dist/parallel/topology.h"
@@ -304,6 +305,7 @@ TRM_CALL(NULL, trm_world_open, (const trm_world_options *options, trm_world **wo
     own.backend = trm_system_backend(own.backend);
     options = &own;
     TRM_TRY(check_options(options));
+    trm_ranges_open();
     double deadline;
     const char *exchange;
     TRM_TRY(read_deadline(options->deadline_seconds, &deadline));

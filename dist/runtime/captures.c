@@ -93,6 +93,11 @@ TRM_CALL(trm_context_recorder(context), trm_context_set_capture, (trm_context *c
     return TRM_OK;
 }
 
+bool trm_context_wants_capture(const trm_context *context)
+{
+    return context->captures.wanted;
+}
+
 bool trm_context_is_captured(const trm_context *context)
 {
     return context->captures.shape != NULL;

@@ -43,5 +43,7 @@ trm_status trm_context_launch(trm_context *context, const trm_captured_shape *sh
 trm_status trm_context_check_capture(const trm_context *context);
 /* Whether the caller captures the context's stream, so that calls must not wait for it. */
 trm_status trm_context_refuse_captured(const trm_context *context, const char *what);
+/* Whether repeated runs of a shape are captured. */
+bool trm_context_wants_capture(const trm_context *context);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "base/recorder.h"
 #include "graph/inference.h"
 #include "graph/memory_plan.h"
@@ -155,8 +156,12 @@ TRM_CALL(trm_context_recorder(context), trm_context_start, (trm_context *context
     }
     context->has_outputs = false;
     context->is_started = false;
+    TRM_TRY(trm_context_begin_trace(context));
     TRM_TRY(trm_context_note(context, TRM_CLOCK_BEGIN));
-    TRM_TRY(trm_context_enqueue_run(context));
+    trm_range_begin("run");
+    const trm_status status = trm_context_enqueue_run(context);
+    trm_range_end();
+    TRM_TRY(status);
     TRM_TRY(trm_context_note(context, TRM_CLOCK_COMPUTED));
     TRM_TRY(trm_context_hand_over_outputs(context));
     TRM_TRY(trm_context_note(context, TRM_CLOCK_DONE));
@@ -174,7 +179,8 @@ TRM_CALL(trm_context_recorder(context), trm_context_finish, (trm_context *contex
     context->is_started = false;
     TRM_TRY(trm_context_wait(context));
     context->has_outputs = true;
-    return trm_context_is_profiling(context) ? trm_context_collect_profile(context) : TRM_OK;
+    TRM_TRY(trm_context_is_profiling(context) ? trm_context_collect_profile(context) : TRM_OK);
+    return trm_context_end_trace(context);
 }
 
 TRM_CALL(trm_context_recorder(context), trm_context_run, (trm_context *context), (context))

@@ -1,4 +1,5 @@
 /* What watches runs of a context: the clock of their parts, the times of their layers, and debug tensors. */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -237,6 +238,122 @@ void trm_context_layer_times(trm_context *context, trm_layer_time_fn fn, void *u
     }
 }
 
+/* ---- the timeline ------------------------------------------------------------------------------ */
+
+typedef struct row_name {
+    char text[64];
+} row_name;
+
+/* The name of a row of this context, to which its number belongs unless it is the first. */
+static row_name name_row(trm_context *context, const char *name)
+{
+    static atomic_int contexts;
+    row_name row;
+    trm_observers *self = &context->observers;
+    if (self->trace_number == 0) {
+        self->trace_number = atomic_fetch_add(&contexts, 1) + 1;
+    }
+    if (self->trace_number == 1) {
+        snprintf(row.text, sizeof(row.text), "%s", name);
+    } else {
+        snprintf(row.text, sizeof(row.text), "%s %d", name, (int)self->trace_number);
+    }
+    return row;
+}
+
+static trm_status trace_layer(const trm_context *context, int32_t index, trm_event *began, double begin, int32_t row)
+{
+    const trm_layer *layer = context->engine->plan->network->layers[index];
+    const trm_watched_layer *watched = &context->observers.layers[index];
+    const trm_kernel *kernel = trm_context_kernel(context, index);
+    const bool exchanges =
+        layer->desc.kind == TRM_LAYER_DIST_COLLECTIVE || layer->desc.kind == TRM_LAYER_ALL_REDUCE_NORM;
+    const trm_trace_value values[] = {{.key = "kernel", .text = kernel == NULL ? "" : kernel->name},
+                                      {.key = "kind", .text = trm_layer_kind_name(layer->desc.kind)}};
+    trm_trace_span span = {.category = "wait", .name = layer->name, .row = row, .values = values, .n_values = 2};
+    float from, arrived, to;
+    TRM_TRY(trm_event_elapsed_ms(began, watched->begun, &from));
+    TRM_TRY(trm_event_elapsed_ms(began, watched[1].begun, &to));
+    if (watched->waited) {
+        TRM_TRY(trm_event_elapsed_ms(began, watched->arrived, &arrived));
+        span.begin = trm_trace_after(row, begin + (double)from * 1e-3);
+        span.seconds = begin + (double)arrived * 1e-3 - span.begin;
+        trm_trace_add(&span);
+        from = arrived;
+    }
+    span.category = exchanges ? "exchange" : "layer";
+    span.begin = trm_trace_after(row, begin + (double)from * 1e-3);
+    span.seconds = begin + (double)to * 1e-3 - span.begin;
+    if (from >= 0 && to >= from) { /* not of a layer in a branch that this run did not take */
+        trm_trace_add(&span);
+    }
+    return TRM_OK;
+}
+
+static const char *weight_name(void *user, int32_t weight)
+{
+    const trm_context *context = user;
+    return context->engine->plan->streaming->tensors[weight]->name;
+}
+
+trm_status trm_context_trace_run(trm_context *context, const trm_traced_run *run)
+{
+    const double now = trm_clock_seconds();
+    const int32_t row = trm_trace_row(name_row(context, run->row).text);
+    float milliseconds;
+    TRM_TRY(trm_event_elapsed_ms(run->began, run->ended, &milliseconds));
+    const double seconds = (double)milliseconds * 1e-3;
+    const trm_trace_span span = {.category = "step",
+                                 .name = run->name,
+                                 .begin = trm_trace_after(row, run->follows ? 0 : now - seconds),
+                                 .seconds = seconds,
+                                 .row = row,
+                                 .values = run->values,
+                                 .n_values = run->n_values};
+    trm_trace_add(&span);
+    if (trm_context_is_profiling(context) && !run->follows) {
+        const int32_t layers = trm_trace_row(name_row(context, "layers").text);
+        for (int32_t i = 0; i < layers_of(context); i++) {
+            TRM_TRY(trm_context_is_launched(context, i) ? trace_layer(context, i, run->began, span.begin, layers)
+                                                        : TRM_OK);
+        }
+    }
+    return context->weights.ring == NULL || run->follows
+               ? TRM_OK
+               : trm_ring_trace(context->weights.ring, run->began, span.begin, name_row(context, "weight copies").text,
+                                name_row(context, "packed weight copies").text, weight_name, context);
+}
+
+trm_status trm_context_begin_trace(trm_context *context)
+{
+    trm_observers *self = &context->observers;
+    self->is_traced = trm_trace_is_on();
+    if (!self->is_traced) {
+        return TRM_OK;
+    }
+    const bool is_first = self->traced_from == NULL;
+    if (is_first) {
+        TRM_TRY(trm_event_create(context->engine->world->device, &self->traced_from));
+    }
+    if (is_first || !trm_context_wants_capture(context)) {
+        TRM_TRY(trm_context_prepare_sample(context));
+        self->is_trace_sample = trm_context_begin_sample(context);
+    }
+    return trm_event_record(self->traced_from, context->stream);
+}
+
+trm_status trm_context_end_trace(trm_context *context)
+{
+    trm_observers *self = &context->observers;
+    const trm_traced_run run = {.row = "runs", .name = "run", .began = self->traced_from, .ended = context->done};
+    const trm_status status = self->is_traced ? trm_context_trace_run(context, &run) : TRM_OK;
+    if (self->is_trace_sample) {
+        trm_context_end_sample(context);
+    }
+    self->is_traced = self->is_trace_sample = false;
+    return status;
+}
+
 /* ---- debug tensors ----------------------------------------------------------------------------- */
 
 TRM_CALL(trm_context_recorder(context), trm_context_set_debug, (trm_context *context, trm_debug_fn fn, void *user),
@@ -323,5 +440,6 @@ void trm_observers_fini(trm_context *context)
 {
     drop_clock(&context->observers);
     drop_layers(context);
+    trm_event_destroy(context->observers.traced_from);
     trm_device_free_host(context->engine->world->device, context->observers.debug_memory);
 }

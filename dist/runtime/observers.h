@@ -7,6 +7,7 @@
 
 #include <trireme/engine.h>
 
+#include "base/trace.h"
 #include "kernels/device/device.h"
 
 /* Moments of a run that is timed. */
@@ -28,7 +29,11 @@ typedef struct trm_observers {
     bool is_profiling;
     trm_watched_layer *layers; /* [n_layers + 1], of the end too; NULL unless there is profiling */
     int64_t profiled_runs;
-    trm_debug_fn debug; /* NULL: off */
+    trm_event *traced_from; /* the beginning of a run, for the timeline; NULL: none was recorded yet */
+    int32_t trace_number;   /* of the context in timelines, from 1; 0: it has none yet */
+    bool is_traced;         /* the run that was started is one of the timeline */
+    bool is_trace_sample;   /* and its layers are timed for that alone */
+    trm_debug_fn debug;     /* NULL: off */
     void *debug_user;
     void *debug_memory; /* host memory for one tensor */
     size_t debug_capacity;
@@ -59,6 +64,22 @@ void trm_context_end_sample(trm_context *context);
 void trm_context_sum_sample(const trm_context *context, double *layers, double *collectives);
 /* Calls fn (NULL: nothing) with the layers of it that waited for weights. Whether layers may wait. */
 bool trm_context_sample_stalls(const trm_context *context, trm_stall_fn fn, void *user);
+
+/* Begins a run of the caller in the timeline, if one is recorded. Its layers are timed if it runs layer by layer
+ * anyway, or is the first. */
+trm_status trm_context_begin_trace(trm_context *context);
+/* Ends it, when the run has finished at the event `done`. */
+trm_status trm_context_end_trace(trm_context *context);
+/* What is known of a run that has just finished, for the timeline. */
+typedef struct trm_traced_run {
+    const char *row, *name; /* of the row, to which the context's number is added */
+    trm_event *began, *ended;
+    bool follows; /* it began when the run before it ended */
+    const trm_trace_value *values;
+    int32_t n_values;
+} trm_traced_run;
+/* Adds a run, the layers if they were timed, and copies of weights. */
+trm_status trm_context_trace_run(trm_context *context, const trm_traced_run *run);
 
 /* Passes the outputs of a finished layer, if their dims are known, to the caller of trm_context_set_debug, if any. */
 trm_status trm_context_show_layer(trm_context *context, int32_t layer);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/ranges.h"
 #include "graph/memory_plan.h"
 
 static trm_status open_streams(trm_context *context)
@@ -59,6 +60,11 @@ void trm_context_program_fini(trm_context *context)
     free(context->program.steps);
     free(context->program.to_plan);
     trm_program_fini(&context->program.list);
+}
+
+bool trm_context_is_launched(const trm_context *context, int32_t layer)
+{
+    return context->program.steps[layer].n > 0;
 }
 
 const trm_kernel *trm_context_kernel(const trm_context *context, int32_t layer)
@@ -425,12 +431,37 @@ static trm_status run_range(const trm_context *context, int32_t begin, int32_t e
     return status == TRM_OK ? TRM_OK : fail_at(context, at, status);
 }
 
+/* Of launches: before the first layer, of a layer, or behind the last. */
+static const char *range_name(const trm_context *context, int32_t layer)
+{
+    const trm_network *network = context->engine->plan->network;
+    return layer < 0 ? "begin" : layer < network->n_layers ? network->layers[layer]->name : "end";
+}
+
+/* Enqueues all launches, those of a layer within a range of its name. */
+static trm_status run_in_ranges(const trm_context *context)
+{
+    const trm_program *program = &context->program.list;
+    for (int32_t at = 0, end = 0; at < program->n; at = end) {
+        while (end < program->n && program->launches[end].layer == program->launches[at].layer) {
+            end++;
+        }
+        trm_range_begin(range_name(context, program->launches[at].layer));
+        const trm_status status = run_range(context, at, end);
+        trm_range_end();
+        TRM_TRY(status);
+    }
+    return TRM_OK;
+}
+
 trm_status trm_context_run_layer(const trm_context *context, int32_t index, trm_stream *stream)
 {
     const trm_program_step *step = &context->program.steps[index];
     int32_t at;
+    trm_range_begin(range_name(context, index));
     const trm_status status =
         trm_program_run_on(&context->program.list, step->first, step->first + step->n, stream, &at);
+    trm_range_end();
     return status == TRM_OK ? TRM_OK : fail_at(context, at, status);
 }
 
@@ -476,7 +507,10 @@ static trm_status run_watched(trm_context *context, int32_t begin, int32_t end, 
     TRM_TRY(run_watched_layer(context, begin - 1, &at));
     for (int32_t i = begin; i < end; i++) {
         TRM_TRY(trm_context_mark(context, i));
-        TRM_TRY(run_watched_layer(context, i, &at));
+        trm_range_begin(range_name(context, i));
+        const trm_status status = run_watched_layer(context, i, &at);
+        trm_range_end();
+        TRM_TRY(status);
         TRM_TRY(i != uncounted ? trm_context_show_layer(context, i) : TRM_OK);
     }
     TRM_TRY(last ? trm_context_mark(context, end) : TRM_OK);
@@ -493,5 +527,6 @@ trm_status trm_context_run_program(trm_context *context, int32_t begin, int32_t 
         return status;
     }
     return trm_context_is_watched(context) ? run_watched(context, begin, end, last, uncounted)
+           : trm_ranges_are_on()           ? run_in_ranges(context)
                                            : run_range(context, 0, context->program.list.n);
 }

@@ -40,6 +40,8 @@ trm_status trm_context_run_program(trm_context *context, int32_t begin, int32_t 
 /* Runs only the launches of a layer. */
 trm_status trm_context_run_layer(const trm_context *context, int32_t index, trm_stream *stream);
 
+/* Whether a layer has launches. */
+bool trm_context_is_launched(const trm_context *context, int32_t layer);
 /* The kernel of a layer, NULL if it is computed with the dims, and its call. */
 const trm_kernel *trm_context_kernel(const trm_context *context, int32_t layer);
 const trm_kernel_call *trm_context_call(const trm_context *context, int32_t layer);

@@ -28,6 +28,7 @@ typedef struct trm_llm_options {
     void *progress_user;
     const char *weight_budget; /* weights that stay on the device, as trm_weight_budget_parse takes it: "8G", "25%",
                                   "auto"; NULL: all */
+    const char *timeline;      /* file for a timeline of all ranks until trm_llm_close (timeline.h); NULL: none */
 } trm_llm_options;
 #define TRM_LLM_OPTIONS_INIT TRM_MAKE(trm_llm_options, TRM_SET(size, sizeof(trm_llm_options)))
 

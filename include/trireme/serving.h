@@ -124,6 +124,8 @@ typedef struct trm_serving_request {
     uint64_t client;         /* requests of one priority are admitted so that all clients get the same number of tokens,
                                 and those of one client in order of arrival */
     int32_t adapter;         /* of trm_scheduler_load_adapter; 0: none */
+    const char *traceparent; /* W3C trace context, for timelines; copied; NULL: none */
+    const char *tracestate;  /* of it; likewise */
 } trm_serving_request;
 #define TRM_LOGPROBS_CHOSEN (-1) /* of logprobs and prompt_logprobs */
 /* Greedy, to the end of the context. */

@@ -30,6 +30,7 @@
 #include <trireme/serving.h>
 #include <trireme/status.h>
 #include <trireme/system.h>
+#include <trireme/timeline.h>
 #include <trireme/tokenizer.h>
 #include <trireme/types.h>
 #include <trireme/version.h>

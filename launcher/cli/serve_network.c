@@ -414,6 +414,11 @@ trm_status serve_networks(const settings *all, log_writer *log, const sigset_t *
     server_destroy(s.server);
     repository_destroy(s.repository);
     shared_regions_destroy(s.regions);
+    trm_held_error why; /* of `status` */
+    trm_error_hold(status, &why);
+    if (s.job.world != NULL && trm_timeline_end(s.job.world) != TRM_OK) {
+        log_print(log, "%s", trm_last_error());
+    }
     trm_world_close(s.job.world);
-    return status;
+    return trm_error_give_back(&why);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include <trireme/chat.h>
+#include <trireme/timeline.h>
 #include <trireme/tokenizer.h>
 
 #include "base/error.h"
@@ -24,6 +25,7 @@ struct trm_llm {
     trm_model *model;
     trm_model_info info;
     trm_generator *generator;
+    bool has_timeline;
     /* Of rank 0, where text comes and goes. */
     bool has_text;
     trm_tokenizer *tokenizer;
@@ -65,6 +67,8 @@ static trm_status open_llm(trm_llm *llm, const char *path, const trm_llm_options
     trm_generator_options generator;
     where.backend = options->backend;
     TRM_TRY(trm_world_open(&where, &llm->world));
+    TRM_TRY(options->timeline == NULL ? TRM_OK : trm_timeline_begin(llm->world, options->timeline));
+    llm->has_timeline = options->timeline != NULL;
     TRM_TRY(trm_world_all_ok(llm->world, open_parts(llm, path, options, &generator)));
     return trm_generator_create(llm->model, llm->world, &generator, &llm->generator);
 }
@@ -94,6 +98,9 @@ void trm_llm_close(trm_llm *llm)
 {
     if (llm == NULL) {
         return;
+    }
+    if (llm->has_timeline && trm_timeline_end(llm->world) != TRM_OK) {
+        TRM_WARN("%s", trm_last_error());
     }
     trm_generator_destroy(llm->generator);
     trm_chat_template_close(llm->chat);

@@ -54,6 +54,7 @@ TRM_MAX_LOGIT_BIAS = 512
 TRM_MAX_STOP_TOKENS = 16
 TRM_LOGPROBS_CHOSEN = -1
 TRM_CAUSE_SIZE = 2048
+TRM_TIMELINE_SPANS = 524288
 TRM_MAX_DIMS = 8
 TRM_VERSION_MAJOR = 0
 TRM_VERSION_MINOR = 1
@@ -2038,6 +2039,7 @@ class trm_llm_options(Structure):
     progress: Any
     progress_user: Any
     weight_budget: bytes | None
+    timeline: bytes | None
     enums = {"backend": trm_backend, "dtype": trm_dtype}
     _fields_ = [
         ("size", c_size_t),
@@ -2048,6 +2050,7 @@ class trm_llm_options(Structure):
         ("progress", trm_progress_fn),
         ("progress_user", c_void_p),
         ("weight_budget", c_char_p),
+        ("timeline", c_char_p),
     ]
 
 class trm_llm_params(Structure):
@@ -2510,6 +2513,8 @@ class trm_serving_request(Structure):
     embedding: int
     client: int
     adapter: int
+    traceparent: bytes | None
+    tracestate: bytes | None
     enums = {"embedding": trm_embedding}
     _fields_ = [
         ("size", c_size_t),
@@ -2531,6 +2536,8 @@ class trm_serving_request(Structure):
         ("embedding", c_int),
         ("client", c_uint64),
         ("adapter", c_int32),
+        ("traceparent", c_char_p),
+        ("tracestate", c_char_p),
     ]
 
 class trm_token_logprob(Structure):
@@ -2901,6 +2908,9 @@ class Library:
     trm_system_gpu_count: Callable[..., Any]
     trm_system_memory_rate: Callable[..., Any]
     trm_system_backend: Callable[..., Any]
+    trm_timeline_begin: Callable[..., Any]
+    trm_timeline_end: Callable[..., Any]
+    trm_timeline_save: Callable[..., Any]
     trm_version: Callable[..., Any]
 
     def __init__(self, library: CDLL, check: Callable[[int], None]) -> None:
@@ -3134,6 +3144,9 @@ class Library:
         self.trm_system_gpu_count = _function(library, 'trm_system_gpu_count', c_int32, [])
         self.trm_system_memory_rate = _function(library, 'trm_system_memory_rate', c_double, [c_int32])
         self.trm_system_backend = _function(library, 'trm_system_backend', c_int, [c_int])
+        self.trm_timeline_begin = _function(library, 'trm_timeline_begin', check, [c_void_p, c_char_p])
+        self.trm_timeline_end = _function(library, 'trm_timeline_end', check, [c_void_p])
+        self.trm_timeline_save = _function(library, 'trm_timeline_save', check, [])
         self.trm_version = _function(library, 'trm_version', c_char_p, [])
 
 

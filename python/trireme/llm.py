@@ -238,10 +238,12 @@ class Model:
         threads: int = 0,
         deadline: float = 0.0,
         bind: bool = True,
+        timeline: str | os.PathLike[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         options = {name: value for name, value in locals().items() if name not in ("self", "model", "__class__")}
         options["draft"] = None if draft is None else os.fspath(draft)
+        options["timeline"] = None if timeline is None else os.fspath(timeline)
         self._server = Server(os.fspath(model), options)
         self._embeddings = embeddings
         self._template: ChatTemplate | None = None
@@ -466,6 +468,7 @@ class LLM(Model):
     - weight_budget: weights that stay on the GPU: "8G", "25%", "auto"; None: all.
     - speculation: "lookup", "auto", "mtp", ...; draft: the folder of a draft model or of an EAGLE-3 head.
     - embeddings: whether `embed` can be used. batch_invariant: bits of an output do not depend on other requests.
+    - timeline: a file for what all ranks did until `close`, which Perfetto shows.
     - progress: called while weights load, with the bytes loaded and in total.
 
     Under mpirun or torchrun every rank makes an LLM and closes it. Rank 0 leads: its calls run the model on all ranks

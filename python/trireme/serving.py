@@ -98,6 +98,7 @@ class Server:
         self._queue: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._opened: Future[None] = Future()
         self._over: BaseException | None = None  # why there are no more steps
+        self._failed = False  # this rank, when it opened or in a step
         self._active: dict[int, Request] = {}
         self._next_id = 1
         self._scheduler = ctypes.c_void_p()
@@ -182,6 +183,7 @@ class Server:
             try:
                 self._open(model, options)
             except BaseException as error:
+                self._failed = True
                 self._opened.set_exception(error)
                 return
             self._opened.set_result(None)
@@ -192,6 +194,7 @@ class Server:
                 else:
                     self._serve()
             except BaseException as error:
+                self._failed = True
                 over = error
             with self._lock:
                 self._over = over
@@ -216,6 +219,16 @@ class Server:
         self._handles.append((destroy, handle))
         return handle
 
+    def _end_timeline(self, world: ctypes.c_void_p) -> None:
+        """Writes the timeline: of all ranks, or after a failure of this one, when others may not answer."""
+        try:
+            if self._failed:
+                lib.trm_timeline_save()
+            else:
+                lib.trm_timeline_end(world)
+        except TriremeError as error:
+            logger.warning("%s", error)
+
     def _open(self, path: str, o: dict[str, Any]) -> None:
         world = self._make(
             lib.trm_world_open,
@@ -230,6 +243,9 @@ class Server:
             ),
         )
         self.rank, self.size = lib.trm_world_rank(world), lib.trm_world_size(world)
+        if o["timeline"] is not None:
+            lib.trm_timeline_begin(world, encoded(o["timeline"]))
+            self._handles.append((self._end_timeline, world))
         self.backend = _c.trm_backend(lib.trm_world_backend(world)).name.lower()
         few = self.backend == "host" or o["draft"] is not None
         sequences = o["max_sequences"] or (FEW_SEQUENCES if few else MANY_SEQUENCES)

@@ -103,7 +103,7 @@ face of the waters.
 And God said, Let there be light: and there was light.
 And God saw"
 
-for part in support/ports launcher_cli/{text,options,broken,ranks,onnx,compare,expect,quantize,quantize_methods}; do
+for part in support/ports launcher_cli/{text,options,broken,ranks,onnx,compare,expect,quantize,quantize_methods,timeline}; do
     # shellcheck disable=SC1090
     . "$source/tests/$part.sh"
 done

@@ -227,6 +227,16 @@ def test_options_reach_the_engine():
     assert loaded and loaded[-1][0] == loaded[-1][1]
 
 
+def test_a_timeline(tmp_path):
+    with pytest.raises(trireme.FileError, match="cannot write timeline"):
+        trireme.LLM(MODEL, max_context=64, timeline=tmp_path / "none" / "t.json")
+    with trireme.LLM(MODEL, max_context=64, timeline=tmp_path / "t.json") as llm:
+        llm.generate(PROMPT, max_tokens=4)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert [event["name"] for event in events if event.get("cat") == "step"] == ["prefill"] + 3 * ["decode"]
+    assert [event["name"] for event in events if event["ph"] == "b"] == ["request", "queued", "prefill", "decode"]
+
+
 def test_a_draft_model_changes_nothing(llm):
     expected = llm.generate(PROMPT, max_tokens=24).text
     with trireme.LLM(MODEL, draft=MODEL, max_context=128) as drafted:

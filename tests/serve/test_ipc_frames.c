@@ -19,6 +19,7 @@ static ipc_submission example(void)
     s.request.sampling.bias = bias;
     s.request.sampling.n_bias = 2;
     s.request.sampling.base.seed = 99;
+    s.request.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     return s;
 }
 
@@ -42,6 +43,8 @@ static void submissions_arrive(void **state)
     assert_memory_equal(got.request.sampling.bias, sent.request.sampling.bias, 2 * sizeof(trm_logit_bias));
     assert_int_equal(got.request.sampling.base.seed, 99);
     assert_string_equal(got.grammar, sent.grammar);
+    assert_string_equal(got.request.traceparent, sent.request.traceparent);
+    assert_null(got.request.tracestate);
     trm_bytes_fini(&out);
 }
 

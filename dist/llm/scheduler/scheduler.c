@@ -62,6 +62,7 @@ void trm_scheduler_finish(trm_scheduler *s, trm_sequence *sequence, trm_finish f
         event->error = text;
     }
     s->stats.finished[finish]++;
+    trm_scheduler_trace(s, sequence, finish);
     trm_scheduler_leave(s, sequence);
     trm_scheduler_drop_adapter(s, sequence->request.adapter);
     free(sequence);
@@ -207,6 +208,23 @@ static int32_t n_top_of(int32_t logprobs)
     return logprobs == 0 ? -1 : logprobs == TRM_LOGPROBS_CHOSEN ? 0 : logprobs;
 }
 
+static size_t text_size(const char *text)
+{
+    return text == NULL ? 0 : strlen(text) + 1;
+}
+
+/* Copies a text to *to, which moves behind it; NULL: there is none. */
+static const char *copy_text(char **to, const char *text)
+{
+    const size_t size = text_size(text);
+    char *copy = *to;
+    if (size > 0) {
+        memcpy(copy, text, size);
+    }
+    *to += size;
+    return size > 0 ? copy : NULL;
+}
+
 /* A request with copies of all it points to, in one allocation. */
 static trm_status copy_request(const trm_scheduler *s, const trm_serving_request *request, trm_sequence **sequence)
 {
@@ -216,8 +234,10 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     size_t bias = (size_t)request->sampling.n_bias * sizeof(trm_logit_bias);
     size_t stops = (size_t)request->n_stop_tokens * sizeof(int32_t), tokens = (size_t)most * sizeof(int32_t);
     size_t lookup = s->g->speculation.kind != TRM_SPECULATION_OFF ? trm_ngram_draft_bytes(most) : 0;
+    size_t traced = text_size(request->traceparent) + text_size(request->tracestate);
     size_t pooled = request->embedding == TRM_EMBEDDING_NONE ? 0 : (size_t)s->g->hidden->dims.d[1] * sizeof(float);
-    trm_sequence *made = malloc(sizeof(*made) + bias + stops + tokens + lookup + pooled); /* in order of alignment */
+    trm_sequence *made =
+        malloc(sizeof(*made) + bias + stops + tokens + lookup + pooled + traced); /* in order of alignment */
     if (made == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate request %llu of %lld tokens",
                  (unsigned long long)request->id, (long long)most);
@@ -246,6 +266,9 @@ static trm_status copy_request(const trm_scheduler *s, const trm_serving_request
     made->request.prompt = made->tokens;
     made->request.logprobs = n_top_of(request->logprobs);
     made->request.prompt_logprobs = n_top_of(request->prompt_logprobs);
+    char *text = (char *)made->pooled + pooled;
+    made->request.traceparent = copy_text(&text, request->traceparent);
+    made->request.tracestate = copy_text(&text, request->tracestate);
     list_banned(s, made);
     *sequence = made;
     return TRM_OK;
@@ -496,6 +519,7 @@ void trm_scheduler_destroy(trm_scheduler *s)
         (void)trm_async_step_settle(s->g); /* there is one if its requests were cancelled or stopped */
     }
     for (int32_t i = 0; i < s->n_running; i++) {
+        trm_scheduler_trace(s, s->running[i], TRM_FINISH_NONE);
         free(s->running[i]);
     }
     trm_scheduler_drop_waiting(s);

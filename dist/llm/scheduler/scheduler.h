@@ -32,6 +32,7 @@ struct trm_sequence {
     uint64_t turn;                            /* order of first admission, or of submission if resumed; 0: none yet */
     uint64_t passed;                          /* the last admission pass that left it waiting */
     double submitted, started;                /* seconds; started 0: no step yet */
+    double first_token;                       /* when it came; 0: not yet */
     int32_t slot;                             /* slot; -1: waiting */
     int32_t n_blocks;                         /* in the slot's row of the table */
     uint64_t chain;                           /* serial of the last published or reused block; the root: none */
@@ -160,6 +161,10 @@ trm_serving_event *trm_scheduler_event(trm_scheduler *s, trm_serving_event_kind 
 /* Ends a request that is in no list: adds its last event and frees it. */
 void trm_scheduler_finish(trm_scheduler *s, trm_sequence *sequence, trm_finish finish, int32_t token,
                           const char *error);
+
+/* request_trace.c */
+/* Adds a request that ends now to the timeline of rank 0, if one is recorded. */
+void trm_scheduler_trace(const trm_scheduler *s, const trm_sequence *sequence, trm_finish finish);
 
 /* adapters.c */
 /* Gives the adapters that the generator has their roots. */

@@ -311,6 +311,7 @@ static bool take_token(trm_scheduler *s, trm_sequence *sequence, int32_t token, 
         return false;
     }
     sequence->tokens[sequence->n_tokens++] = token;
+    sequence->first_token = sequence->first_token > 0 ? sequence->first_token : trm_scheduler_now();
     sequence->counted = true;
     s->stats.generated_tokens++;
     trm_scheduler_charge_output(sequence);

@@ -473,7 +473,8 @@ trm_status job_open_world(job *j, const settings *all)
     options.starting = starting != NULL && options.replicas > 1 ? atoi(starting) : 0;
     TRM_TRY(trm_world_open(&options, &j->world));
     j->is_leader = trm_world_rank(j->world) == 0;
-    return trm_world_size(j->world) == 1 ? TRM_OK : agree_on_settings(j);
+    TRM_TRY(trm_world_size(j->world) == 1 ? TRM_OK : agree_on_settings(j));
+    return job_begin_timeline(j);
 }
 
 bool names_shape(const char *name)
@@ -720,11 +721,17 @@ int job_close(job *j, trm_status status, bool alike)
     /* What a peer told while ranks exchanged their results is not alike: it ends this rank with the code of the peer.
      */
     if (status != TRM_OK && trm_world_size(j->world) > 1 && (!alike || status == TRM_ERROR_LOST_RANK)) {
+        (void)trm_timeline_save();
         trm_world_abort(j->world, status); /* does not return */
     }
     if (status != TRM_OK && j->is_leader) {
         print_failure(status);
     }
+    const trm_status ended = trm_timeline_end(j->world);
+    if (ended != TRM_OK && j->is_leader) {
+        print_failure(ended);
+    }
+    code = status == TRM_OK ? trm_status_exit_code(ended) : code;
     trm_generator_destroy(j->generator);
     trm_generator_destroy(j->draft);
     trm_model_close(j->draft_model);

@@ -32,6 +32,9 @@ typedef struct job {
 
 /* Opens the world and checks that every rank has the same settings. After a failure, job_close ends the job. */
 trm_status job_open_world(job *j, const settings *all);
+/* Begins the timeline of --timeline, if there is one, and lets SIGINT and SIGTERM write it before they end the process.
+ * job_close writes it. Collective. timeline.c */
+trm_status job_begin_timeline(job *j);
 /* Opens a model folder or, if there is none, the named shape. TRM_ERROR_INVALID_MODEL if the model cannot be read. */
 trm_status open_model(const settings *all, const char *name, trm_model **model);
 /* Whether a name is that of a shape with random weights. */

@@ -100,6 +100,8 @@ trm_status ipc_write_submission(trm_bytes *out, const ipc_submission *submission
     ipc_put(&writer, request->prompt, (size_t)request->n_prompt * sizeof(int32_t));
     ipc_put(&writer, request->stop_tokens, (size_t)request->n_stop_tokens * sizeof(int32_t));
     ipc_put(&writer, request->sampling.bias, (size_t)request->sampling.n_bias * sizeof(trm_logit_bias));
+    put_text(&writer, request->traceparent);
+    put_text(&writer, request->tracestate);
     put_text(&writer, submission->grammar);
     return ipc_end(&writer);
 }
@@ -190,6 +192,15 @@ static const char *take_text(cursor *c)
     return text;
 }
 
+/* A text that is followed by others; NULL: it is empty. */
+static const char *take_inner_text(cursor *c)
+{
+    const size_t left = c->failed ? 0 : c->frame->size - c->at;
+    const char *text = c->frame->payload + c->at, *end = left > 0 ? memchr(text, '\0', left) : NULL;
+    const char *taken = take(c, end != NULL ? (size_t)(end - text) + 1 : left + 1); /* too much: it is cut */
+    return taken != NULL && taken[0] != '\0' ? taken : NULL;
+}
+
 trm_status ipc_read_failure(const ipc_frame *frame, ipc_failure *failure)
 {
     cursor c = {.frame = frame};
@@ -253,6 +264,8 @@ trm_status ipc_read_submission(const ipc_frame *frame, ipc_submission *submissio
     request->stop_tokens = (const int32_t *)(const void *)take(&c, (size_t)request->n_stop_tokens * sizeof(int32_t));
     request->sampling.bias =
         (const trm_logit_bias *)(const void *)take(&c, (size_t)request->sampling.n_bias * sizeof(trm_logit_bias));
+    request->traceparent = take_inner_text(&c);
+    request->tracestate = take_inner_text(&c);
     submission->grammar = take_text(&c);
     request->mask = NULL;
     request->mask_user = NULL;

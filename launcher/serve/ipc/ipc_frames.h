@@ -10,7 +10,7 @@
 
 #include "launcher/text/strings/buffer.h"
 
-#define IPC_VERSION       8
+#define IPC_VERSION       9
 #define IPC_LONGEST_FRAME ((size_t)64 << 20)
 
 typedef enum ipc_kind {
