@@ -208,6 +208,22 @@ def check_slow(port):
         client.close()
 
 
+def check_trace(port):
+    """The trace context of a request comes back as metadata, if it is valid."""
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        live = service_pb2_grpc.GRPCInferenceServiceStub(channel).ServerLive
+        ready = service_pb2_grpc.GRPCInferenceServiceStub(channel).ModelMetadata
+        for given, found in ((parent, parent), ("01" + parent[2:] + "-x", parent), ("ff" + parent[2:], None), (None, None)):
+            metadata = () if given is None else (("traceparent", given), ("tracestate", "a=b"))
+            _, call = live.with_call(service_pb2.ServerLiveRequest(), metadata=metadata)
+            assert dict(call.initial_metadata()).get("traceparent") == found, (given, call.initial_metadata())
+            try:  # and with a failure
+                ready(service_pb2.ModelMetadataRequest(name="nothing"), metadata=metadata)
+            except grpc.RpcError as error:
+                assert dict([*error.initial_metadata(), *error.trailing_metadata()]).get("traceparent") == found, given
+
+
 def check_stream(client, expected):
     results = queue.Queue()
     client.start_stream(lambda result, error: results.put((result, error)))
@@ -346,6 +362,7 @@ with tempfile.TemporaryDirectory() as folder:
         check_bytes(server.grpc_port)
         check_slow(server.grpc_port)
         check_stream(client, expected)
+        check_trace(server.grpc_port)
         check_shared(client, expected)
         asyncio.run(check_asyncio(server.grpc_port, expected))
         # Deadlines: of the queue, of the call; a call that is cancelled leaves the queue.

@@ -40,6 +40,7 @@ struct grpc_call {
     grpc_stream *stream; /* NULL: it was closed */
     trm_bytes message;   /* with its prefix */
     infer_request *request;
+    const trace_context *trace; /* of the stream, while the method begins */
     repository_job *job;
     double deadline; /* on trm_clock_seconds; 0: none */
     bool streamed;   /* of ModelStreamInfer */

@@ -216,6 +216,7 @@ static bool submit(grpc_call *call, served_network *n)
     if (call->request == NULL) {
         return false;
     }
+    call->request->trace = *call->trace;
     if (left > 0 && (call->request->queue_seconds <= 0 || left < call->request->queue_seconds)) {
         call->request->queue_seconds = left;
     }

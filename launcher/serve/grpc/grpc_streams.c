@@ -38,6 +38,17 @@ static nghttp2_nv header(const char *name, const char *value)
                         NGHTTP2_NV_FLAG_NONE};
 }
 
+#define MOST_HEADERS 3
+
+/* The headers that begin a reply. */
+static size_t reply_headers(const grpc_stream *s, nghttp2_nv to[MOST_HEADERS])
+{
+    to[0] = header(":status", "200");
+    to[1] = header("content-type", "application/grpc");
+    to[2] = header("traceparent", s->trace.parent);
+    return s->trace.parent[0] != '\0' ? 3 : 2;
+}
+
 /* Fills in grpc-status and grpc-message, whose texts the caller has. */
 static size_t trailers(const grpc_stream *s, char status[12], char message[3 * GRPC_LONGEST_MESSAGE], nghttp2_nv to[2])
 {
@@ -107,10 +118,11 @@ static void respond(grpc_stream *s)
         (void)h->session_resume_data(session, s->id);
         return;
     }
-    const nghttp2_nv headers[] = {header(":status", "200"), header("content-type", "application/grpc")};
+    nghttp2_nv headers[MOST_HEADERS];
+    const size_t n = reply_headers(s, headers);
     const nghttp2_data_provider provider = {.source = {.ptr = s}, .read_callback = read_out};
     s->responded = true;
-    (void)h->submit_response(session, s->id, headers, 2, &provider);
+    (void)h->submit_response(session, s->id, headers, n, &provider);
 }
 
 /* Takes the stream's calls off it. Those that wait elsewhere are freed when they come back. */
@@ -153,10 +165,10 @@ void grpc_end_stream(grpc_stream *s, grpc_status status, const char *message)
         return;
     }
     char code[12], text[3 * GRPC_LONGEST_MESSAGE];
-    nghttp2_nv headers[4] = {header(":status", "200"), header("content-type", "application/grpc")};
-    const size_t n = trailers(s, code, text, headers + 2);
+    nghttp2_nv headers[MOST_HEADERS + 2];
+    const size_t first = reply_headers(s, headers), n = first + trailers(s, code, text, headers + first);
     s->responded = true;
-    (void)h->submit_response(s->connection->session, s->id, headers, 2 + n, NULL);
+    (void)h->submit_response(s->connection->session, s->id, headers, n, NULL);
 }
 
 /* Fills in the prefix of a message and puts it behind those that wait to be sent. Takes the bytes over. */
@@ -268,6 +280,7 @@ static void start_call(grpc_stream *s)
     call->server = s->connection->server;
     call->stream = s;
     call->message = s->in;
+    call->trace = &s->trace;
     call->deadline = s->deadline;
     call->streamed = s->method->streamed;
     atomic_init(&call->gone, false);
@@ -362,7 +375,7 @@ static int take_header(nghttp2_session *session, const nghttp2_frame *frame, con
     grpc_connection *c = user;
     grpc_stream *s = stream_of(c, frame->hd.stream_id);
     char text[64];
-    (void)session, (void)flags, (void)name_size;
+    (void)session, (void)flags;
     if (s == NULL) {
         return 0;
     }
@@ -385,6 +398,7 @@ static int take_header(nghttp2_session *session, const nghttp2_frame *frame, con
     } else if (strcmp(key, "authorization") == 0) {
         copy_value(s->authorization, sizeof(s->authorization), value, value_size);
     }
+    trace_context_take(&s->trace, key, name_size, (const char *)value, value_size);
     return 0;
 }
 
@@ -393,6 +407,7 @@ static void open_stream(grpc_stream *s)
 {
     const server *keys = s->connection->server->options.keys;
     char text[GRPC_LONGEST_PATH + 64];
+    trace_context_check(&s->trace);
     s->method = grpc_find_method(s->path);
     if (!s->is_post || !s->is_grpc) {
         grpc_end_stream(s, GRPC_INTERNAL, "expected method POST and content-type application/grpc");

@@ -24,6 +24,7 @@ struct grpc_stream {
     char path[GRPC_LONGEST_PATH], authorization[512];
     size_t header_bytes;
     bool is_post, is_grpc;
+    trace_context trace;
     double deadline; /* 0: none */
     double arrives;  /* since when the current message arrives */
     double reads;    /* since when the client has read nothing of `out` */

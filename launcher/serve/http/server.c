@@ -60,7 +60,8 @@ static void add_origin(const call *c, struct MHD_Response *response)
     }
     MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_ALLOW_ORIGIN, s->any_origin ? "*" : origin);
     if (!c->preflight || c->route == NULL) {
-        MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS, "X-Request-Id, Retry-After");
+        MHD_add_response_header(response, MHD_HTTP_HEADER_ACCESS_CONTROL_EXPOSE_HEADERS,
+                                "X-Request-Id, Retry-After, traceparent");
         return;
     }
     const char *headers =
@@ -77,6 +78,9 @@ static void add_headers(call *c, struct MHD_Response *response, int status, int 
     add_origin(c, response);
     char text[16];
     MHD_add_response_header(response, "X-Request-Id", c->exchange->id);
+    if (c->exchange->trace.parent[0] != '\0') {
+        MHD_add_response_header(response, "traceparent", c->exchange->trace.parent);
+    }
     if (retry_after > 0) {
         snprintf(text, sizeof(text), "%d", retry_after);
         MHD_add_response_header(response, MHD_HTTP_HEADER_RETRY_AFTER, text);
@@ -296,6 +300,22 @@ static void choose_id(call *c)
     }
 }
 
+static enum MHD_Result take_trace_header(void *user, enum MHD_ValueKind kind, const char *key, size_t key_size,
+                                         const char *value, size_t size)
+{
+    (void)kind;
+    trace_context_take(user, key, key_size, value != NULL ? value : "", size);
+    return MHD_YES;
+}
+
+/* Reads the trace context, which may have several headers. */
+static void read_trace(const call *c)
+{
+    trace_context *trace = &c->exchange->trace;
+    MHD_get_connection_values_n(c->connection, MHD_HEADER_KIND, take_trace_header, trace);
+    trace_context_check(trace);
+}
+
 static open_connection *place_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
@@ -419,6 +439,7 @@ static enum MHD_Result take_call(void *user, struct MHD_Connection *connection, 
         snprintf(c->method, sizeof(c->method), "%s", method);
         snprintf(c->path, sizeof(c->path), "%s", url);
         choose_id(c);
+        read_trace(c);
         await_client(c, 2 * s->options.body_seconds); /* take_body replies before that */
         return check_call(c, method, version, &error) ? MHD_YES : call_reply_error(c, &error);
     }
@@ -463,6 +484,12 @@ static void log_call(const call *c, int64_t prompt_tokens, int64_t output_tokens
     json_object(&json, NULL);
     json_string(&json, "time", time_text);
     json_string(&json, "id", c->exchange->id);
+    if (c->exchange->trace.parent[0] != '\0') {
+        json_string(&json, "traceparent", c->exchange->trace.parent);
+    }
+    if (c->exchange->trace.state[0] != '\0') {
+        json_string(&json, "tracestate", c->exchange->trace.state);
+    }
     json_string(&json, "client", address);
     json_string(&json, "method", c->method);
     json_string(&json, "path", c->path);

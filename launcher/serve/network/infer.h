@@ -8,6 +8,7 @@
 #include "launcher/serve/network/served_network.h"
 #include "launcher/serve/network/shared_memory.h"
 #include "launcher/serve/requests/api_request.h"
+#include "launcher/serve/requests/trace_context.h"
 #include "launcher/text/strings/buffer.h"
 
 typedef struct infer_input {
@@ -43,8 +44,9 @@ struct infer_request {
     infer_request *next;     /* in the queue or a batch */
     served_network *network; /* retained */
     const infer_client *client;
-    void *user;            /* of the client */
-    char *id;              /* NULL: none */
+    void *user; /* of the client */
+    char *id;   /* NULL: none */
+    trace_context trace;
     infer_input *inputs;   /* [inputs of the network] */
     infer_output *outputs; /* [n_outputs] */
     int32_t n_outputs;

@@ -285,6 +285,9 @@ static bool start_run(call *c, served_network *n, api_error *error)
     infer_destroy(c->inference);
     c->inference = infer_parse(n, c->server->options.regions, c->body.data != NULL ? c->body.data : "", c->body.size,
                                json_size, &http_client, c, error);
+    if (c->inference != NULL) {
+        c->inference->trace = c->exchange->trace;
+    }
     return c->inference != NULL && served_accept(n, c->inference, wait_for_run, c, error);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/trace.h"
 #include "launcher/serve/network/infer.h"
 
 #define MAX_COPIES    64  /* within the device that are waited for together */
@@ -335,6 +336,35 @@ static trm_status run(instance *in, infer_request *batch, int64_t elements, run_
     return TRM_OK;
 }
 
+/* Adds a request that has run to the timeline. */
+static void trace_request(const infer_request *r, double began, double ended)
+{
+    static atomic_ullong requests;
+    const trm_trace_value values[] = {{.key = "batch", .number = r->elements},
+                                      {.key = "failed", .text = r->failed ? "yes" : "no"},
+                                      {.key = "traceparent", .text = r->trace.parent},
+                                      {.key = "tracestate", .text = r->trace.state}};
+    trm_trace_span span = {.category = "request",
+                           .name = "request",
+                           .begin = r->queued,
+                           .seconds = ended - r->queued,
+                           .row = trm_trace_row("requests"),
+                           .id = atomic_fetch_add(&requests, 1) + 1,
+                           .values = values,
+                           .n_values = r->trace.parent[0] == '\0'  ? 2
+                                       : r->trace.state[0] == '\0' ? 3
+                                                                   : 4};
+    trm_trace_add(&span);
+    span.n_values = 0;
+    span.name = "queued";
+    span.seconds = began - r->queued;
+    trm_trace_add(&span);
+    span.name = "run";
+    span.begin = began;
+    span.seconds = ended - began;
+    trm_trace_add(&span);
+}
+
 static void count_run(served_network *n, const infer_request *batch, int64_t elements, const run_times *times,
                       double began)
 {
@@ -342,6 +372,9 @@ static void count_run(served_network *n, const infer_request *batch, int64_t ele
     int32_t count = 0;
     pthread_mutex_lock(&n->lock);
     for (const infer_request *r = batch; r != NULL; r = r->next) {
+        if (trm_trace_is_on()) {
+            trace_request(r, began, now);
+        }
         if (r->failed) {
             stats_add_duration(&n->stats.fail, now - r->queued);
         } else {

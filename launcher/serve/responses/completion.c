@@ -136,6 +136,9 @@ trm_status choice_submission(const choice *ch, trm_serving_request *request)
     request->min_tokens = asked->min_tokens;
     request->embedding = asked->embedding;
     request->adapter = asked->adapter;
+    const trace_context *trace = &ch->owner->exchange->trace;
+    request->traceparent = trace->parent[0] != '\0' ? trace->parent : NULL;
+    request->tracestate = trace->state[0] != '\0' ? trace->state : NULL;
     logprobs_ask(ch, request);
     return TRM_OK;
 }

@@ -10,6 +10,7 @@
 
 #include "launcher/serve/json/json_text.h"
 #include "launcher/serve/requests/api_request.h"
+#include "launcher/serve/requests/trace_context.h"
 #include "launcher/text/strings/buffer.h"
 
 #define HTTP_EXCHANGE_MAX_UNREAD ((size_t)512 << 10) /* bytes; a single piece may exceed it */
@@ -20,7 +21,8 @@ typedef struct http_exchange {
     atomic_bool left; /* the client has closed its end; the connection has not noticed yet */
     void (*wake)(void *connection);
     void *connection;
-    char id[72]; /* of the request, for logs and headers */
+    char id[72];         /* of the request, for logs and headers */
+    trace_context trace; /* of the request, likewise, and for timelines; set before others see the exchange */
     /* Guarded by the lock: */
     pthread_mutex_t lock;
     bool sleeping;   /* the connection waits for wake */
