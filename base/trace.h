@@ -1,10 +1,10 @@
 /*
  * The timeline of this process: spans of time that parts of the engine add while it is recorded, and the text that
- * Perfetto and chrome://tracing read (Trace Event Format, section "JSON Array Format").
+ * Perfetto and chrome://tracing read (Trace Event Format).
  *
  * One timeline per process, off until trm_trace_begin; whoever adds asks trm_trace_is_on first, which is one load.
- * Spans lie in rows. The spans of a row are apart or nested; those with an id are rows of their own below
- * theirs. Times are trm_clock_seconds. Any thread.
+ * Spans lie in rows. The spans of a row are apart or nested; those with an id are rows of their own below theirs. Times
+ * are trm_clock_seconds. Any thread.
  */
 #ifndef TRM_BASE_TRACE_H
 #define TRM_BASE_TRACE_H

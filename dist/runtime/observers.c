@@ -337,7 +337,7 @@ trm_status trm_context_begin_trace(trm_context *context)
     }
     if (is_first || !trm_context_wants_capture(context)) {
         TRM_TRY(trm_context_prepare_sample(context));
-        self->is_trace_sample = trm_context_begin_sample(context);
+        self->is_trace_sample = trm_context_begin_sample(context) || self->is_trace_sample; /* of a run that failed */
     }
     return trm_event_record(self->traced_from, context->stream);
 }
