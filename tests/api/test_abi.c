@@ -33,9 +33,11 @@ static const struct {
     SIZE(trm_scheduler_options, size, 48),
     SIZE(trm_serving_request, size, 184),
     SIZE(trm_serving_request, adapter, 192),
+    SIZE(trm_serving_request, traceparent, 208),
     SIZE(trm_onnx_options, size, 88),
     SIZE(trm_chat_input, size, 48),
     SIZE(trm_llm_options, size, 72),
+    SIZE(trm_llm_options, timeline, 80),
     SIZE(trm_llm_params, size, 48),
     SIZE(trm_model_experts, size, 72),
 #undef SIZE
