@@ -19,10 +19,11 @@ typedef struct ring_schedule {
     const trm_residency *residency;
     int32_t n;           /* its fetches, valid after the plan is gone */
     trm_event **arrived; /* [n] */
-    trm_event **started; /* [n] before the copy, for the timeline; NULL: none was recorded */
-    bool *is_traced;     /* [n] both events are those of the current step; likewise */
-    trm_event **freed;   /* [n] the layer that frees the place has run; NULL: none, or the same as the fetch before */
-    bool packed, whole;  /* some fetched weights are packed; some are not */
+    /* For the timeline; NULL: none was recorded. */
+    trm_event **started, **copied; /* [n] before and behind the copy */
+    bool *is_traced;               /* [n] both are of the current step */
+    trm_event **freed;  /* [n] the layer that frees the place has run; NULL: none, or the same as the fetch before */
+    bool packed, whole; /* some fetched weights are packed; some are not */
 } ring_schedule;
 
 struct trm_ring {
@@ -108,12 +109,14 @@ static trm_status create_traced(trm_ring *ring, ring_schedule *p)
         return TRM_OK;
     }
     p->started = calloc(n, sizeof(*p->started));
+    p->copied = calloc(n, sizeof(*p->copied));
     p->is_traced = calloc(n, sizeof(*p->is_traced));
-    if (p->started == NULL || p->is_traced == NULL) {
+    if (p->started == NULL || p->copied == NULL || p->is_traced == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the events of %zu copies", n - 1);
     }
     for (int32_t k = 0; k < p->n; k++) {
         TRM_TRY(trm_event_create(ring->device, &p->started[k]));
+        TRM_TRY(trm_event_create(ring->device, &p->copied[k]));
     }
     return TRM_OK;
 }
@@ -219,10 +222,12 @@ static void destroy_events(ring_schedule *p)
         trm_event_destroy(p->arrived == NULL ? NULL : p->arrived[k]);
         trm_event_destroy(p->freed == NULL ? NULL : p->freed[k]);
         trm_event_destroy(p->started == NULL ? NULL : p->started[k]);
+        trm_event_destroy(p->copied == NULL ? NULL : p->copied[k]);
     }
     free(p->arrived);
     free(p->freed);
     free(p->started);
+    free(p->copied);
     free(p->is_traced);
 }
 
@@ -282,8 +287,15 @@ static unsigned char *part_of_slot(const trm_ring *ring, int32_t k)
     return ring->memory + fetch->offset + begin;
 }
 
+/* Records an event for the timeline, if there is one. */
+static trm_status mark(trm_event *event, trm_stream *stream)
+{
+    return event == NULL ? TRM_OK : trm_event_record(event, stream);
+}
+
 /* Copies a piece to the stage that was unpacked longest ago, and unpacks it. */
-static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, unsigned char *to, size_t bytes)
+static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, unsigned char *to, size_t bytes,
+                              trm_event *started, trm_event *copied)
 {
     size_t number = ring->n_pieces++, turn = number % STAGES;
     trm_stream *copies = ring->pieces_on[number % PIECE_STREAMS];
@@ -294,14 +306,16 @@ static trm_status fetch_piece(trm_ring *ring, const void *from, size_t size, uns
     if (number >= STAGES) {
         TRM_TRY(trm_stream_wait_event(copies, ring->emptied[turn]));
     }
+    TRM_TRY(mark(started, copies));
     TRM_TRY(trm_stream_upload(copies, stage, from, size));
+    TRM_TRY(mark(copied, copies));
     TRM_TRY(trm_event_record(ring->staged[turn], copies));
     TRM_TRY(trm_stream_wait_event(ring->unpacks, ring->staged[turn]));
     TRM_TRY(trm_bf16_decode(ring->unpacks, stage, to, bytes / sizeof(uint16_t), 0));
     return trm_event_record(ring->emptied[turn], ring->unpacks);
 }
 
-static trm_status fetch_packed(trm_ring *ring, int32_t k)
+static trm_status fetch_packed(trm_ring *ring, int32_t k, trm_event *started, trm_event *copied)
 {
     int32_t weight = ring->now->residency->fetches[k].weight;
     const trm_stored_weight *stored = &ring->stored[weight];
@@ -309,7 +323,8 @@ static trm_status fetch_packed(trm_ring *ring, int32_t k)
     for (int32_t i = 0; i < stored->n_pieces; i++) {
         TRM_TRY(fetch_piece(ring, stored->memory + stored->pieces[i], stored->pieces[i + 1] - stored->pieces[i],
                             to + (size_t)i * stored->piece_bytes,
-                            trm_stored_piece_bytes(stored, ring->bytes[weight], i)));
+                            trm_stored_piece_bytes(stored, ring->bytes[weight], i), i == 0 ? started : NULL,
+                            i == stored->n_pieces - 1 ? copied : NULL));
     }
     return TRM_OK;
 }
@@ -317,15 +332,24 @@ static trm_status fetch_packed(trm_ring *ring, int32_t k)
 /* Fetches a weight from its stored form in host memory, or from files, to its device form in the ring. */
 static trm_status fetch_weight(trm_ring *ring, int32_t k)
 {
-    int32_t weight = ring->now->residency->fetches[k].weight;
-    if (is_packed(ring, ring->now, k)) {
-        return fetch_packed(ring, k);
+    const int32_t weight = ring->now->residency->fetches[k].weight;
+    const bool traces = ring->now->started != NULL && !ring->is_captured;
+    trm_event *started = traces ? ring->now->started[k] : NULL, *copied = traces ? ring->now->copied[k] : NULL;
+    if (ring->now->started != NULL) {
+        ring->now->is_traced[k] = traces;
     }
+    if (is_packed(ring, ring->now, k)) {
+        return fetch_packed(ring, k, started, copied);
+    }
+    TRM_TRY(mark(started, ring->copies));
     if (ring->stored[weight].memory == NULL) {
         trm_reader_go_to(ring->reader, ring->read_place[k]);
-        return trm_reader_upload(ring->reader, ring->copies, part_of_slot(ring, k));
+        TRM_TRY(trm_reader_upload(ring->reader, ring->copies, part_of_slot(ring, k)));
+    } else {
+        TRM_TRY(
+            trm_stream_upload(ring->copies, part_of_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]));
     }
-    return trm_stream_upload(ring->copies, part_of_slot(ring, k), ring->stored[weight].memory, ring->bytes[weight]);
+    return mark(copied, ring->copies);
 }
 
 /* Bytes that the link carries. */
@@ -337,21 +361,12 @@ static size_t link_bytes(const trm_ring *ring, int32_t k)
 
 static trm_status enqueue_copy(trm_ring *ring, int32_t k)
 {
-    const ring_schedule *now = ring->now;
-    const bool packed = is_packed(ring, now, k);
     ring->copied_bytes += link_bytes(ring, k);
-    if (now->started != NULL) {
-        now->is_traced[k] = !ring->is_captured;
-        TRM_TRY(ring->is_captured
-                    ? TRM_OK
-                    : trm_event_record(now->started[k],
-                                       packed ? ring->pieces_on[ring->n_pieces % PIECE_STREAMS] : ring->copies));
-    }
     trm_range_begin("weight fetch");
     const trm_status status = fetch_weight(ring, k);
     trm_range_end();
     TRM_TRY(status);
-    return trm_event_record(now->arrived[k], packed ? ring->unpacks : ring->copies);
+    return trm_event_record(ring->now->arrived[k], is_packed(ring, ring->now, k) ? ring->unpacks : ring->copies);
 }
 
 /* One engine copies all of them, so a copy begins when the one before it has ended, even if its stream was ready. */
@@ -361,20 +376,20 @@ trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const 
     const ring_schedule *now = ring->now;
     for (int32_t place = 0; now->started != NULL && place < now->n; place++) {
         const int32_t k = fetch_at(now->residency, place);
-        float started, arrived;
+        float started, copied;
         if (!now->is_traced[k]) {
             continue;
         }
         now->is_traced[k] = false;
         TRM_TRY(trm_event_elapsed_ms(began, now->started[k], &started));
-        TRM_TRY(trm_event_elapsed_ms(began, now->arrived[k], &arrived));
+        TRM_TRY(trm_event_elapsed_ms(began, now->copied[k], &copied));
         const trm_trace_value bytes = {.key = "bytes", .number = (int64_t)link_bytes(ring, k)};
         trm_trace_span span = {.category = "weights",
                                .name = name(user, now->residency->fetches[k].weight),
                                .row = trm_trace_row(is_packed(ring, now, k) ? packed_row : row),
                                .values = &bytes,
                                .n_values = 1};
-        const double end = begin + (double)arrived * 1e-3;
+        const double end = begin + (double)copied * 1e-3;
         span.begin = trm_trace_after(span.row, begin + (double)started * 1e-3);
         span.seconds = end - span.begin;
         trm_trace_add(&span);
