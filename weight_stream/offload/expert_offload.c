@@ -1,19 +1,16 @@
 /* The thread that answers the requests of small steps, and what it needs. */
 #include "weight_stream/offload/expert_offload.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/checked.h"
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/pool.h"
 #include "graph/memory_plan.h"
 #include "kernels/moe/host_few.h"
 #include "kernels/moe/layer.h"
+#include "weight_stream/offload/mail_thread.h"
 #include "weight_stream/offload/streaming.h"
 
 _Static_assert(TRM_HOST_COMPUTE_ROWS <= TRM_MOE_FEW_TOKENS, "small steps have few tokens");
@@ -21,20 +18,6 @@ _Static_assert(TRM_HOST_COMPUTE_ROWS *TRM_MOE_MOST_CHOSEN <= TRM_EXPERT_MOST_PAI
 
 /* How long the device waits for an answer, which takes less than a millisecond. */
 #define LIMIT_SECONDS 10
-/* The thread polls this long after a request, then looks less often: while steps run, and while none do. */
-#define POLL_SECONDS 5e-3
-#define LOOKS        64
-#define SHORT_SLEEP                                                                                                    \
-    (struct timespec)                                                                                                  \
-    {                                                                                                                  \
-        0, 50000                                                                                                       \
-    }
-#define LONG_SLEEP                                                                                                     \
-    (struct timespec)                                                                                                  \
-    {                                                                                                                  \
-        0, 1000000                                                                                                     \
-    }
-#define SLEEPY 1.0 /* seconds without a request */
 
 struct trm_expert_offload {
     trm_offload_site parts;
@@ -45,9 +28,7 @@ struct trm_expert_offload {
     void **copies;            /* [n, TRM_EXPERT_MOST_TENSORS] of what lies on the device */
     trm_pool *pool;
     void *workspace;
-    pthread_t thread;
-    bool has_thread;
-    atomic_bool stop;
+    trm_mail_thread thread;
 };
 
 /* Answers the last request. */
@@ -63,41 +44,6 @@ static void answer(void *user)
     experts.weights = mail->weights;
     trm_moe_few_run(offload->pool, &experts, offload->workspace, offload->box.y);
     __atomic_store_n(&mail->done, mail->posted, __ATOMIC_RELEASE);
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#endif
-}
-
-static void *answer_all(void *user)
-{
-    trm_expert_offload *offload = user;
-    const trm_expert_mail *mail = offload->box.mail;
-    int64_t answered = 0;
-    double since = trm_clock_seconds();
-    while (!atomic_load(&offload->stop)) {
-        bool found = false;
-        for (int32_t i = 0; !found && i < LOOKS; i++) {
-            found = __atomic_load_n(&mail->posted, __ATOMIC_ACQUIRE) != answered;
-            if (!found) {
-                relax();
-            }
-        }
-        if (found) {
-            answer(offload);
-            answered = mail->done;
-            since = trm_clock_seconds();
-            continue;
-        }
-        const double idle = trm_clock_seconds() - since;
-        if (idle > POLL_SECONDS) {
-            nanosleep(idle > SLEEPY ? &LONG_SLEEP : &SHORT_SLEEP, NULL);
-        }
-    }
-    return NULL;
 }
 
 /* Finds the cached layers and the memory of requests and answers. */
@@ -151,12 +97,7 @@ static trm_status start(trm_expert_offload *made)
         made->box.server = made;
         return TRM_OK;
     }
-    const int error = pthread_create(&made->thread, NULL, answer_all, made);
-    if (error != 0) {
-        TRM_FAIL(TRM_ERROR_INTERNAL, "cannot start the thread of experts on the CPU (error %d)", error);
-    }
-    made->has_thread = true;
-    return TRM_OK;
+    return trm_mail_thread_start(&made->thread, &made->box.mail->posted, answer, made);
 }
 
 trm_status trm_expert_offload_create(const trm_offload_site *site, int64_t *sent, trm_expert_offload **made)
@@ -168,7 +109,6 @@ trm_status trm_expert_offload_create(const trm_offload_site *site, int64_t *sent
     }
     offload->parts = *site;
     offload->box.sent = sent;
-    atomic_init(&offload->stop, false);
     const trm_status status = start(offload);
     if (status != TRM_OK) {
         trm_expert_offload_destroy(offload, site->world->device);
@@ -183,10 +123,7 @@ void trm_expert_offload_destroy(trm_expert_offload *offload, trm_device *device)
     if (offload == NULL) {
         return;
     }
-    if (offload->has_thread) {
-        atomic_store(&offload->stop, true);
-        pthread_join(offload->thread, NULL);
-    }
+    trm_mail_thread_stop(&offload->thread);
     trm_device_free_host(device, offload->box.mail);
     trm_device_free_host(device, offload->box.x);
     trm_device_free_host(device, offload->box.y);
