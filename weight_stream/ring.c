@@ -36,7 +36,7 @@ struct trm_ring {
     trm_ring_sharing sharing; /* gather NULL: nothing is shared */
     unsigned char *memory;
     trm_reader *reader;  /* of weights read in every step; NULL: none */
-    int32_t *read_place; /* [n] index of a fetch in the reader's list, for the only schedule */
+    int32_t *read_place; /* [n] index of a fetch in the reader's list, for the first schedule */
     trm_stream *copies;
     trm_event *begins;
     unsigned char
@@ -173,7 +173,7 @@ static trm_status create_reader(trm_ring *ring, const trm_reader_options *files)
             items[options.n_items++] = p->residency->fetches[k].weight;
         }
     }
-    assert(options.n_items == 0 || (files != NULL && ring->n_schedules == 1));
+    assert(options.n_items == 0 || files != NULL);
     trm_status status = options.n_items == 0 ? TRM_OK : trm_reader_create(ring->device, &options, &ring->reader);
     free(items);
     return status;
@@ -472,7 +472,7 @@ trm_status trm_ring_prime(trm_ring *ring, int32_t schedule, trm_stream *stream)
     ring->now = &ring->schedules[schedule];
     ring->is_captured = false;
     const int32_t n = ring->now->residency->n_carried;
-    if (ring->primed == ring->now) {
+    if (ring->primed == ring->now || ring->now->n == 0) { /* without fetches the ring stays as it is */
         return TRM_OK;
     }
     if (ring->unpacks != NULL) { /* the streams of the step before may be others than this one's */
@@ -591,6 +591,6 @@ trm_status trm_ring_repeat(trm_ring *ring, int32_t begin, int32_t end, trm_strea
 trm_status trm_ring_end(trm_ring *ring, trm_stream *stream, bool *waits)
 {
     TRM_TRY(await_fetches(ring, 0, ring->now->residency->n_carried, stream, waits));
-    ring->primed = trm_stream_is_capturing(stream) ? ring->primed : ring->now;
+    ring->primed = trm_stream_is_capturing(stream) || ring->now->n == 0 ? ring->primed : ring->now;
     return TRM_OK;
 }

@@ -39,8 +39,8 @@ typedef struct trm_ring_sharing {
 
 /* Creates a ring for schedules, which must outlive its use. stored [n_weights] is this rank's part of each streamed
  * weight in host memory, which must outlive the ring. Parts without memory are read in every step through `files`,
- * whose list of items is ignored; it may be NULL if there are none, as with several schedules. bytes [n_weights]: sizes
- * of the parts. sharing NULL: all weights are fetched whole. */
+ * whose list of items is ignored; it may be NULL if there are none. Only the first schedule may fetch such parts. bytes
+ * [n_weights]: sizes of the parts. sharing NULL: all weights are fetched whole. */
 trm_status trm_ring_create(trm_device *device, const trm_residency *const *schedules, int32_t n_schedules,
                            const size_t *bytes, const trm_stored_weight *stored, const trm_reader_options *files,
                            const trm_ring_sharing *sharing, trm_ring **ring);

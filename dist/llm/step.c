@@ -251,7 +251,20 @@ static trm_status enqueue_lanes(trm_generator *g, const trm_step_sequence *seque
 static bool can_capture(const trm_generator *g)
 {
     return trm_device_backend(g->world->device) == TRM_BACKEND_CUDA && !trm_context_is_profiling(g->context) &&
-           (!trm_context_streams_weights(g->context) || g->engine->places.capturable);
+           (!trm_context_streams_weights(g->context) || g->engine->places.capturable ||
+            trm_context_captures_small(g->context));
+}
+
+/* Whether the step whose inputs are laid out can be captured, if others can: not if it reads weights from files. */
+static trm_status check_captures(trm_generator *g, bool *captures)
+{
+    TRM_TRY(trm_context_follow_weights(g->context));
+    if (*captures && trm_context_streams_weights(g->context) && !g->engine->places.capturable) {
+        TRM_TRY(trm_context_shape(g->context));
+        *captures =
+            trm_context_captures_small(g->context) && trm_context_schedule(g->context) == TRM_COPY_SCHEDULE_SMALL;
+    }
+    return TRM_OK;
 }
 
 typedef struct capturing {
@@ -326,8 +339,10 @@ static trm_status run(trm_generator *g, trm_captured_shape *step, int32_t n_rows
 {
     const trm_sample_mode mode = g->sampler.mode;
     if (captures) {
+        TRM_TRY(check_captures(g, &captures));
+    }
+    if (captures) {
         const int32_t variant = trm_graph_bucket_variant(mode, false);
-        TRM_TRY(trm_context_follow_weights(g->context));
         if (step != NULL && !step->stays && step->uses < MIXED_USES) {
             step->uses++;
             step->is_ready = true;

@@ -53,6 +53,11 @@ typedef struct trm_streaming_plan {
     size_t expert_bytes;             /* device memory of the cache */
     bool hosts_experts;              /* the CPU computes missing experts in small steps */
     bool *cached;                    /* [n_layers] is one of these layers */
+    bool *has_experts;               /* [n_weights] is a weight of one of them */
+    size_t host_limit;               /* host memory for weights if some stay in files */
+    int32_t host_experts;            /* experts of all layers that a cache in host memory holds, while others are read
+                                        from files; 0: host memory holds all */
+    size_t host_expert_bytes;        /* of each */
     double *cached_seconds;          /* [n_layers] of these in a small step */
     trm_cpu_offload_rates rates;     /* rates of the CPU; estimates until measured */
     bool measured;                   /* rates of CPU and link are measured */

@@ -322,6 +322,7 @@ void trm_engine_streaming(const trm_engine *engine, trm_streaming_info *info)
     info->expert_hits = counts.hits;
     info->expert_misses = counts.misses;
     info->expert_hosted = counts.hosted;
+    info->expert_reads = counts.read;
 }
 
 void trm_engine_set_recorder(trm_engine *engine, trm_recorder *recorder)

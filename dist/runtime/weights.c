@@ -105,6 +105,12 @@ void trm_context_choose_schedule(trm_context *context, bool dims_are_known)
     context->weights.schedule = is_small ? TRM_COPY_SCHEDULE_SMALL : TRM_COPY_SCHEDULE_LARGE;
 }
 
+bool trm_context_captures_small(const trm_context *context)
+{
+    return context->weights.experts != NULL && context->engine->places.pinned &&
+           context->engine->plan->streaming->small.n_fetches == 0;
+}
+
 int32_t trm_context_schedule(const trm_context *context)
 {
     return context->weights.schedule;

@@ -33,6 +33,9 @@ trm_status trm_context_offload_status(const trm_context *context);
 /* Chooses the copy schedule of a run: the large one while dims are not known. */
 void trm_context_choose_schedule(trm_context *context, bool dims_are_known);
 int32_t trm_context_schedule(const trm_context *context);
+/* Whether runs of the small schedule can be captured even if others read weights from files: they fetch experts only.
+ */
+bool trm_context_captures_small(const trm_context *context);
 /* That of the last run. */
 int32_t trm_context_ran_schedule(const trm_context *context);
 /* Prepares a captured run of a schedule, whose first copies begin before it. */

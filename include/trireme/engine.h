@@ -220,6 +220,12 @@ typedef struct trm_streaming_info {
     int64_t expert_hits, expert_misses; /* experts that runs found in the cache, and fetched, each once per layer and
                                            run; counted by the engine */
     int64_t expert_hosted;              /* and that the CPU computed */
+    int32_t host_experts; /* of all layers, experts that a cache in host memory holds, while the others are read from
+                             files; 0: host memory holds all */
+    double host_expert_hit_rate; /* share of the experts to fetch that lie in host memory, if all are equally likely */
+    size_t expert_read;          /* bytes of one token's experts that are read from files */
+    int64_t expert_reads;        /* of expert_misses, experts that were read from files */
+    double file_rate;            /* of reading files; assumed until an engine has read some */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 

@@ -24,6 +24,7 @@ struct trm_expert_table;
 struct trm_expert_tensor;
 struct trm_expert_post;
 struct trm_expert_mailbox;
+struct trm_expert_supply;
 
 typedef struct trm_device_ops {
     trm_backend backend;
@@ -77,7 +78,8 @@ typedef struct trm_device_ops {
     trm_status (*expert_select)(trm_stream *stream, const struct trm_expert_table *table, const int32_t *ids,
                                 int64_t pairs, int32_t *slot_ids, const struct trm_expert_post *post);
     trm_status (*expert_fetch)(trm_stream *stream, const struct trm_expert_table *table,
-                               const struct trm_expert_tensor *tensors, int32_t n);
+                               const struct trm_expert_tensor *tensors, int32_t n,
+                               const struct trm_expert_supply *supply, int32_t layer);
     trm_status (*expert_add)(trm_stream *stream, const struct trm_expert_mailbox *box, trm_dtype type, void *y,
                              int64_t n);
 

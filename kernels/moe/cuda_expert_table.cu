@@ -1,5 +1,6 @@
 /* The expert cache on CUDA: one block chooses slots and writes to the CPU, many copy what is missing from pinned host
  * memory, a few wait for the CPU's answer and add it. */
+#include "base/error.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/element.h"
 #include "kernels/moe/expert_table.h"
@@ -260,22 +261,95 @@ struct expert_tensors {
     int32_t n, chunks; /* chunks: of all tensors of an expert */
 };
 
-/* Blocks of 256 threads take chunks in turn, expert by expert. Bound by the link. */
+/* A block of 256 threads asks for the missing experts. Bound by latency. */
 static __global__ void __launch_bounds__(THREADS)
-    fetch_missing(const __grid_constant__ trm_expert_table table, const __grid_constant__ expert_tensors tensors)
+    post_demand(const __grid_constant__ trm_expert_table table, const __grid_constant__ trm_expert_supply supply,
+                int32_t layer)
 {
+    trm_expert_demand *demand = supply.demand;
+    const int32_t n = table.missing[0];
+    const bool is_late = n > 0 && supply.sent[2] != 0 && load_system(&demand->done) != supply.sent[0];
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        supply.sent[1] = 0;
+        supply.sent[2] = is_late;
+    }
+    if (n == 0 || is_late) { /* the same for all threads */
+        return;
+    }
+    for (int32_t j = (int32_t)threadIdx.x; j < n; j += THREADS) {
+        demand->experts[j] = table.missing[1 + 2 * j];
+    }
+    if (threadIdx.x == 0) {
+        demand->layer = layer;
+        demand->n = n;
+    }
+    __threadfence_system();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        const int64_t number = supply.sent[0] + 1;
+        supply.sent[0] = supply.sent[1] = number;
+        store_system(&demand->posted, number);
+    }
+}
+
+/* Waits until the host says where the missing expert j lies; NULL: nowhere, and its slot is empty then. One thread of a
+ * block. A read of a file takes milliseconds, so it looks seldom. */
+static __device__ const unsigned char *await_supplied(const trm_expert_table &table, const trm_expert_supply &supply,
+                                                      int32_t j)
+{
+    const trm_expert_found *found = &supply.demand->found[j];
+    const int64_t number = supply.sent[1], until = nanoseconds() + supply.limit;
+    bool is_there = number != 0 && load_system(&found->number) == number;
+    while (!is_there && number != 0 && *(const volatile int64_t *)&supply.sent[2] == 0 && nanoseconds() < until) {
+        __nanosleep(1000);
+        is_there = load_system(&found->number) == number;
+    }
+    const unsigned char *at = is_there ? *(const unsigned char *volatile const *)&found->at : NULL;
+    if (at == NULL) { /* any block may be the one that finds it late */
+        const int32_t expert = table.missing[1 + 2 * j], slot = table.missing[2 + 2 * j];
+        table.slot_of[expert] = table.expert_of[slot] = 0;
+        table.used[slot] = 0;
+    }
+    if (!is_there) {
+        *(volatile int32_t *)&supply.demand->late = 1;
+        *(volatile int64_t *)&supply.sent[2] = 1;
+    }
+    return at;
+}
+
+/* Blocks of 256 threads take chunks in turn, expert by expert, each when it is supplied. Bound by the link, or by the
+ * files. Nothing is supplied where supply.demand is NULL. */
+static __global__ void __launch_bounds__(THREADS)
+    fetch_missing(const __grid_constant__ trm_expert_table table, const __grid_constant__ expert_tensors tensors,
+                  const __grid_constant__ trm_expert_supply supply)
+{
+    __shared__ const unsigned char *supplied;
     const int64_t n = (int64_t)table.missing[0] * tensors.chunks;
+    int32_t last = -1;
     for (int64_t c = blockIdx.x; c < n; c += gridDim.x) {
         const int32_t j = (int32_t)(c / tensors.chunks);
         int32_t chunk = (int32_t)(c % tensors.chunks), i = 0;
+        if (supply.demand != NULL && j != last) { /* the same for all threads */
+            __syncthreads();
+            if (threadIdx.x == 0) {
+                supplied = await_supplied(table, supply, j);
+            }
+            __syncthreads();
+            last = j;
+        }
+        if (supply.demand != NULL && supplied == NULL) {
+            continue;
+        }
         for (int32_t here; chunk >= (here = chunks_of(tensors.all[i].bytes)); i++) {
             chunk -= here;
         }
         const trm_expert_tensor &tensor = tensors.all[i];
         const size_t begin = (size_t)chunk * CHUNK, left = tensor.bytes - begin;
         const size_t expert = (size_t)table.missing[1 + 2 * j], slot = (size_t)table.missing[2 + 2 * j];
-        copy_chunk((unsigned char *)tensor.to + slot * tensor.bytes + begin,
-                   (const unsigned char *)tensor.from + expert * tensor.bytes + begin, left < CHUNK ? left : CHUNK);
+        const unsigned char *from =
+            tensor.from == NULL ? supplied + tensor.offset : (const unsigned char *)tensor.from + expert * tensor.bytes;
+        copy_chunk((unsigned char *)tensor.to + slot * tensor.bytes + begin, from + begin, left < CHUNK ? left : CHUNK);
     }
 }
 
@@ -290,16 +364,22 @@ trm_status trm_cuda_expert_select(trm_stream *stream, const trm_expert_table *ta
 }
 
 trm_status trm_cuda_expert_fetch(trm_stream *stream, const trm_expert_table *table, const trm_expert_tensor *tensors,
-                                 int32_t n)
+                                 int32_t n, const trm_expert_supply *supply, int32_t layer)
 {
+    const trm_expert_supply none = {};
     expert_tensors all = {};
     all.n = n;
     for (int32_t i = 0; i < n; i++) {
         all.all[i] = tensors[i];
         all.chunks += chunks_of(tensors[i].bytes);
     }
+    if (supply != NULL) {
+        post_demand<<<1, THREADS, 0, trm_cuda_stream(stream)>>>(*table, *supply, layer);
+        TRM_TRY(trm_cuda_launched("cuda.expert_demand"));
+    }
     const int64_t most = (int64_t)table->slots * all.chunks;
-    fetch_missing<<<(unsigned)(most < BLOCKS ? most : BLOCKS), THREADS, 0, trm_cuda_stream(stream)>>>(*table, all);
+    fetch_missing<<<(unsigned)(most < BLOCKS ? most : BLOCKS), THREADS, 0, trm_cuda_stream(stream)>>>(
+        *table, all, supply != NULL ? *supply : none);
     return trm_cuda_launched("cuda.expert_fetch");
 }
 

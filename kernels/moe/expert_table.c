@@ -14,9 +14,9 @@ trm_status trm_expert_table_select(trm_stream *stream, const trm_expert_table *t
 }
 
 trm_status trm_expert_table_fetch(trm_stream *stream, const trm_expert_table *table, const trm_expert_tensor *tensors,
-                                  int32_t n)
+                                  int32_t n, const trm_expert_supply *supply, int32_t layer)
 {
-    return stream->ops->expert_fetch(stream, table, tensors, n);
+    return stream->ops->expert_fetch(stream, table, tensors, n, supply, layer);
 }
 
 trm_status trm_expert_table_add(trm_stream *stream, const trm_expert_mailbox *box, trm_dtype type, void *y, int64_t n)
@@ -151,15 +151,59 @@ trm_status trm_host_expert_select(trm_stream *stream, const trm_expert_table *ta
     return TRM_OK;
 }
 
+/* Asks for the missing experts. */
+static void post_demand(const trm_expert_table *table, const trm_expert_supply *supply, int32_t layer)
+{
+    trm_expert_demand *demand = supply->demand;
+    supply->sent[1] = 0;
+    if (supply->sent[2] != 0 && __atomic_load_n(&demand->done, __ATOMIC_ACQUIRE) != supply->sent[0]) {
+        return;
+    }
+    supply->sent[2] = 0;
+    demand->layer = layer;
+    demand->n = table->missing[0];
+    for (int32_t j = 0; j < demand->n; j++) {
+        demand->experts[j] = table->missing[1 + 2 * j];
+    }
+    supply->sent[1] = ++supply->sent[0];
+    __atomic_store_n(&demand->posted, supply->sent[1], __ATOMIC_RELEASE);
+    if (supply->serve != NULL) {
+        supply->serve(supply->server);
+    }
+}
+
+/* Where the missing expert j was supplied; NULL: it was not. */
+static const unsigned char *find_supplied(const trm_expert_supply *supply, int32_t j)
+{
+    const trm_expert_found *found = &supply->demand->found[j];
+    const bool is_there = supply->sent[1] != 0 && __atomic_load_n(&found->number, __ATOMIC_ACQUIRE) == supply->sent[1];
+    if (!is_there) {
+        supply->demand->late = 1;
+        supply->sent[2] = 1;
+    }
+    return is_there ? found->at : NULL;
+}
+
 trm_status trm_host_expert_fetch(trm_stream *stream, const trm_expert_table *table, const trm_expert_tensor *tensors,
-                                 int32_t n)
+                                 int32_t n, const trm_expert_supply *supply, int32_t layer)
 {
     (void)stream;
+    if (supply != NULL && table->missing[0] > 0) {
+        post_demand(table, supply, layer);
+    }
     for (int32_t j = 0; j < table->missing[0]; j++) {
         const size_t expert = (size_t)table->missing[1 + 2 * j], slot = (size_t)table->missing[2 + 2 * j];
+        const unsigned char *at = supply == NULL ? NULL : find_supplied(supply, j);
+        if (supply != NULL && at == NULL) {
+            table->slot_of[expert] = table->expert_of[slot] = 0;
+            table->used[slot] = 0;
+            continue;
+        }
         for (int32_t i = 0; i < n; i++) {
             const trm_expert_tensor *t = &tensors[i];
-            memcpy((char *)t->to + slot * t->bytes, (const char *)t->from + expert * t->bytes, t->bytes);
+            const unsigned char *from =
+                t->from == NULL ? at + t->offset : (const unsigned char *)t->from + expert * t->bytes;
+            memcpy((char *)t->to + slot * t->bytes, from, t->bytes);
         }
     }
     return TRM_OK;

@@ -1,7 +1,7 @@
 /*
  * The expert cache of an EXPERTS layer: slots on the device for some of its experts, and a table on the device that
- * says which expert lies in which slot. All experts lie in host memory, where kernels read them. Calls of the device,
- * not layers: expert_table.c has the host's and defines them, cuda_expert_table.cu the others.
+ * says which expert lies in which slot. Kernels read the experts in host memory. Calls of the device, not layers:
+ * expert_table.c has the host's and defines them, cuda_expert_table.cu the others.
  *
  * A step calls trm_expert_table_select behind the router and trm_expert_table_fetch behind it. Then every expert that
  * the step uses lies in a slot, and the layer's kernels run on the slots, with numbers of slots in place of ids. No
@@ -10,11 +10,15 @@
  * The CPU may compute some of the missing experts where they lie, while the others are fetched. The select puts their
  * ids and the rows of x into a mailbox, memory of the host that both see; threads of the host poll it, answer, and
  * trm_expert_table_add waits for the answer and adds it to the layer's output.
+ *
+ * If host memory has room for a part of the experts only, a fetch first demands those that it is to bring, in memory of
+ * the host that both see. A thread reads what is missing from files, and tells where each lies.
  */
 #ifndef TRM_KERNELS_MOE_EXPERT_TABLE_H
 #define TRM_KERNELS_MOE_EXPERT_TABLE_H
 
 #include "kernels/device/device.h"
+#include "kernels/moe/moe.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -99,14 +103,43 @@ trm_status trm_expert_table_add(trm_stream *stream, const trm_expert_mailbox *bo
 
 /* A tensor of all experts, stacked, and its slots. */
 typedef struct trm_expert_tensor {
-    const void *from; /* [experts] of `bytes`, in memory of the device or pinned host memory */
+    const void *from; /* [experts] of `bytes`, in memory of the device or pinned host memory; NULL: it is supplied */
     void *to;         /* [slots] of `bytes` */
     size_t bytes;     /* of one expert */
+    size_t offset;    /* if it is supplied, of the tensor in an expert */
 } trm_expert_tensor;
 
-/* Copies the missing experts of the last select to their slots. */
+/* Where an expert lies, as the host answers. */
+typedef struct trm_expert_found {
+    const unsigned char *at; /* pinned host memory; NULL: it could not be read */
+    int64_t number;          /* of the demand; written last */
+} trm_expert_found;
+
+/* What a fetch demands, and the answers. */
+typedef struct trm_expert_demand {
+    int64_t posted; /* number of the demand, from 1 on; written last */
+    int32_t layer, n;
+    int32_t late;                                 /* an answer did not come in time: written by the device */
+    int32_t experts[TRM_MOE_MOST_EXPERTS];        /* [n], different ones, from 0 on */
+    unsigned char apart[256];                     /* the device writes what is above, the host what is below */
+    int64_t done;                                 /* number of the last demand that was answered; written last */
+    trm_expert_found found[TRM_MOE_MOST_EXPERTS]; /* [n] of the last demand */
+} trm_expert_demand;
+
+/* Where they meet. All layers of a stream share one: what was supplied stays until the next demand. */
+typedef struct trm_expert_supply {
+    trm_expert_demand *demand; /* memory of trm_device_alloc_host */
+    int64_t *sent;             /* [3] of the device: demands so far; number of the last fetch's, or 0; 1: one is late */
+    int64_t limit;             /* ns that the device waits for an expert */
+    trm_host_task_fn serve;    /* on the host, where streams run at once, this answers; elsewhere a thread does */
+    void *server;
+} trm_expert_supply;
+
+/* Copies the missing experts of the last select to their slots. With a supply (else NULL) the host is asked where they
+ * lie, as layer `layer`. Those that it does not supply within the limit, or cannot, leave their slots empty; the
+ * former set demand->late. While a demand is late nothing is demanded, and slots stay empty. */
 trm_status trm_expert_table_fetch(trm_stream *stream, const trm_expert_table *table, const trm_expert_tensor *tensors,
-                                  int32_t n);
+                                  int32_t n, const trm_expert_supply *supply, int32_t layer);
 
 /* The backends'. */
 trm_status trm_host_expert_select(trm_stream *stream, const trm_expert_table *table, const int32_t *ids, int64_t pairs,
@@ -116,9 +149,9 @@ trm_status trm_cuda_expert_select(trm_stream *stream, const trm_expert_table *ta
                                   int32_t *slot_ids, const trm_expert_post *post);
 trm_status trm_cuda_expert_add(trm_stream *stream, const trm_expert_mailbox *box, trm_dtype type, void *y, int64_t n);
 trm_status trm_host_expert_fetch(trm_stream *stream, const trm_expert_table *table, const trm_expert_tensor *tensors,
-                                 int32_t n);
+                                 int32_t n, const trm_expert_supply *supply, int32_t layer);
 trm_status trm_cuda_expert_fetch(trm_stream *stream, const trm_expert_table *table, const trm_expert_tensor *tensors,
-                                 int32_t n);
+                                 int32_t n, const trm_expert_supply *supply, int32_t layer);
 
 #ifdef __cplusplus
 }

@@ -395,6 +395,10 @@ static void print_table(const bench_command *c, const summary *s)
                (int)limits.streaming.expert_slots, (int)limits.streaming.experts, (int)limits.streaming.cached_layers,
                (double)found / (double)used * 100, (double)hosted / (double)used * 100);
     }
+    if (used > 0 && limits.streaming.host_experts > 0) {
+        printf("experts from files: %.1f %% of those used were read, host memory caches %d\n",
+               (double)limits.streaming.expert_reads / (double)used * 100, (int)limits.streaming.host_experts);
+    }
     printf("between tokens, ms: p50 %.3f, p90 %.3f, p99 %.3f\n", s->token_p50 * 1e3, s->token_p90 * 1e3,
            s->token_p99 * 1e3);
     stall_list_print(&c->stalls,

@@ -297,7 +297,7 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
 static void print_memory(const trm_memory_plan *m, const trm_streaming_info *streaming, const stall_list *stalls,
                          int32_t rank, int64_t tokens)
 {
-    char text[512], rates[256];
+    char text[768], rates[256];
     const trm_unit unit = trm_unit_of((double)m->total);
     printf(
         "rank %d: %.3f %s: weights %.3f, staging %.3f, cache of %lld tokens %.3f, activations %.3f, workspace %.3f\n",

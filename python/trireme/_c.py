@@ -1546,6 +1546,11 @@ class trm_streaming_info(Structure):
     expert_hits: int
     expert_misses: int
     expert_hosted: int
+    host_experts: int
+    host_expert_hit_rate: float
+    expert_read: int
+    expert_reads: int
+    file_rate: float
     _fields_ = [
         ("on", c_bool),
         ("pinned", c_bool),
@@ -1583,6 +1588,11 @@ class trm_streaming_info(Structure):
         ("expert_hits", c_int64),
         ("expert_misses", c_int64),
         ("expert_hosted", c_int64),
+        ("host_experts", c_int32),
+        ("host_expert_hit_rate", c_double),
+        ("expert_read", c_size_t),
+        ("expert_reads", c_int64),
+        ("file_rate", c_double),
     ]
 
 trm_stall_fn = CFUNCTYPE(None, c_void_p, c_char_p, c_double)

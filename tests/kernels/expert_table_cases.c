@@ -1,5 +1,7 @@
 #include "kernels/expert_table_cases.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,8 +128,12 @@ typedef struct fixture {
     unsigned char *expected[N]; /* [experts] of bytes */
     trm_expert_mailbox box;
     int32_t *ids, *slot_ids;
-    float *weights; /* [slots] of the router */
-    void *x, *y;    /* rows of X_BYTES, and what is added to */
+    float *weights;           /* [slots] of the router */
+    void *x, *y;              /* rows of X_BYTES, and what is added to */
+    trm_expert_supply supply; /* demand NULL: all experts lie in host memory */
+    void *supplied;           /* [experts] in host memory, in the order of a demand, from the last on */
+    size_t supplied_bytes;    /* of each */
+    int32_t lost;             /* expert that cannot be read; -1: none */
     void *memory, *counts, *host[N], *device[N];
 } fixture;
 
@@ -183,7 +189,7 @@ static void open_table(const model *m, const size_t *bytes, uint64_t *random, fi
         memcpy(f->host[i], f->expected[i], all);
         assert_ok(trm_device_alloc(test_device, slots * bytes[i] + GUARD + all, &f->device[i]));
         unsigned char *slots_at = f->device[i];
-        f->tensors[i] = (trm_expert_tensor){f->host[i], slots_at, bytes[i]};
+        f->tensors[i] = (trm_expert_tensor){f->host[i], slots_at, bytes[i], 0};
         if (i == N - 1) { /* the last one stays on the device */
             unsigned char *copy = slots_at + slots * bytes[i] + GUARD;
             assert_ok(trm_stream_upload(test_stream, copy, f->expected[i], all));
@@ -192,8 +198,60 @@ static void open_table(const model *m, const size_t *bytes, uint64_t *random, fi
     }
 }
 
+/* Answers a demand: brings its experts to other places than the last time, the last one first. */
+static void serve(void *user)
+{
+    fixture *f = user;
+    trm_expert_demand *demand = f->supply.demand;
+    const int64_t number = __atomic_load_n(&demand->posted, __ATOMIC_ACQUIRE);
+    for (int32_t j = demand->n - 1; j >= 0; j--) {
+        const int32_t expert = demand->experts[j], place = (int32_t)((j + number) % f->table.experts);
+        unsigned char *at = (unsigned char *)f->supplied + (size_t)place * f->supplied_bytes;
+        for (int32_t i = 0; i < N - 1; i++) {
+            memcpy(at + f->tensors[i].offset, f->expected[i] + (size_t)expert * f->tensors[i].bytes,
+                   f->tensors[i].bytes);
+        }
+        demand->found[j].at = expert == f->lost ? NULL : at;
+        __atomic_store_n(&demand->found[j].number, number, __ATOMIC_RELEASE);
+    }
+    __atomic_store_n(&demand->done, number, __ATOMIC_RELEASE);
+}
+
+static atomic_bool stops;
+
+static void *serve_all(void *user)
+{
+    const fixture *f = user;
+    int64_t served = 0;
+    while (!atomic_load(&stops)) {
+        if (__atomic_load_n(&f->supply.demand->posted, __ATOMIC_ACQUIRE) != served) {
+            served = f->supply.demand->posted;
+            serve(user);
+        }
+    }
+    return NULL;
+}
+
+/* Lets the host supply all tensors but the last one, which stays on the device. */
+static void open_supply(fixture *f)
+{
+    void *memory;
+    f->lost = -1;
+    for (int32_t i = 0; i < N - 1; i++) {
+        f->tensors[i].from = NULL;
+        f->tensors[i].offset = f->supplied_bytes;
+        f->supplied_bytes += (f->tensors[i].bytes + 15) / 16 * 16;
+    }
+    assert_ok(trm_device_alloc_host(test_device, (size_t)f->table.experts * f->supplied_bytes, &f->supplied));
+    assert_ok(trm_device_alloc_host(test_device, sizeof(trm_expert_demand), &memory));
+    f->supply = (trm_expert_supply){
+        .demand = memset(memory, 0, sizeof(trm_expert_demand)), .sent = f->box.sent, .limit = (int64_t)20000000000};
+}
+
 static void close_table(fixture *f)
 {
+    trm_device_free_host(test_device, f->supplied);
+    trm_device_free_host(test_device, f->supply.demand);
     trm_device_free(test_device, f->memory);
     trm_device_free_host(test_device, f->counts);
     trm_device_free_host(test_device, f->box.mail);
@@ -317,7 +375,7 @@ static void run_shared_steps(int32_t experts, int32_t first, int32_t slots, int3
         const trm_expert_post post = {&f.box, 5, tokens, k, f.weights, f.x, (size_t)tokens * X_BYTES};
         assert_ok(
             trm_expert_table_select(test_stream, &f.table, f.ids, pairs, f.slot_ids, shares != NULL ? &post : NULL));
-        assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N));
+        assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N, NULL, 0));
         assert_ok(trm_stream_download(test_stream, found, f.slot_ids, (size_t)pairs * sizeof(*found)));
         assert_ok(trm_stream_synchronize(test_stream));
         assert_memory_equal(found, expected, (size_t)pairs * sizeof(*found));
@@ -419,7 +477,7 @@ void late_answers(void **state)
         }
         assert_ok(trm_stream_upload(test_stream, f.ids, chosen, sizeof(chosen)));
         assert_ok(trm_expert_table_select(test_stream, &f.table, f.ids, 2, f.slot_ids, &post));
-        assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N));
+        assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N, NULL, 0));
         assert_ok(trm_stream_synchronize(test_stream));
         assert_int_equal(f.box.mail->posted, n < 2 ? 1 : 2);
         assert_int_equal(f.table.counts[TRM_EXPERT_MISSES], n == 0 ? 0 : 2);
@@ -431,6 +489,105 @@ void late_answers(void **state)
         assert_ok(trm_stream_synchronize(test_stream));
         assert_true(y == (n == 2 ? 1.0f : 0.0f));
         assert_int_equal(f.box.mail->late, n < 2);
+    }
+    close_table(&f);
+}
+
+/* Experts that the host supplies; one that it cannot read leaves its slot empty. */
+void supplied_experts(void **state)
+{
+    (void)state;
+    static const int32_t sizes[][4] = {{8, 3, 2, 40}, {128, 24, 8, 60}, {TRM_MOE_MOST_EXPERTS, 512, 32, 10}};
+    uint64_t random = test_seed();
+    for (size_t c = 0; c < sizeof(sizes) / sizeof(sizes[0]); c++) {
+        const int32_t experts = sizes[c][0], slots = sizes[c][1], k = sizes[c][2];
+        static model m;
+        fixture f = {0};
+        pthread_t thread;
+        m = (model){.experts = experts, .slots = slots};
+        memset(m.expert_of, -1, sizeof(m.expert_of));
+        open_table(&m, (const size_t[N]){c == 1 ? 40000 : 48, 100, 5}, &random, &f);
+        unsigned char guard[GUARD];
+        memset(guard, FILLED, GUARD);
+        for (int32_t i = 0; i < N; i++) {
+            unsigned char *behind = (unsigned char *)f.tensors[i].to + (size_t)slots * f.tensors[i].bytes;
+            assert_ok(trm_stream_upload(test_stream, behind, guard, GUARD));
+        }
+        open_supply(&f);
+        const bool at_once = trm_device_backend(test_device) == TRM_BACKEND_HOST;
+        f.supply.serve = at_once ? serve : NULL;
+        f.supply.server = &f;
+        atomic_store(&stops, false);
+        assert_int_equal(at_once ? 0 : pthread_create(&thread, NULL, serve_all, &f), 0);
+        for (int32_t n = 0; n < sizes[c][3]; n++) {
+            int32_t chosen[TRM_MOE_MOST_EXPERTS], expected[TRM_MOE_MOST_EXPERTS], found[TRM_MOE_MOST_EXPERTS];
+            const int32_t tokens = 1 + (int32_t)test_random_below(&random, (uint64_t)(slots / k)), pairs = tokens * k;
+            choose(tokens, k, experts, &random, chosen);
+            f.lost = n % 4 == 3 ? chosen[0] : -1;
+            const int64_t before = f.supply.demand->posted, misses = m.misses;
+            const bool was_lost = f.lost >= 0 && slot_of(&m, f.lost) < 0;
+            step(&m, chosen, pairs, expected);
+            assert_ok(trm_stream_upload(test_stream, f.ids, chosen, (size_t)pairs * sizeof(*chosen)));
+            assert_ok(trm_expert_table_select(test_stream, &f.table, f.ids, pairs, f.slot_ids, NULL));
+            assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N, &f.supply, 7));
+            assert_ok(trm_stream_download(test_stream, found, f.slot_ids, (size_t)pairs * sizeof(*found)));
+            assert_ok(trm_stream_synchronize(test_stream));
+            assert_memory_equal(found, expected, (size_t)pairs * sizeof(*found));
+            assert_int_equal(f.supply.demand->posted, before + (m.misses > misses));
+            assert_int_equal(f.supply.demand->late, 0);
+            if (was_lost) {
+                const int32_t slot = slot_of(&m, f.lost);
+                m.expert_of[slot] = -1;
+                m.used[slot] = 0;
+            }
+            if (m.misses > misses) {
+                assert_int_equal(f.supply.demand->n, m.misses - misses);
+                assert_int_equal(f.supply.demand->layer, 7);
+            }
+            check_slots(&m, &f);
+        }
+        atomic_store(&stops, true);
+        assert_int_equal(at_once ? 0 : pthread_join(thread, NULL), 0);
+        close_table(&f);
+    }
+}
+
+/* The device waits no longer than the limit for an expert; its slot stays empty, and nothing is demanded before the
+ * host has answered. */
+void late_experts(void **state)
+{
+    (void)state;
+    model m = {.experts = 32, .slots = 4};
+    fixture f = {0};
+    uint64_t random = test_seed();
+    open_table(&m, (const size_t[N]){64, 16, 4}, &random, &f);
+    open_supply(&f);
+    f.supply.limit = 20000000;
+    for (int32_t n = 0; n < 4; n++) { /* is late, is still late, is asked again and late, and answered */
+        const int32_t chosen[] = {10 + n / 3, 20};
+        int32_t slot[2] = {0};
+        if (n >= 2) {
+            f.supply.demand->done = f.supply.demand->posted;
+        }
+        f.supply.serve = n == 3 && trm_device_backend(test_device) == TRM_BACKEND_HOST ? serve : NULL;
+        f.supply.server = &f;
+        f.supply.demand->late = 0;
+        assert_ok(trm_stream_upload(test_stream, f.ids, chosen, sizeof(chosen)));
+        assert_ok(trm_expert_table_select(test_stream, &f.table, f.ids, 2, f.slot_ids, NULL));
+        f.supply.limit = n == 3 ? (int64_t)20000000000 : f.supply.limit;
+        assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N, &f.supply, 0));
+        while (n == 3 && f.supply.serve == NULL && f.supply.demand->posted != 3) {
+        }
+        if (n == 3 && f.supply.serve == NULL) {
+            serve(&f);
+        }
+        assert_ok(trm_stream_download(test_stream, slot, f.table.slot_of + 10, sizeof(slot)));
+        assert_ok(trm_stream_synchronize(test_stream));
+        assert_int_equal(f.supply.demand->posted, n < 2 ? 1 : n);
+        assert_int_equal(f.supply.demand->late, n < 3);
+        assert_int_equal(f.table.counts[TRM_EXPERT_HITS], 0);
+        assert_int_equal(slot[0], 0);
+        assert_int_equal(slot[1] > 0, n == 3);
     }
     close_table(&f);
 }

@@ -9,7 +9,9 @@
 
 #define EXPERT_TABLE_CASES(X)                                                                                          \
     X(few_experts)                                                                                                     \
-    X(all_slots_in_use) X(most_experts) X(experts_of_other_ranks) X(any_table) X(experts_for_the_cpu) X(late_answers)
+    X(all_slots_in_use)                                                                                                \
+    X(most_experts)                                                                                                    \
+    X(experts_of_other_ranks) X(any_table) X(experts_for_the_cpu) X(late_answers) X(supplied_experts) X(late_experts)
 
 #define DECLARE(name) void name(void **state);
 EXPERT_TABLE_CASES(DECLARE)

@@ -3,6 +3,10 @@
  */
 #include "support/support.h"
 
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <trireme/trireme.h>
 
 #include "dist/llm/generator.h"
@@ -282,7 +286,121 @@ static void the_cpu_is_disturbed(void **state)
     trm_model_close(model);
 }
 
-/* Without host memory for all experts the budget holds whole weights. */
+/* Experts that do not fit in host memory come from files, to the same tokens, in steps that use the cache and steps
+ * that do not, also if budgets change. */
+static void experts_from_files(void **state)
+{
+    (void)state;
+    static const char *const budgets[] = {"60%", "75%", "90%"};
+    const bool is_brief = test_is_brief() || trm_world_size(test_world) > 1;
+    int64_t reads = 0, found = 0;
+    for (size_t m = 0; m < sizeof(models) / sizeof(models[0]); m++) {
+        trm_model *model;
+        trm_generator_limits limits;
+        assert_ok(trm_model_open(test_golden_folder(models[m]), &model));
+        trm_generator *generator = open_generator(model, "off", TRM_F32);
+        const tokens expected = generate(generator);
+        trm_generator_destroy(generator);
+        for (size_t b = 0; b < 9; b += is_brief ? 4 : 1) {
+            generator = open_generator(model, budgets[b / 3], TRM_F32);
+            trm_generator_get_limits(generator, &limits);
+            trm_generator_destroy(generator);
+            host_bytes = limits.streaming.host * (2 + 3 * (b % 3)) / 10;
+            generator = open_generator(model, budgets[b / 3], TRM_F32);
+            const size_t limit = host_bytes;
+            host_bytes = 0;
+            assert_memory_equal(generate(generator).all, expected.all, sizeof(expected.all));
+            const bool caches = check_cache(generator);
+            trm_generator_get_limits(generator, &limits);
+            const trm_streaming_info *info = &limits.streaming;
+            assert_true(info->host <= limit);
+            assert_true(caches || info->host_experts == 0);
+            assert_int_equal(info->host_experts > 0, caches && info->files > 0);
+            assert_true(info->host_experts > 0 || info->expert_reads == 0);
+            assert_true(info->host_experts == 0 || info->expert_misses >= info->expert_reads);
+            reads += info->expert_reads;
+            found += info->host_experts > 0 ? info->expert_misses - info->expert_reads : 0;
+            for (int32_t i = 0; b == 4 && i < 4; i++) {
+                const size_t share = (size_t[]){100, 50, 95, 75}[i];
+                assert_ok(trm_generator_set_weight_budget(generator, info->streamable * share / 100));
+                assert_memory_equal(generate(generator).all, expected.all, sizeof(expected.all));
+            }
+            trm_generator_destroy(generator);
+        }
+        trm_model_close(model);
+    }
+    assert_true(reads > 0 && found > 0);
+}
+
+static void copy_file(const char *from, const char *to, const char *name)
+{
+    char path[4400], bytes[65536];
+    snprintf(path, sizeof(path), "%s/%s", from, name);
+    FILE *in = fopen(path, "rb");
+    assert_non_null(in);
+    snprintf(path, sizeof(path), "%s/%s", to, name);
+    FILE *out = fopen(path, "wb");
+    assert_non_null(out);
+    for (size_t n; (n = fread(bytes, 1, sizeof(bytes), in)) > 0;) {
+        assert_int_equal(fwrite(bytes, 1, n, out), n);
+    }
+    assert_int_equal(fclose(out), 0);
+    fclose(in);
+}
+
+static bool keep_none(void *user, int32_t request, int32_t token)
+{
+    (void)user;
+    (void)request;
+    (void)token;
+    return true;
+}
+
+/* A file that is cut off while steps run is an error; once it is whole again, steps go on with the same tokens. */
+static void files_that_end_early(void **state)
+{
+    (void)state;
+    trm_model *model;
+    trm_generator_limits limits;
+    const char *folder = test_temporary_folder(), *from = test_golden_folder("gpt-oss");
+    char path[4400];
+    struct stat whole;
+    if (trm_world_size(test_world) > 1) {
+        return; /* ranks compare what they found, as for other steps that fail */
+    }
+    copy_file(from, folder, "config.json");
+    copy_file(from, folder, "model.safetensors");
+    snprintf(path, sizeof(path), "%s/model.safetensors", folder);
+    assert_int_equal(stat(path, &whole), 0);
+    assert_ok(trm_model_open(folder, &model));
+    trm_generator *generator = open_generator(model, "off", TRM_F32);
+    const tokens expected = generate(generator);
+    trm_generator_destroy(generator);
+    generator = open_generator(model, "75%", TRM_F32);
+    trm_generator_get_limits(generator, &limits);
+    trm_generator_destroy(generator);
+    host_bytes = limits.streaming.host * 4 / 10;
+    generator = open_generator(model, "75%", TRM_F32);
+    host_bytes = 0;
+    for (int32_t i = 0; i < 3; i++) {
+        assert_memory_equal(generate(generator).all, expected.all, sizeof(expected.all));
+        const int32_t prompt[] = {3};
+        trm_request request = {.prompt = prompt, .n_prompt = 1, .max_tokens = 40, .ignore_eos = true};
+        request.sampling = TRM_SAMPLING_INIT;
+        request.sampling.temperature = 1000;
+        request.sampling.seed = (uint64_t)i;
+        assert_int_equal(truncate(path, 4096), 0);
+        assert_fails(trm_generate(generator, &request, 1, keep_none, NULL, NULL), TRM_ERROR_IO, "when it was opened");
+        copy_file(from, folder, "model.safetensors");
+    }
+    assert_memory_equal(generate(generator).all, expected.all, sizeof(expected.all));
+    trm_generator_get_limits(generator, &limits);
+    assert_true(limits.streaming.host_experts > 0);
+    trm_generator_destroy(generator);
+    trm_model_close(model);
+}
+
+/* Without host memory for a token's experts the budget holds whole weights. */
 static void little_host_memory(void **state)
 {
     (void)state;
@@ -339,6 +457,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_budget_gives_the_same),  cmocka_unit_test(budgets_change),
         cmocka_unit_test(the_cpu_computes_its_share), cmocka_unit_test(the_cpu_is_disturbed),
+        cmocka_unit_test(experts_from_files),         cmocka_unit_test(files_that_end_early),
         cmocka_unit_test(little_host_memory),         cmocka_unit_test(prompts_in_small_steps),
     };
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);

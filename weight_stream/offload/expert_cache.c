@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "kernels/moe/moe.h"
 #include "weight_stream/offload/expert_offload.h"
+#include "weight_stream/offload/expert_store.h"
 
 struct trm_expert_cache {
     int32_t n;
@@ -15,6 +16,8 @@ struct trm_expert_cache {
     unsigned char *memory;       /* of the device: tables and slots */
     int64_t *counts;             /* [n, TRM_EXPERT_CLOCKS] in host memory that the device writes */
     trm_expert_offload *offload; /* NULL: the CPU computes no experts */
+    trm_expert_store *store;     /* NULL: host memory holds all experts */
+    int32_t most;                /* experts of a round: all of them have room on the device and in host memory */
 };
 
 /* Allocates tables and slots, and empties them. */
@@ -82,6 +85,10 @@ trm_status trm_expert_cache_create(const trm_offload_site *site, trm_stream *str
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache of %zu layers", n)
                             : allocate(s, device, stream, cache);
     status = status == TRM_OK ? open_offload(site, stream, cache) : status;
+    cache->most = s->host_experts > 0 && s->host_experts < s->expert_slots ? s->host_experts : s->expert_slots;
+    if (status == TRM_OK && s->host_experts > 0) {
+        status = trm_expert_store_create(site, cache->layers, cache->n, cache->layers[0].sent, &cache->store);
+    }
     if (status != TRM_OK) {
         trm_expert_cache_destroy(cache, device);
         return status;
@@ -94,6 +101,7 @@ void trm_expert_cache_destroy(trm_expert_cache *cache, trm_device *device)
 {
     if (cache != NULL) {
         trm_expert_offload_destroy(cache->offload, device);
+        trm_expert_store_destroy(cache->store, device);
         trm_device_free(device, cache->memory);
         trm_device_free_host(device, cache->counts);
         free(cache->layers);
@@ -131,7 +139,8 @@ void trm_expert_cache_redirect(trm_expert_cache *cache, int32_t layer, trm_kerne
     call->constants &= ~(1u << TRM_EXPERTS_IDS);
     for (int32_t i = 0; i < cached->n; i++) {
         trm_view *view = &call->inputs[cached->inputs[i]];
-        cached->tensors[i].from = view->data;
+        cached->tensors[i].from =
+            trm_expert_store_has(cache->store, cached->layer->inputs[cached->inputs[i]]) ? NULL : view->data;
         view->data = cached->tensors[i].to;
         call->constants &= ~(1u << cached->inputs[i]); /* it may arrive just before */
     }
@@ -144,7 +153,8 @@ typedef struct expert_args {
     int32_t *slot_ids;
     int32_t n;
     trm_expert_tensor tensors[TRM_EXPERT_MOST_TENSORS];
-    trm_expert_post post; /* box NULL: nothing is for the CPU */
+    trm_expert_post post;            /* box NULL: nothing is for the CPU */
+    const trm_expert_supply *supply; /* NULL: host memory holds all */
     trm_view y;
 } expert_args;
 
@@ -158,7 +168,7 @@ static trm_status select_slots(void *user, trm_stream *stream)
 static trm_status fetch_missing(void *user, trm_stream *stream)
 {
     const expert_args *args = user;
-    return trm_expert_table_fetch(stream, &args->table, args->tensors, args->n);
+    return trm_expert_table_fetch(stream, &args->table, args->tensors, args->n, args->supply, args->post.layer);
 }
 
 static trm_status add_answer(void *user, trm_stream *stream)
@@ -169,10 +179,11 @@ static trm_status add_answer(void *user, trm_stream *stream)
 
 /* Appends the launches of a round of tokens from `first` on, whose call is `round`. box NULL: nothing is for the CPU.
  */
-static trm_status append_round(const trm_cached_layer *cached, int32_t layer, const trm_expert_mailbox *box,
+static trm_status append_round(const trm_expert_cache *cache, int32_t layer, const trm_expert_mailbox *box,
                                int64_t first, const trm_kernel *kernel, const trm_kernel_call *round,
                                trm_program *program)
 {
+    const trm_cached_layer *cached = &cache->layers[layer];
     const trm_view *x = &round->inputs[TRM_EXPERTS_X];
     const int64_t tokens = x->dims.d[0];
     const int32_t k = trm_expert_cache_chosen(cached->layer);
@@ -192,6 +203,7 @@ static trm_status append_round(const trm_cached_layer *cached, int32_t layer, co
                                    .weights = round->inputs[TRM_EXPERTS_WEIGHTS].data,
                                    .x = x->data,
                                    .x_bytes = trm_dims_bytes(&x->dims, x->dtype)},
+                          .supply = cache->store == NULL ? NULL : trm_expert_store_supply(cache->store),
                           .y = round->outputs[0]};
     memcpy(args->tensors, cached->tensors, sizeof(args->tensors));
     TRM_TRY(trm_program_append(program, "choose slots of experts", select_slots, args));
@@ -216,7 +228,8 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
         return trm_kernel_prepare(kernel, call, program);
     }
     const int64_t tokens = call->inputs[TRM_EXPERTS_X].dims.d[0];
-    const int64_t fit = cached->table.slots / trm_expert_cache_chosen(cached->layer);
+    const int64_t fit = (cached->table.slots < cache->most ? cached->table.slots : cache->most) /
+                        trm_expert_cache_chosen(cached->layer);
     const int64_t most = fit > 0 ? fit : 1; /* fewer slots than a token's experts only if all held here have one */
     const bool hosts = cache->offload != NULL && tokens <= TRM_HOST_COMPUTE_ROWS;
     if (hosts) {
@@ -229,7 +242,7 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
         take_rows(&round.inputs[TRM_EXPERTS_WEIGHTS], first, rows);
         take_rows(&round.outputs[0], first, rows);
         round.inputs[TRM_EXPERTS_IDS].dims.d[0] = rows; /* slots of this round only */
-        TRM_TRY(append_round(cached, cache->of[layer], hosts ? trm_expert_offload_box(cache->offload) : NULL, first,
+        TRM_TRY(append_round(cache, cache->of[layer], hosts ? trm_expert_offload_box(cache->offload) : NULL, first,
                              kernel, &round, program));
     }
     return TRM_OK;
@@ -250,10 +263,17 @@ trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache)
             sum.hosted_bytes += hosted * (int64_t)cached->tensors[k].bytes;
         }
     }
+    if (cache != NULL) {
+        sum.read = trm_expert_store_count(cache->store).read;
+    }
     return sum;
 }
 
 trm_status trm_expert_cache_status(trm_expert_cache *cache)
 {
-    return cache == NULL ? TRM_OK : trm_expert_offload_status(cache->offload);
+    if (cache == NULL) {
+        return TRM_OK;
+    }
+    TRM_TRY(trm_expert_offload_status(cache->offload));
+    return trm_expert_store_status(cache->store);
 }

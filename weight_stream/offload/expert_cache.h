@@ -2,7 +2,8 @@
  * The expert cache: slots on the device for some experts of each EXPERTS layer (kernels/moe/expert_table.h), for models
  * whose experts do not all fit. In a small step a layer fetches only the experts that it uses and that are in no slot.
  * Larger steps, such as prompts, stream the whole weights through the ring, and leave the cache as it is. With
- * --host-compute the CPU computes some of the missing experts of small steps (expert_offload.h).
+ * --host-compute the CPU computes some of the missing experts of small steps (expert_offload.h). If the experts do not
+ * fit in host memory, a cache there holds some, and the others are read from files (expert_store.h).
  *
  * expert_cache_plan.c decides whether there is a cache and how many slots it has, expert_cache.c runs it.
  */
@@ -33,6 +34,9 @@ double trm_expert_cache_gain(const trm_streaming_plan *s);
 /* Bytes that a step of one token fetches then, and that the CPU reads. */
 size_t trm_expert_cache_fetched(const trm_streaming_plan *s);
 size_t trm_expert_cache_hosted(const trm_streaming_plan *s);
+/* Bytes of these that are read from files, and the share of missing experts that lie in host memory then. */
+size_t trm_expert_cache_read(const trm_streaming_plan *s);
+double trm_expert_cache_host_rate(const trm_streaming_plan *s);
 /* Of `missing` experts of a layer's step, how many the CPU computes: a fixed share, or what makes CPU and link end
  * soonest. */
 int32_t trm_expert_cache_share(const trm_streaming_plan *s, const trm_layer *layer, int32_t missing);
@@ -42,6 +46,8 @@ double trm_expert_cache_hit_rate(const trm_streaming_plan *s);
 /* Experts, and experts of a token, of an EXPERTS layer. */
 int32_t trm_expert_cache_experts(const trm_layer *layer);
 int32_t trm_expert_cache_chosen(const trm_layer *layer);
+/* Experts of all cached layers. */
+int32_t trm_expert_cache_all(const trm_streaming_plan *s);
 
 /* The memory of a layer with `slots` slots. */
 typedef struct trm_cached_layer {
@@ -51,9 +57,10 @@ typedef struct trm_cached_layer {
     int32_t n;
     int32_t inputs[TRM_EXPERT_MOST_TENSORS]; /* [n] inputs of the layer that are cached */
     trm_expert_tensor tensors[TRM_EXPERT_MOST_TENSORS];
+    size_t host_bytes;  /* of an expert in a host cache */
     const int32_t *ids; /* of the call that was placed last */
     int32_t *shares;    /* [1 + slots] table.shares, if the CPU computes missing experts */
-    int64_t *sent;      /* [3] of the mailbox, if it is the first layer */
+    int64_t *sent;      /* [3] of the mailbox or the supply, if it is the first layer */
     size_t table_bytes; /* of the tables, which lie before the slots */
 } trm_cached_layer;
 
@@ -79,11 +86,13 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
 /* What steps found and fetched. */
 typedef struct trm_expert_counts {
     int64_t hits, misses, hosted; /* experts found, fetched and computed by the CPU, each once per layer and step */
+    int64_t read;                 /* of the fetched ones, those that were not in host memory */
     int64_t bytes, hosted_bytes;  /* that were fetched, and that the CPU read */
 } trm_expert_counts;
 /* Those of all steps since it was made; the last ones may lack. NULL: none. Any thread. */
 trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache);
-/* Whether the CPU failed to compute an expert since the last call; call it after each step. NULL is OK. */
+/* Whether the CPU failed to compute an expert, or to read one, since the last call; call it after each step. NULL is
+ * OK. */
 trm_status trm_expert_cache_status(trm_expert_cache *cache);
 
 #endif

@@ -73,7 +73,9 @@ trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s)
     s->expert_layers = trm_arena_array(&s->arena, n, sizeof(trm_layer *));
     s->cached = trm_arena_array(&s->arena, n, sizeof(*s->cached));
     s->cached_seconds = trm_arena_array(&s->arena, n, sizeof(*s->cached_seconds));
-    if (s->expert_layers == NULL || s->cached == NULL || s->cached_seconds == NULL) {
+    s->has_experts = trm_arena_array(&s->arena, (size_t)s->problem.n_weights + 1, sizeof(*s->has_experts));
+    s->host_limit = trm_streaming_host_limit(s, trm_streaming_host_room(1)); /* until an engine is made */
+    if (s->expert_layers == NULL || s->cached == NULL || s->cached_seconds == NULL || s->has_experts == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
@@ -88,6 +90,9 @@ trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s)
         }
     }
     s->n_expert_layers = may ? s->n_expert_layers : 0;
+    for (int32_t i = 0; may && i < s->problem.n_uses; i++) {
+        s->has_experts[s->uses[i].weight] = s->has_experts[s->uses[i].weight] || s->cached[s->uses[i].layer];
+    }
     return TRM_OK;
 }
 
@@ -113,10 +118,47 @@ void trm_expert_cache_drop(trm_streaming_plan *s)
     s->expert_slots = 0;
     s->expert_bytes = 0;
     s->hosts_experts = false;
+    s->host_experts = 0;
+}
+
+int32_t trm_expert_cache_all(const trm_streaming_plan *s)
+{
+    int32_t sum = 0;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        sum += trm_expert_cache_experts(s->expert_layers[i]);
+    }
+    return sum;
+}
+
+/* Chooses how many experts host memory holds beside the other weights that do not stay: all, or those of a cache. False
+ * if it has no room for a token's. */
+static bool fit_host(trm_streaming_plan *s, const bool *resident, int32_t chosen)
+{
+    size_t all = 0, others = 0;
+    for (int32_t i = 0; i < s->problem.n_weights; i++) {
+        all += resident[i] ? 0 : s->part_bytes[i];
+        others += resident[i] || s->has_experts[i] ? 0 : s->part_bytes[i];
+    }
+    if (all <= s->host_limit) {
+        return true;
+    }
+    s->host_expert_bytes = 0;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        trm_cached_layer placed;
+        (void)trm_expert_cache_place(s->expert_layers[i], s->expert_slots, NULL, &placed);
+        s->host_expert_bytes = placed.host_bytes > s->host_expert_bytes ? placed.host_bytes : s->host_expert_bytes;
+    }
+    const size_t experts = (size_t)trm_expert_cache_all(s);
+    const size_t fit = s->host_limit < others ? 0 : (s->host_limit - others) / s->host_expert_bytes;
+    s->host_experts = (int32_t)(fit < experts ? fit : experts);
+    return s->host_experts >= chosen;
 }
 
 bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *resident)
 {
+    for (int32_t i = 0; s->host_experts > 0 && i < s->problem.n_weights; i++) {
+        s->in_files[i] = s->in_files[i] && !s->has_experts[i]; /* that was so by the plan before */
+    }
     trm_expert_cache_drop(s);
     if (s->n_expert_layers == 0) {
         return false;
@@ -139,6 +181,10 @@ bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *residen
     for (int32_t i = 0; i < s->n_expert_layers; i++) {
         trm_cached_layer unused;
         s->expert_bytes += trm_expert_cache_place(s->expert_layers[i], s->expert_slots, NULL, &unused);
+    }
+    if (!fit_host(s, resident, chosen)) {
+        trm_expert_cache_drop(s);
+        return false;
     }
     return true;
 }
@@ -173,7 +219,9 @@ size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned ch
         if (layer->inputs[i] != NULL) {
             const size_t bytes = expert_bytes(layer->inputs[i]);
             cached->inputs[cached->n] = i;
-            cached->tensors[cached->n++] = (trm_expert_tensor){NULL, take(memory, &at, most * bytes), bytes};
+            cached->tensors[cached->n++] =
+                (trm_expert_tensor){NULL, take(memory, &at, most * bytes), bytes, cached->host_bytes};
+            cached->host_bytes += trm_align_up(bytes, TRM_TENSOR_ALIGNMENT);
         }
     }
     return at;
@@ -246,13 +294,24 @@ static double share_of(const trm_streaming_plan *s, const trm_layer *layer, doub
     return share < 0 ? 0 : share;
 }
 
-/* Seconds of a layer's missing experts, `hosted` of which the CPU takes. */
+double trm_expert_cache_host_rate(const trm_streaming_plan *s)
+{
+    return s->host_experts == 0 ? 1 : (double)s->host_experts / trm_expert_cache_all(s);
+}
+
+/* Bytes of a layer's missing experts that come from files. */
+static double read_of(const trm_streaming_plan *s, const trm_layer *layer)
+{
+    return missing_of(s, layer) * (1 - trm_expert_cache_host_rate(s)) * (double)slot_bytes(layer);
+}
+
+/* Seconds of a layer's missing experts, `hosted` of which the CPU takes. Files are read while the link copies. */
 static double miss_seconds(const trm_streaming_plan *s, const trm_layer *layer, double link_rate, double hosted)
 {
     const expert_seconds each = seconds_of(s, layer, link_rate);
-    const double link = (missing_of(s, layer) - hosted) * each.link;
+    const double link = (missing_of(s, layer) - hosted) * each.link, file = read_of(s, layer) / s->problem.file_rate;
     const double cpu = hosted > 0 ? hosted * each.cpu + each.handover : 0;
-    return cpu > link ? cpu : link;
+    return cpu > link ? cpu : file > link ? file : link;
 }
 
 /* Seconds of all missing experts of a step, with or without the CPU. */
@@ -268,7 +327,7 @@ static double all_seconds(const trm_streaming_plan *s, double link_rate, bool ho
 
 double trm_expert_cache_gain(const trm_streaming_plan *s)
 {
-    return s->expert_slots == 0 || s->hosts_experts
+    return s->expert_slots == 0 || s->hosts_experts || s->host_experts > 0
                ? 0
                : all_seconds(s, s->problem.link_rate, false) - all_seconds(s, s->problem.link_rate, true);
 }
@@ -281,8 +340,9 @@ static double hosted_of(const trm_streaming_plan *s, const trm_layer *layer)
 void trm_expert_cache_estimate(trm_streaming_plan *s, double link_rate, double *seconds)
 {
     s->hosts_experts =
-        trm_wants_share(&s->asked) || (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO &&
-                                       all_seconds(s, link_rate, true) < all_seconds(s, link_rate, false) * LESS);
+        s->host_experts == 0 && /* the CPU reads experts in host memory */
+        (trm_wants_share(&s->asked) || (s->asked.host_compute == TRM_HOST_COMPUTE_AUTO &&
+                                        all_seconds(s, link_rate, true) < all_seconds(s, link_rate, false) * LESS));
     for (int32_t i = 0; i < s->n_expert_layers; i++) {
         const trm_layer *layer = s->expert_layers[i];
         const double share = used_experts(layer) / trm_expert_cache_experts(layer);
@@ -298,6 +358,15 @@ size_t trm_expert_cache_fetched(const trm_streaming_plan *s)
     for (int32_t i = 0; s->expert_slots > 0 && i < s->n_expert_layers; i++) {
         const trm_layer *layer = s->expert_layers[i];
         sum += (missing_of(s, layer) - hosted_of(s, layer)) * (double)slot_bytes(layer);
+    }
+    return (size_t)sum;
+}
+
+size_t trm_expert_cache_read(const trm_streaming_plan *s)
+{
+    double sum = 0;
+    for (int32_t i = 0; s->expert_slots > 0 && i < s->n_expert_layers; i++) {
+        sum += read_of(s, s->expert_layers[i]);
     }
     return (size_t)sum;
 }

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/recorder.h"
 #include "base/unit.h"
 #include "graph/layer_runs.h"
@@ -106,6 +107,7 @@ static trm_status plan_cached(trm_streaming_plan *s, trm_residency_problem *prob
         if (s->cached[s->uses[i].layer]) {
             s->packs[weight] = false;
             s->link_bytes[weight] = s->part_bytes[weight];
+            s->in_files[weight] = s->host_experts > 0;
         }
     }
     problem->link_bytes = s->link_bytes;
@@ -321,13 +323,14 @@ static void drop_unreadable(trm_streaming_plan *s, const trm_streaming_facts *fa
         s->offloaded[i] = s->offloaded[i] && reads;
         s->hosts = s->hosts || s->offloaded[i];
     }
-    bool reads_files = false; /* in the order of one schedule */
+    bool reads_files = false, reads_experts = false; /* in the order of one schedule */
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
-        reads_files = reads_files || s->in_files[i];
+        reads_files = reads_files || (s->in_files[i] && !s->has_experts[i]);
+        reads_experts = reads_experts || (s->in_files[i] && s->has_experts[i]);
     }
-    s->hosts = s->hosts && !reads_files;
+    s->hosts = s->hosts && !reads_files && !reads_experts;
     bool caches = facts->rows_in_place && !reads_files; /* kernels can read host memory */
-    for (int32_t i = 0; i < s->problem.n_uses; i++) {
+    for (int32_t i = 0; i < s->problem.n_uses && s->host_experts == 0; i++) {
         const trm_residency_use *use = &s->uses[i];
         caches = caches && (!s->cached[use->layer] || facts->resident[use->weight] || facts->readable[use->weight]);
     }
@@ -365,6 +368,21 @@ trm_status trm_streaming_use_rates(trm_plan *plan, const trm_cpu_offload_rates *
     s->problem.link_rate = rates->link > 0 ? rates->link : s->problem.link_rate;
     trm_cpu_offload_estimate(plan, s, s->host_seconds);
     return s->asked.host_compute == TRM_HOST_COMPUTE_AUTO ? trm_streaming_replan(plan, s->problem.budget) : TRM_OK;
+}
+
+/* Share of free host memory that weights may take. */
+#define HOST_SHARE 19
+#define HOST_PARTS 20
+
+size_t trm_streaming_host_room(int32_t sharing)
+{
+    return trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
+}
+
+size_t trm_streaming_host_limit(const trm_streaming_plan *s, size_t room)
+{
+    const size_t others = trm_streaming_file_memory();
+    return s->asked.host_bytes > 0 ? s->asked.host_bytes : room > others ? room - others : 0;
 }
 
 size_t trm_streaming_file_memory(void)
@@ -415,9 +433,10 @@ static size_t host_bytes(const trm_streaming_plan *s)
 {
     size_t sum = 0;
     for (int32_t i = 0; i < s->problem.n_weights; i++) {
-        sum += s->residency.resident[i] ? 0 : s->link_bytes[i];
+        const bool is_read = s->host_experts > 0 && s->has_experts[i];
+        sum += s->residency.resident[i] || is_read ? 0 : s->link_bytes[i];
     }
-    return sum;
+    return sum + (size_t)s->host_experts * s->host_expert_bytes;
 }
 
 /* Bytes of a step's weights that other ranks copy. */
@@ -500,5 +519,9 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .expert_slots = s->expert_slots,
         .experts = caches ? trm_expert_cache_experts(s->expert_layers[0]) : 0,
         .expert_hit_rate = trm_expert_cache_hit_rate(s),
+        .host_experts = s->host_experts,
+        .host_expert_hit_rate = caches ? trm_expert_cache_host_rate(s) : 0,
+        .expert_read = trm_expert_cache_read(s),
+        .file_rate = s->problem.file_rate,
     };
 }

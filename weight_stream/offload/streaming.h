@@ -72,6 +72,10 @@ trm_status trm_streaming_read_piece(void *plan, const trm_reader_piece *piece, v
 #define TRM_READER_HOST_BYTES   (TRM_READER_BUFFERS * TRM_READER_BUFFER_BYTES + TRM_READER_THREADS * TRM_WEIGHT_WINDOW)
 /* The last: host memory left free if weights stay in their files. */
 size_t trm_streaming_file_memory(void);
+/* Host memory that weights may take of what is free now, on one of `sharing` ranks of this machine; and of that, what
+ * they take if some stay in their files, unless the budget says how much. */
+size_t trm_streaming_host_room(int32_t sharing);
+size_t trm_streaming_host_limit(const trm_streaming_plan *s, size_t room);
 /* Whether a layer reads rows of the streamed weight in place. */
 bool trm_streaming_has_rows(const trm_streaming_plan *s, int32_t weight);
 /* The same for a weight of a plan. */
@@ -95,9 +99,12 @@ typedef struct trm_weight_residency {
     bool *is_pinned;           /* [n] */
     size_t *packed_took; /* [n] host memory that it took when last packed, even without room, so that it is not packed
                             in vain again; 0: never packed */
-    bool pinned;         /* all of it is pinned */
-    bool capturable;     /* and no weight is read in every step or gathered: steps can be captured */
-    size_t host_room;    /* bytes for stored weights and file buffers, of the memory free at the start */
+    void *experts;       /* host memory of plan->streaming->host_experts experts, or NULL */
+    size_t expert_bytes; /* of it */
+    bool experts_are_pinned;
+    bool pinned;                  /* all of it is pinned */
+    bool capturable;              /* and no weight is read in every step or gathered: steps can be captured */
+    size_t host_room;             /* bytes for stored weights and file buffers, of the memory free at the start */
     size_t host_limit, host_used; /* bytes of stored weights; estimates for unfilled ones */
     int32_t threads;              /* threads to pack with when the budget changes */
     struct trm_pool *pool;        /* pool to pack with, while it exists; NULL: only the caller */
@@ -107,7 +114,7 @@ typedef struct trm_weight_residency {
 } trm_weight_residency;
 
 /* Allocates memory for the weights by the plan; the caller fills those on the device. Takes host memory as far as it is
- * free and the budget allows. Plans without an expert cache if that is too little for all experts. `sharing`: ranks
+ * free and the budget allows, and plans what an expert cache has of it. `sharing`: ranks
  * that take memory of this machine; `threads`: to pack weights with. */
 trm_status trm_weight_residency_init(trm_weight_residency *places, trm_plan *plan, trm_device *device, int32_t sharing,
                                      int32_t threads);

@@ -13,11 +13,9 @@
 #include "dist/parallel/bandwidth_probe.h"
 #include "weight_stream/offload/streaming.h"
 #include "kernels/codec/codec.h"
+#include "weight_stream/offload/expert_cache.h"
 #include "weight_stream/ring.h"
 
-/* Share of free host memory that weights may take. */
-#define HOST_SHARE 19
-#define HOST_PARTS 20
 /* Bytes and repetitions for measuring the link. (Files are probed through the buffers of steps: no other memory is left
  * for them.) */
 #define PROBE_BYTES       ((size_t)256 << 20)
@@ -66,22 +64,67 @@ static void drop_resident(trm_weight_residency *places, trm_device *device, int3
     places->resident[i] = NULL;
 }
 
+/* Whether a weight stays in its files whatever the room: its experts have a cache in host memory. */
+static bool stays_in_files(const trm_streaming_plan *s, int32_t i)
+{
+    return s->host_experts > 0 && s->has_experts[i];
+}
+
+/* ---- the cache of experts in host memory --------------------------------------------------------- */
+
+static void drop_experts(trm_weight_residency *places, trm_device *device)
+{
+    if (places->experts_are_pinned) {
+        trm_device_unpin(device, places->experts);
+    }
+    trm_pages_free(places->experts, places->expert_bytes);
+    places->host_used -= places->expert_bytes;
+    places->experts = NULL;
+    places->expert_bytes = 0;
+    places->experts_are_pinned = false;
+}
+
+/* Makes it as large as the plan says. */
+static trm_status place_experts(trm_weight_residency *places, const trm_streaming_plan *s, trm_device *device)
+{
+    const size_t bytes = (size_t)s->host_experts * s->host_expert_bytes;
+    if (bytes == places->expert_bytes) {
+        return TRM_OK;
+    }
+    drop_experts(places, device);
+    if (bytes > 0) {
+        TRM_TRY(trm_pages_alloc(bytes, &places->experts));
+        places->expert_bytes = bytes;
+        places->host_used += bytes;
+    }
+    return TRM_OK;
+}
+
+/* ---- pinning and limits ------------------------------------------------------------------------ */
+
+static void pin(trm_weight_residency *places, const trm_plan *plan, trm_device *device, void *memory, size_t bytes,
+                bool *is_pinned)
+{
+    if (memory != NULL && !*is_pinned && places->pinned) {
+        *is_pinned = trm_device_pin(device, memory, bytes) == TRM_OK;
+        if (!*is_pinned) {
+            TRM_WARN("rank %d: %s: weights stream from pageable memory, which is several times slower and is not "
+                     "captured",
+                     plan->rank, trm_last_error());
+        }
+    }
+    places->pinned = places->pinned && (memory == NULL || *is_pinned);
+}
+
 /* Pins memory that is not yet pinned; if the system refuses, it stays pageable. */
 static void pin_stored(trm_weight_residency *places, const trm_plan *plan, trm_device *device)
 {
     places->pinned = true;
     for (int32_t i = 0; i < places->n; i++) {
         unsigned char *memory = places->stored[i].memory;
-        if (memory != NULL && !places->is_pinned[i] && places->pinned) {
-            places->is_pinned[i] = trm_device_pin(device, memory, host_bytes(places, plan, i)) == TRM_OK;
-            if (!places->is_pinned[i]) {
-                TRM_WARN("rank %d: %s: weights stream from pageable memory, which is several times slower and is "
-                         "not captured",
-                         plan->rank, trm_last_error());
-            }
-        }
-        places->pinned = places->pinned && (memory == NULL || places->is_pinned[i]);
+        pin(places, plan, device, memory, memory == NULL ? 0 : host_bytes(places, plan, i), &places->is_pinned[i]);
     }
+    pin(places, plan, device, places->experts, places->expert_bytes, &places->experts_are_pinned);
 }
 
 /* Takes host memory for a weight if there is room. */
@@ -89,7 +132,8 @@ static trm_status take_stored(trm_weight_residency *places, const trm_plan *plan
 {
     size_t bytes = plan->streaming->part_bytes[i];
     const size_t takes = stored_guess(places, plan->streaming, i);
-    if (places->host_used <= places->host_limit && takes <= places->host_limit - places->host_used) {
+    if (!stays_in_files(plan->streaming, i) && places->host_used <= places->host_limit &&
+        takes <= places->host_limit - places->host_used) {
         void *memory;
         TRM_TRY(trm_pages_alloc(bytes, &memory));
         places->stored[i] = (trm_stored_weight){.memory = memory};
@@ -121,8 +165,11 @@ static void limit_host(trm_weight_residency *places, const trm_plan *plan, bool 
 static void make_room(trm_weight_residency *places, const trm_plan *plan, trm_device *device)
 {
     const bool *resident = plan->streaming->residency.resident;
-    size_t remain = 0;
+    size_t remain = (size_t)plan->streaming->host_experts * plan->streaming->host_expert_bytes;
     for (int32_t i = 0; i < places->n; i++) {
+        if (stays_in_files(plan->streaming, i)) {
+            drop_stored(places, plan, device, i);
+        }
         remain += places->stored[i].memory != NULL && !resident[i] ? host_bytes(places, plan, i) : 0;
     }
     for (int32_t tables = 0; tables < 2; tables++) {
@@ -139,11 +186,17 @@ static void make_room(trm_weight_residency *places, const trm_plan *plan, trm_de
 /* Warns about weights without room in host memory. */
 static void report_files(const trm_weight_residency *places, const trm_plan *plan)
 {
+    const trm_streaming_plan *s = plan->streaming;
     size_t files = 0;
     for (int32_t i = 0; i < places->n; i++) {
-        files += places->stored[i].memory == NULL && places->resident[i] == NULL ? plan->streaming->part_bytes[i] : 0;
+        files += places->stored[i].memory == NULL && places->resident[i] == NULL ? s->part_bytes[i] : 0;
     }
-    if (files > 0) {
+    if (files > 0 && s->host_experts > 0) {
+        TRM_WARN("rank %d: host memory has room for %d of %d experts (%s); steps read the others that they use from "
+                 "files, at the speed of the disk, and prompts read all %s",
+                 plan->rank, s->host_experts, trm_expert_cache_all(s), trm_size_text((double)places->expert_bytes).text,
+                 trm_size_text((double)files).text);
+    } else if (files > 0) {
         TRM_WARN("rank %d: host memory has room for %s of weights; every step reads the other %s from files, at the "
                  "speed of the disk",
                  plan->rank, trm_size_text((double)places->host_limit).text, trm_size_text((double)files).text);
@@ -152,22 +205,22 @@ static void report_files(const trm_weight_residency *places, const trm_plan *pla
 
 /* ---- making places ----------------------------------------------------------------------------- */
 
-/* An expert cache reads all experts from host memory. Without room for them, the budget holds whole weights. */
-static trm_status refuse_cache(trm_weight_residency *places, trm_plan *plan)
+/* Plans again if the host memory decides about an expert cache: it reads experts in host memory, in a cache there, or,
+ * without room for a token's, there is none. */
+static trm_status plan_for_host(trm_weight_residency *places, trm_plan *plan)
 {
     trm_streaming_plan *s = plan->streaming;
-    size_t wanted = 0;
-    for (int32_t i = 0; i < places->n; i++) {
-        wanted += s->residency.resident[i] ? 0 : stored_guess(places, s, i);
+    const bool cached = s->expert_slots > 0;
+    s->host_limit = trm_streaming_host_limit(s, places->host_room);
+    if (cached) {
+        TRM_TRY(trm_streaming_replan(plan, s->problem.budget));
     }
-    if (s->expert_slots == 0 || wanted <= places->host_limit) {
-        return TRM_OK;
-    }
-    TRM_INFO("rank %d: no expert cache: host memory has room for %s of weights, the experts and tables need %s",
-             plan->rank, trm_size_text((double)places->host_limit).text, trm_size_text((double)wanted).text);
-    s->n_expert_layers = 0;
-    TRM_TRY(trm_streaming_replan(plan, s->problem.budget));
     limit_host(places, plan, false);
+    if (cached && s->expert_slots == 0) {
+        TRM_INFO("rank %d: no expert cache: host memory has room for %s of weights, too little for the experts of a "
+                 "token and tables",
+                 plan->rank, trm_size_text((double)places->host_limit).text);
+    }
     return TRM_OK;
 }
 
@@ -186,9 +239,9 @@ trm_status trm_weight_residency_init(trm_weight_residency *places, trm_plan *pla
         places->n = 0;
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the residency of %zu weights", n - 1);
     }
-    places->host_room = trm_memory_available() / (size_t)(sharing < 1 ? 1 : sharing) / HOST_PARTS * HOST_SHARE;
-    limit_host(places, plan, false);
-    TRM_TRY(refuse_cache(places, plan));
+    places->host_room = trm_streaming_host_room(sharing);
+    TRM_TRY(plan_for_host(places, plan));
+    TRM_TRY(place_experts(places, s, device));
     for (int32_t i = 0; i < places->n; i++) { /* tables first: their rows are read in place */
         bool wanted = !s->residency.resident[i] && trm_streaming_reads_in_place(plan, i);
         TRM_TRY(wanted ? take_stored(places, plan, i) : TRM_OK);
@@ -252,6 +305,7 @@ void trm_weight_residency_fini(trm_weight_residency *places, const trm_plan *pla
         drop_resident(places, device, i);
         drop_stored(places, plan, device, i);
     }
+    drop_experts(places, device);
     free(places->resident);
     free(places->stored);
     free(places->is_pinned);
@@ -701,6 +755,7 @@ trm_status trm_weight_residency_change(trm_weight_residency *places, trm_plan *p
     if (status == TRM_OK) {
         limit_host(places, plan, true); /* another budget may leave weights in their files, or none */
         make_room(places, plan, device);
+        status = place_experts(places, plan->streaming, device);
     }
     for (int32_t i = 0; status == TRM_OK && i < places->n; i++) {
         status = resident[i] || places->resident[i] == NULL ? TRM_OK : move_to_host(places, plan, stream, i);

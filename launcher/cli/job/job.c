@@ -271,13 +271,18 @@ void report_streaming(report *r, const trm_streaming_info *info)
         report_integer(r, "expert_hits", info->expert_hits);
         report_integer(r, "expert_misses", info->expert_misses);
         report_integer(r, "expert_hosted", info->expert_hosted);
+        report_integer(r, "host_experts", info->host_experts);
+        report_number(r, "expected_host_hit_rate", info->host_expert_hit_rate);
+        report_integer(r, "expert_read", (int64_t)info->expert_read);
+        report_integer(r, "expert_reads", info->expert_reads);
+        report_number(r, "file_bytes_per_second", info->file_rate);
     }
     report_close(r);
 }
 
 void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
 {
-    char packed[64] = "", shared[64] = "", offloaded[112] = "", loops[64] = "", cached[160] = "";
+    char packed[64] = "", shared[64] = "", offloaded[112] = "", loops[64] = "", cached[160] = "", read[224] = "";
     const trm_unit unit = trm_unit_of((double)info->streamable);
     text[0] = '\0';
     if (info->on && info->unpack_rate > 0) {
@@ -302,15 +307,25 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
                  (double)info->expert_cache / unit.bytes, (int)info->expert_slots, (int)info->experts,
                  (int)info->cached_layers, trm_number_text(info->expert_hit_rate * 100, 1).text);
     }
+    if (info->on && info->host_experts > 0) {
+        snprintf(
+            read, sizeof(read),
+            " (%.3f of them from files at %s%s GB/s: %.2f in host memory cache %d experts, %s %% of those that are "
+            "fetched)",
+            (double)info->expert_read / unit.bytes, info->measured ? "" : "an assumed ",
+            trm_number_text(info->file_rate / 1e9, 1).text, (double)info->host / unit.bytes, (int)info->host_experts,
+            trm_number_text(info->host_expert_hit_rate * 100, 1).text);
+    }
     if (info->on) {
-        snprintf(text, size,
-                 "of %.2f %s of weights, %.2f stay on the device%s and %.2f stream in every step%s%s%s%s, in %d copies "
-                 "through %.2f %s of staging at %s%s GB/s: a step takes %s %s ms",
-                 (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes, cached,
-                 (double)info->unpacked / unit.bytes, loops, shared, packed, offloaded, info->copies,
-                 (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
-                 trm_number_text(info->link_rate / 1e9, 1).text, info->cached_layers > 0 ? "about" : "at least",
-                 trm_number_text(info->run_seconds * 1e3, 2).text);
+        snprintf(
+            text, size,
+            "of %.2f %s of weights, %.2f stay on the device%s and %.2f stream in every step%s%s%s%s%s, in %d copies "
+            "through %.2f %s of staging at %s%s GB/s: a step takes %s %s ms",
+            (double)info->streamable / unit.bytes, unit.name, (double)info->resident / unit.bytes, cached,
+            (double)info->unpacked / unit.bytes, read, loops, shared, packed, offloaded, info->copies,
+            (double)info->staging / unit.bytes, unit.name, info->measured ? "" : "an assumed ",
+            trm_number_text(info->link_rate / 1e9, 1).text, info->cached_layers > 0 ? "about" : "at least",
+            trm_number_text(info->run_seconds * 1e3, 2).text);
     }
 }
 
@@ -629,7 +644,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
     trm_generator_limits limits;
     trm_generator_get_limits(j->generator, &limits);
     if (limits.streaming.on && j->is_leader && !settings_flag(j->all, SETTING_QUIET)) {
-        char text[512], rates[256];
+        char text[768], rates[256];
         describe_streaming(&limits.streaming, text, sizeof(text));
         describe_rates(&limits.streaming, limits.max_step_tokens, rates, sizeof(rates));
         fprintf(stderr, "trireme: %s, %s; the KV cache holds %lld tokens\n", text, rates,

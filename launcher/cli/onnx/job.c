@@ -627,7 +627,7 @@ trm_status onnx_load(onnx_job *j)
     trm_plan_memory(plan, &j->memory); /* an automatic budget is known by now */
     trm_engine_streaming(j->engine, &j->streaming);
     if (j->streaming.on && j->job.is_leader && !settings_flag(j->all, SETTING_QUIET)) {
-        char text[512];
+        char text[768];
         describe_streaming(&j->streaming, text, sizeof(text));
         fprintf(stderr, "trireme: %s\n", text);
     }

@@ -10,7 +10,7 @@ trm_status plan_memory_print(const trm_plan *plan, int32_t rank)
     trm_memory_plan m;
     trm_streaming_info streaming;
     stall_list stalls = {0};
-    char text[512];
+    char text[768];
     trm_plan_memory(plan, &m);
     trm_plan_streaming(plan, &streaming);
     trm_plan_stalls(plan, stall_list_add, &stalls);
