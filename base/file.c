@@ -144,6 +144,17 @@ bool trm_file_exists(const char *path)
     return access(path, F_OK) == 0;
 }
 
+void trm_file_make_folders(const char *path)
+{
+    char *folder = strdup(path);
+    for (char *slash = folder == NULL ? NULL : strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(folder, 0777);
+        *slash = '/';
+    }
+    free(folder);
+}
+
 trm_status trm_file_check_replaceable(const char *path)
 {
     struct stat info;

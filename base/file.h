@@ -22,6 +22,8 @@ trm_status trm_file_read(const char *path, size_t limit, char **text, size_t *si
 /* The same for a file that may as well be a pipe or a device; waits for its end. */
 trm_status trm_file_read_stream(const char *path, size_t limit, char **text, size_t *size);
 bool trm_file_exists(const char *path);
+/* Makes the folders that a file lies in. Writing the file says what is wrong if that is not possible. */
+void trm_file_make_folders(const char *path);
 /* Checks that a new file may replace `path`: it does not exist, or is a regular file, since replacing a device or a
  * pipe would lose it. TRM_ERROR_IO: "cannot write <path>: not a regular file". */
 trm_status trm_file_check_replaceable(const char *path);

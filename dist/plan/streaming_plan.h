@@ -49,15 +49,21 @@ typedef struct trm_streaming_plan {
     /* The expert cache, weight_stream/offload/expert_cache.h. */
     const trm_layer **expert_layers; /* [n_expert_layers] whose experts may be cached */
     int32_t n_expert_layers;
-    int32_t expert_slots;            /* of a layer with as many experts or more; 0: no cache */
-    size_t expert_bytes;             /* device memory of the cache */
-    bool hosts_experts;              /* the CPU computes missing experts in small steps */
-    bool *cached;                    /* [n_layers] is one of these layers */
-    bool *has_experts;               /* [n_weights] is a weight of one of them */
-    size_t host_limit;               /* host memory for weights if some stay in files */
-    int32_t host_experts;            /* experts of all layers that a cache in host memory holds, while others are read
-                                        from files; 0: host memory holds all */
-    size_t host_expert_bytes;        /* of each */
+    int32_t expert_slots;     /* of a layer with as many experts or more; 0: no cache */
+    size_t expert_bytes;      /* device memory of the cache */
+    bool hosts_experts;       /* the CPU computes missing experts in small steps */
+    bool *cached;             /* [n_layers] is one of these layers */
+    bool *has_experts;        /* [n_weights] is a weight of one of them */
+    size_t host_limit;        /* host memory for weights if some stay in files */
+    int32_t host_experts;     /* experts of all layers that a cache in host memory holds, while others are read
+                                 from files; 0: host memory holds all */
+    size_t host_expert_bytes; /* of each */
+    double *expert_uses;      /* [experts of all these layers] of the expert profile; NULL: none */
+    double *expert_misses;    /* [experts of all these layers] predicted of each in a step of one token */
+    double *hit_rates;        /* [n_expert_layers] predicted share of a token's experts that are in slots */
+    double host_hit_rate;     /* predicted share of the others that host memory has */
+    const char *profile_path; /* of the profile's file; NULL: none */
+    uint64_t profile_hash;
     double *cached_seconds;          /* [n_layers] of these in a small step */
     trm_cpu_offload_rates rates;     /* rates of the CPU; estimates until measured */
     bool measured;                   /* rates of CPU and link are measured */

@@ -208,23 +208,36 @@ void trm_context_tactics(const trm_context *context, trm_tactic_fn fn, void *use
     }
 }
 
+/* A path in the user's cache folder, to free(). */
+static char *cache_path(const char *folder, const char *name, const char *suffix)
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const bool has_cache = cache != NULL && cache[0] == '/';
+    if (!has_cache && (home == NULL || home[0] != '/')) {
+        return NULL;
+    }
+    const char *base = has_cache ? cache : home, *between = has_cache ? "" : "/.cache";
+    const size_t size = strlen(base) + strlen(name) + 64;
+    char *path = malloc(size);
+    if (path != NULL) {
+        snprintf(path, size, "%s%s/trireme/%s%s%s", base, between, folder, name, suffix);
+    }
+    return path;
+}
+
 char *trm_timing_cache_path(trm_world *world)
 {
     trm_device_info info;
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    bool has_cache = cache != NULL && cache[0] == '/';
-    if (world == NULL || trm_device_get_info(world->device, &info) != TRM_OK ||
-        (!has_cache && (home == NULL || home[0] != '/'))) {
+    if (world == NULL || trm_device_get_info(world->device, &info) != TRM_OK) {
         return NULL;
     }
     for (char *c = info.name; *c != '\0'; c++) {
         *c = isalnum((unsigned char)*c) ? (char)tolower((unsigned char)*c) : '-';
     }
-    const char *base = has_cache ? cache : home, *between = has_cache ? "" : "/.cache";
-    size_t size = strlen(base) + strlen(info.name) + 64;
-    char *path = malloc(size);
-    if (path != NULL) {
-        snprintf(path, size, "%s%s/trireme/timing/%s.txt", base, between, info.name);
-    }
-    return path;
+    return cache_path("timing/", info.name, ".txt");
+}
+
+char *trm_expert_profile_path(void)
+{
+    return cache_path("experts", "", "");
 }

@@ -160,7 +160,10 @@ typedef struct trm_weight_budget {
     trm_weight_compression compression;
     trm_weight_sharing sharing;
     trm_host_compute host_compute;
-    double host_percent; /* 0 .. 100, for host_compute PERCENT */
+    double host_percent;        /* 0 .. 100, for host_compute PERCENT */
+    const char *expert_profile; /* folder of expert profiles, read when the budget is set and written when an engine's
+                                   cache goes, so that an expert cache begins with the most used experts; NULL: none.
+                                   It is copied */
 } trm_weight_budget;
 
 /* Parses "off", "auto", or a percentage with or without its sign into host_compute and host_percent. Error:
@@ -215,17 +218,18 @@ typedef struct trm_streaming_info {
                              context of the engine. 0: none */
     int32_t expert_slots; /* experts that stay in each layer that has more */
     int32_t experts, cached_layers; /* experts of a layer here, and such layers */
-    double expert_hit_rate; /* share of a token's experts that are cached, if all are equally likely; `streamed` has the
-                               others of one token */
+    double expert_hit_rate; /* predicted share of a token's experts that are cached; `streamed` has the others of one
+                               token */
     int64_t expert_hits, expert_misses; /* experts that runs found in the cache, and fetched, each once per layer and
                                            run; counted by the engine */
     int64_t expert_hosted;              /* and that the CPU computed */
     int32_t host_experts; /* of all layers, experts that a cache in host memory holds, while the others are read from
                              files; 0: host memory holds all */
-    double host_expert_hit_rate; /* share of the experts to fetch that lie in host memory, if all are equally likely */
-    size_t expert_read;          /* bytes of one token's experts that are read from files */
-    int64_t expert_reads;        /* of expert_misses, experts that were read from files */
-    double file_rate;            /* of reading files; assumed until an engine has read some */
+    double host_expert_hit_rate; /* share of the experts to fetch that lie in host memory */
+    bool expert_profile;  /* both rates are predicted from an expert profile; false: as if all were equally likely */
+    size_t expert_read;   /* bytes of one token's experts that are read from files */
+    int64_t expert_reads; /* of expert_misses, experts that were read from files */
+    double file_rate;     /* of reading files; assumed until an engine has read some */
 } trm_streaming_info;
 TRM_API void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info);
 
@@ -452,6 +456,9 @@ TRM_API trm_status trm_context_tune(trm_context *context, const trm_tune_options
 /* The timing cache file that the command line uses, "$XDG_CACHE_HOME/trireme/timing/<device>.txt"; release with
  * trm_free. NULL if neither XDG_CACHE_HOME nor HOME is set, or memory is out. */
 TRM_API char *trm_timing_cache_path(trm_world *world);
+/* The usual folder of expert profiles, to free(): XDG_CACHE_HOME/trireme/experts. NULL if neither XDG_CACHE_HOME nor
+ * HOME is set. */
+TRM_API char *trm_expert_profile_path(void);
 
 /* Receives a tactic that was timed for a layer; `best`: it is used. */
 typedef void (*trm_tactic_fn)(void *user, const char *layer, const char *problem, const char *tactic,

@@ -223,6 +223,7 @@ static __global__ void __launch_bounds__(THREADS)
         int32_t before = 0;
         if (needed[e] != UNUSED) {
             table.last[e] = now;
+            table.uses[e]++;
         }
         for (int32_t i = 0; needed[e] == MISSING && i < e; i++) {
             before += needed[i] == MISSING;

@@ -111,6 +111,7 @@ static int32_t choose_slots(const trm_expert_table *table, int64_t now, const ui
             table->missing[2 + 2 * n++] = slot;
         }
         table->last[e] = marks[e] != UNUSED ? now : table->last[e];
+        table->uses[e] += marks[e] != UNUSED;
     }
     return n;
 }

@@ -46,6 +46,7 @@ typedef struct trm_expert_table {
     int32_t *missing;       /* [1 + 2 slots] how many the step fetches, then the expert and the slot of each */
     int64_t *counts;        /* [TRM_EXPERT_CLOCKS] copy of `clock` in host memory that the device writes */
     int64_t *last;          /* [experts] the last step that used it; 0: none */
+    int64_t *uses;          /* [experts] steps that used it */
     const int32_t *shares;  /* [1 + slots] of each number of missing experts, those for the CPU; NULL: none */
 } trm_expert_table;
 

@@ -356,18 +356,6 @@ trm_status trm_tuner_load(trm_tuner *tuner, const char *path)
     return read_lines(tuner, path, NULL);
 }
 
-/* Makes the folders a file lies in. */
-static void make_folders(const char *path)
-{
-    char *folder = strdup(path);
-    for (char *slash = folder == NULL ? NULL : strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(folder, 0777); /* there is one, or opening the file says what is wrong */
-        *slash = '/';
-    }
-    free(folder);
-}
-
 static trm_status fail_write(const char *path)
 {
     return trm_fail(TRM_ERROR_IO, "cannot write timing cache %s: %s", path, strerror(errno));
@@ -454,7 +442,7 @@ trm_status trm_tuner_save(trm_tuner *tuner, const char *path)
         return TRM_OK;
     }
     TRM_TRY(trm_file_check_replaceable(path));
-    make_folders(path);
+    trm_file_make_folders(path);
     size_t size = strlen(path) + 32;
     char *name = malloc(2 * size);
     if (name == NULL) {

@@ -1497,6 +1497,7 @@ class trm_weight_budget(Structure):
     sharing: int
     host_compute: int
     host_percent: float
+    expert_profile: bytes | None
     enums = {"kind": trm_weight_budget_kind, "compression": trm_weight_compression, "sharing": trm_weight_sharing, "host_compute": trm_host_compute}
     _fields_ = [
         ("kind", c_int),
@@ -1507,6 +1508,7 @@ class trm_weight_budget(Structure):
         ("sharing", c_int),
         ("host_compute", c_int),
         ("host_percent", c_double),
+        ("expert_profile", c_char_p),
     ]
 
 class trm_streaming_info(Structure):
@@ -1548,6 +1550,7 @@ class trm_streaming_info(Structure):
     expert_hosted: int
     host_experts: int
     host_expert_hit_rate: float
+    expert_profile: bool
     expert_read: int
     expert_reads: int
     file_rate: float
@@ -1590,6 +1593,7 @@ class trm_streaming_info(Structure):
         ("expert_hosted", c_int64),
         ("host_experts", c_int32),
         ("host_expert_hit_rate", c_double),
+        ("expert_profile", c_bool),
         ("expert_read", c_size_t),
         ("expert_reads", c_int64),
         ("file_rate", c_double),
@@ -2814,6 +2818,7 @@ class Library:
     trm_context_set_output_allocator: Callable[..., Any]
     trm_context_tune: Callable[..., Any]
     trm_timing_cache_path: Callable[..., Any]
+    trm_expert_profile_path: Callable[..., Any]
     trm_context_tactics: Callable[..., Any]
     trm_context_to_json: Callable[..., Any]
     trm_context_set_capture: Callable[..., Any]
@@ -3050,6 +3055,7 @@ class Library:
         self.trm_context_set_output_allocator = _function(library, 'trm_context_set_output_allocator', check, [c_void_p, trm_output_allocate_fn, c_void_p])
         self.trm_context_tune = _function(library, 'trm_context_tune', check, [c_void_p, POINTER(trm_tune_options)])
         self.trm_timing_cache_path = _function(library, 'trm_timing_cache_path', c_void_p, [c_void_p])
+        self.trm_expert_profile_path = _function(library, 'trm_expert_profile_path', c_void_p, [])
         self.trm_context_tactics = _function(library, 'trm_context_tactics', None, [c_void_p, trm_tactic_fn, c_void_p])
         self.trm_context_to_json = _function(library, 'trm_context_to_json', c_void_p, [c_void_p])
         self.trm_context_set_capture = _function(library, 'trm_context_set_capture', check, [c_void_p, c_bool])

@@ -24,6 +24,7 @@ typedef struct model {
     int32_t experts, first, slots, step;
     int32_t expert_of[TRM_MOE_MOST_EXPERTS], used[TRM_MOE_MOST_EXPERTS]; /* -1: empty */
     int32_t last[TRM_MOE_MOST_EXPERTS];                                  /* step that used an expert */
+    int64_t uses[TRM_MOE_MOST_EXPERTS];                                  /* steps that did */
     bool hosted[TRM_MOE_MOST_EXPERTS];                                   /* by the last step */
     const int32_t *shares;                                               /* NULL: nothing is for the CPU */
     int64_t hits, misses, n_hosted;
@@ -105,6 +106,7 @@ static void step(model *m, const int32_t *ids, int32_t pairs, int32_t *slot_ids)
             is_used = is_used || ids[i] == m->first + e;
         }
         missing[e] = is_used && slot_of(m, e) < 0;
+        m->uses[e] += is_used;
     }
     if (m->shares != NULL) {
         leave_to_cpu(m, missing);
@@ -148,7 +150,7 @@ static void open_table(const model *m, const size_t *bytes, uint64_t *random, fi
 {
     const size_t experts = (size_t)m->experts, slots = (size_t)m->slots;
     void *memory;
-    const size_t all_bytes = (experts * 2 + 8 * slots + 64) * 16 + 8192 + WORDS * 4 + ANSWER * 4;
+    const size_t all_bytes = (experts * 3 + 8 * slots + 64) * 16 + 8192 + WORDS * 4 + ANSWER * 4;
     assert_ok(trm_device_alloc(test_device, all_bytes, &memory));
     assert_ok(trm_stream_fill_zero(test_stream, memory, all_bytes));
     assert_ok(trm_device_alloc_host(test_device, TRM_EXPERT_CLOCKS * sizeof(int64_t), &f->counts));
@@ -160,6 +162,7 @@ static void open_table(const model *m, const size_t *bytes, uint64_t *random, fi
     f->table.clock = take(&at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
     f->table.missing = take(&at, (1 + 2 * slots) * sizeof(int32_t));
     f->table.last = take(&at, experts * sizeof(int64_t));
+    f->table.uses = take(&at, experts * sizeof(int64_t));
     if (m->shares != NULL) {
         int32_t *shares = take(&at, (1 + slots) * sizeof(int32_t));
         assert_ok(trm_stream_upload(test_stream, shares, m->shares, (1 + slots) * sizeof(int32_t)));
@@ -389,6 +392,10 @@ static void run_shared_steps(int32_t experts, int32_t first, int32_t slots, int3
         }
     }
     assert_true(shares == NULL || m.n_hosted > 0);
+    int64_t uses[TRM_MOE_MOST_EXPERTS];
+    assert_ok(trm_stream_download(test_stream, uses, f.table.uses, (size_t)experts * sizeof(*uses)));
+    assert_ok(trm_stream_synchronize(test_stream));
+    assert_memory_equal(uses, m.uses, (size_t)experts * sizeof(*uses));
     close_table(&f);
 }
 
@@ -576,7 +583,7 @@ void late_experts(void **state)
         assert_ok(trm_expert_table_select(test_stream, &f.table, f.ids, 2, f.slot_ids, NULL));
         f.supply.limit = n == 3 ? (int64_t)20000000000 : f.supply.limit;
         assert_ok(trm_expert_table_fetch(test_stream, &f.table, f.tensors, N, &f.supply, 0));
-        while (n == 3 && f.supply.serve == NULL && f.supply.demand->posted != 3) {
+        while (n == 3 && f.supply.serve == NULL && __atomic_load_n(&f.supply.demand->posted, __ATOMIC_ACQUIRE) != 3) {
         }
         if (n == 3 && f.supply.serve == NULL) {
             serve(&f);

@@ -3,6 +3,7 @@
  */
 #include "support/support.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -69,8 +70,9 @@ static tokens generate(trm_generator *generator)
 }
 
 static size_t host_bytes;   /* for weights; 0: what is free */
+static size_t limits_host;  /* that all experts and tables need */
 static int32_t step_tokens; /* the most in a step; 0: the default */
-static const char *host_compute = "off";
+static const char *host_compute = "off", *profile;
 
 static trm_generator *open_generator(trm_model *model, const char *budget, trm_dtype dtype)
 {
@@ -83,6 +85,7 @@ static trm_generator *open_generator(trm_model *model, const char *budget, trm_d
     options.dtype = dtype;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     options.weight_budget.host_bytes = host_bytes;
+    options.weight_budget.expert_profile = profile;
     assert_ok(trm_host_compute_parse(host_compute, &options.weight_budget));
     assert_ok(trm_generator_create(model, test_world, &options, &generator));
     return generator;
@@ -400,6 +403,82 @@ static void files_that_end_early(void **state)
     trm_model_close(model);
 }
 
+/* The only file of a profile folder that has one; of the rank's own experts. */
+static void find_profile(const char *folder, char *path, size_t size)
+{
+    struct dirent *entry;
+    DIR *all = opendir(folder);
+    assert_non_null(all);
+    path[0] = '\0';
+    while ((entry = readdir(all)) != NULL) {
+        if (strstr(entry->d_name, ".txt") != NULL) {
+            assert_true((size_t)snprintf(path, size, "%s/%s", folder, entry->d_name) < size);
+        }
+    }
+    closedir(all);
+}
+
+/* Tokens of one short request, and the share of its experts that were found. */
+static double hit_rate_of_few(trm_generator *generator, tokens *kept)
+{
+    const int32_t prompt[] = {5};
+    trm_request request = {.prompt = prompt, .n_prompt = 1, .max_tokens = 4, .ignore_eos = true};
+    request.sampling = TRM_SAMPLING_INIT;
+    *kept = (tokens){0};
+    const int64_t hits = hits_of(generator), lookups = lookups_of(generator);
+    assert_ok(trm_generate(generator, &request, 1, keep_token, kept, NULL));
+    return lookups_of(generator) == lookups
+               ? 0
+               : (double)(hits_of(generator) - hits) / (double)(lookups_of(generator) - lookups);
+}
+
+/* A profile of former runs fills the caches before the first step; a file that is damaged or of another model does not.
+ */
+static void profiles_fill_the_cache(void **state)
+{
+    (void)state;
+    char path[4700] = "", folder[4300];
+    if (trm_world_size(test_world) > 1) {
+        return; /* each rank has a folder of its own here */
+    }
+    for (int32_t from_files = 0; from_files < 2; from_files++) {
+        trm_model *model;
+        trm_generator_limits limits;
+        tokens first, kept;
+        double rates[4];
+        snprintf(folder, sizeof(folder), "%s/profiles/%d", test_temporary_folder(), from_files);
+        assert_ok(trm_model_open(test_golden_folder("deepseek-v3"), &model));
+        for (int32_t run = 0; run < 4; run++) { /* without a profile, with it, damaged, foreign */
+            if (run >= 2) {
+                find_profile(folder, path, sizeof(path));
+                FILE *file = fopen(path, run == 2 ? "w" : "r+");
+                assert_non_null(file);
+                fputs(run == 2 ? "# trireme expert profile\n12 zz" : "# trireme expert profile\n0000", file);
+                fclose(file);
+            }
+            profile = folder;
+            host_bytes = from_files ? limits_host * 6 / 10 : 0;
+            trm_generator *generator = open_generator(model, "75%", TRM_F32);
+            profile = NULL;
+            host_bytes = 0;
+            trm_generator_get_limits(generator, &limits);
+            assert_true(limits.streaming.expert_cache > 0);
+            assert_int_equal(limits.streaming.expert_profile, run == 1);
+            assert_int_equal(limits.streaming.host_experts > 0, from_files);
+            rates[run] = hit_rate_of_few(generator, &kept);
+            first = run == 0 ? kept : first;
+            assert_memory_equal(&kept, &first, sizeof(kept));
+            trm_generator_get_limits(generator, &limits);
+            assert_true(limits.streaming.expert_reads <= limits.streaming.expert_misses);
+            limits_host = from_files ? limits_host : limits.streaming.host;
+            trm_generator_destroy(generator);
+        }
+        assert_true(rates[1] > rates[0]);
+        assert_true(rates[2] == rates[0] && rates[3] == rates[0]);
+        trm_model_close(model);
+    }
+}
+
 /* Without host memory for a token's experts the budget holds whole weights. */
 static void little_host_memory(void **state)
 {
@@ -458,7 +537,8 @@ int main(void)
         cmocka_unit_test(any_budget_gives_the_same),  cmocka_unit_test(budgets_change),
         cmocka_unit_test(the_cpu_computes_its_share), cmocka_unit_test(the_cpu_is_disturbed),
         cmocka_unit_test(experts_from_files),         cmocka_unit_test(files_that_end_early),
-        cmocka_unit_test(little_host_memory),         cmocka_unit_test(prompts_in_small_steps),
+        cmocka_unit_test(profiles_fill_the_cache),    cmocka_unit_test(little_host_memory),
+        cmocka_unit_test(prompts_in_small_steps),
     };
     return cmocka_run_group_tests(tests, test_open_shipped_model, test_close_world);
 }

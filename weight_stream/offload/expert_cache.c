@@ -7,9 +7,11 @@
 #include "base/error.h"
 #include "kernels/moe/moe.h"
 #include "weight_stream/offload/expert_offload.h"
+#include "weight_stream/offload/expert_profile.h"
 #include "weight_stream/offload/expert_store.h"
 
 struct trm_expert_cache {
+    trm_streaming_plan *plan;
     int32_t n;
     trm_cached_layer *layers;    /* [n] */
     int32_t *of;                 /* [n_layers of the network] index in `layers`, or -1 */
@@ -18,6 +20,8 @@ struct trm_expert_cache {
     trm_expert_offload *offload; /* NULL: the CPU computes no experts */
     trm_expert_store *store;     /* NULL: host memory holds all experts */
     int32_t most;                /* experts of a round: all of them have room on the device and in host memory */
+    bool *is_filled;             /* [n] its slots have the most used experts of the profile */
+    int64_t read_to_fill;        /* experts that were read from files for that */
 };
 
 /* Allocates tables and slots, and empties them. */
@@ -76,12 +80,14 @@ trm_status trm_expert_cache_create(const trm_offload_site *site, trm_stream *str
     if (cache == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache");
     }
+    cache->plan = site->plan->streaming;
+    cache->is_filled = calloc((size_t)s->n_expert_layers, sizeof(*cache->is_filled));
     cache->layers = calloc((size_t)s->n_expert_layers, sizeof(*cache->layers));
     cache->of = malloc(n * sizeof(*cache->of));
     for (size_t i = 0; cache->of != NULL && i < n; i++) {
         cache->of[i] = -1;
     }
-    trm_status status = cache->layers == NULL || cache->of == NULL
+    trm_status status = cache->layers == NULL || cache->of == NULL || cache->is_filled == NULL
                             ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the expert cache of %zu layers", n)
                             : allocate(s, device, stream, cache);
     status = status == TRM_OK ? open_offload(site, stream, cache) : status;
@@ -97,14 +103,38 @@ trm_status trm_expert_cache_create(const trm_offload_site *site, trm_stream *str
     return TRM_OK;
 }
 
+/* Adds what was used to the profile. */
+static trm_status learn(const trm_expert_cache *cache, trm_device *device)
+{
+    int64_t *uses = calloc((size_t)trm_expert_cache_all(cache->plan) + 1, sizeof(*uses)), *at = uses;
+    trm_stream *stream = NULL;
+    trm_status status = uses == NULL ? TRM_ERROR_OUT_OF_MEMORY : trm_stream_create(device, &stream);
+    for (int32_t i = 0; status == TRM_OK && i < cache->n; i++) {
+        const trm_expert_table *table = &cache->layers[i].table;
+        status = trm_stream_download(stream, at, table->uses, (size_t)table->experts * sizeof(*at));
+        at += table->experts;
+    }
+    status = status == TRM_OK ? trm_stream_synchronize(stream) : status;
+    trm_stream_destroy(stream);
+    if (status == TRM_OK && cache->n > 0) {
+        trm_expert_profile_add(cache->plan, uses);
+    }
+    free(uses);
+    return status;
+}
+
 void trm_expert_cache_destroy(trm_expert_cache *cache, trm_device *device)
 {
     if (cache != NULL) {
+        if (cache->plan->profile_path != NULL && cache->n == cache->plan->n_expert_layers) {
+            (void)learn(cache, device);
+        }
         trm_expert_offload_destroy(cache->offload, device);
         trm_expert_store_destroy(cache->store, device);
         trm_device_free(device, cache->memory);
         trm_device_free_host(device, cache->counts);
         free(cache->layers);
+        free(cache->is_filled);
         free(cache->of);
         free(cache);
     }
@@ -220,6 +250,47 @@ static void take_rows(trm_view *view, int64_t first, int64_t rows)
     view->dims.d[0] = rows;
 }
 
+/* Fetches the experts [n] that lie in the slots from `slot` on by the table, and waits. */
+static trm_status fetch_into(const trm_expert_cache *cache, const trm_cached_layer *cached, int32_t layer,
+                             const int32_t *experts, int32_t slot, int32_t n, trm_stream *stream)
+{
+    int32_t missing[1 + 2 * TRM_MOE_MOST_EXPERTS] = {n};
+    for (int32_t j = 0; j < n; j++) {
+        missing[1 + 2 * j] = experts[slot + j];
+        missing[2 + 2 * j] = slot + j;
+    }
+    TRM_TRY(trm_stream_upload(stream, cached->table.missing, missing, (size_t)(1 + 2 * n) * sizeof(*missing)));
+    TRM_TRY(trm_expert_table_fetch(stream, &cached->table, cached->tensors, cached->n,
+                                   cache->store == NULL ? NULL : trm_expert_store_supply(cache->store), layer));
+    return trm_stream_synchronize(stream);
+}
+
+/* Fills the slots of a layer with the most used experts of the profile, the most used last: the first slot is taken
+ * first. With a cache in host memory, a token's experts at a time, so that it keeps what it has. */
+static trm_status fill(trm_expert_cache *cache, int32_t layer, trm_stream *stream)
+{
+    const trm_cached_layer *cached = &cache->layers[layer];
+    const trm_expert_table *table = &cached->table;
+    int32_t experts[TRM_MOE_MOST_EXPERTS], slot_of[TRM_MOE_MOST_EXPERTS] = {0}, expert_of[TRM_MOE_MOST_EXPERTS];
+    trm_expert_profile_order(cache->plan, layer, experts);
+    for (int32_t s = 0; s < table->slots; s++) {
+        experts[s] = experts[table->experts - table->slots + s];
+        expert_of[s] = experts[s] + 1;
+        slot_of[experts[s]] = s + 1;
+    }
+    TRM_TRY(trm_stream_upload(stream, table->slot_of, slot_of, (size_t)table->experts * sizeof(*slot_of)));
+    TRM_TRY(trm_stream_upload(stream, table->expert_of, expert_of, (size_t)table->slots * sizeof(*expert_of)));
+    const int32_t chosen = trm_expert_cache_chosen(cached->layer);
+    const int32_t most = cache->store == NULL ? table->slots : chosen < cache->most ? chosen : cache->most;
+    const int64_t before = trm_expert_store_count(cache->store).read;
+    for (int32_t s = 0; s < table->slots; s += most) {
+        TRM_TRY(
+            fetch_into(cache, cached, layer, experts, s, table->slots - s < most ? table->slots - s : most, stream));
+    }
+    cache->read_to_fill += trm_expert_store_count(cache->store).read - before;
+    return trm_expert_store_status(cache->store);
+}
+
 trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, const trm_kernel *kernel,
                                     const trm_kernel_call *call, trm_program *program)
 {
@@ -231,6 +302,10 @@ trm_status trm_expert_cache_prepare(trm_expert_cache *cache, int32_t layer, cons
     const int64_t fit = (cached->table.slots < cache->most ? cached->table.slots : cache->most) /
                         trm_expert_cache_chosen(cached->layer);
     const int64_t most = fit > 0 ? fit : 1; /* fewer slots than a token's experts only if all held here have one */
+    if (!cache->is_filled[cache->of[layer]] && trm_expert_profile_is_known(cache->plan)) {
+        TRM_TRY(fill(cache, cache->of[layer], call->stream));
+        cache->is_filled[cache->of[layer]] = true;
+    }
     const bool hosts = cache->offload != NULL && tokens <= TRM_HOST_COMPUTE_ROWS;
     if (hosts) {
         TRM_TRY(trm_expert_offload_place(cache->offload, cache->of[layer], cached, call));
@@ -264,7 +339,7 @@ trm_expert_counts trm_expert_cache_counts(const trm_expert_cache *cache)
         }
     }
     if (cache != NULL) {
-        sum.read = trm_expert_store_count(cache->store).read;
+        sum.read = trm_expert_store_count(cache->store).read - cache->read_to_fill;
     }
     return sum;
 }

@@ -27,16 +27,15 @@ bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *residen
 /* Removes the cache from the plan. */
 void trm_expert_cache_drop(trm_streaming_plan *s);
 /* Decides whether the CPU computes missing experts, and estimates the seconds of each cached layer [n_layers] in a step
- * of one token, if all experts are equally likely. */
+ * of one token. */
 void trm_expert_cache_estimate(trm_streaming_plan *s, double link_rate, double *seconds);
 /* Seconds that a step of one token would take less if the CPU did and does not. */
 double trm_expert_cache_gain(const trm_streaming_plan *s);
 /* Bytes that a step of one token fetches then, and that the CPU reads. */
 size_t trm_expert_cache_fetched(const trm_streaming_plan *s);
 size_t trm_expert_cache_hosted(const trm_streaming_plan *s);
-/* Bytes of these that are read from files, and the share of missing experts that lie in host memory then. */
+/* Bytes of these that are read from files. */
 size_t trm_expert_cache_read(const trm_streaming_plan *s);
-double trm_expert_cache_host_rate(const trm_streaming_plan *s);
 /* Of `missing` experts of a layer's step, how many the CPU computes: a fixed share, or what makes CPU and link end
  * soonest. */
 int32_t trm_expert_cache_share(const trm_streaming_plan *s, const trm_layer *layer, int32_t missing);

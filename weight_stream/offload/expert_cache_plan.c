@@ -2,10 +2,12 @@
  */
 #include "weight_stream/offload/expert_cache.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
 #include "graph/memory_plan.h"
+#include "weight_stream/offload/expert_profile.h"
 #include "weight_stream/offload/streaming.h"
 
 int32_t trm_expert_cache_experts(const trm_layer *layer)
@@ -75,7 +77,9 @@ trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s)
     s->cached_seconds = trm_arena_array(&s->arena, n, sizeof(*s->cached_seconds));
     s->has_experts = trm_arena_array(&s->arena, (size_t)s->problem.n_weights + 1, sizeof(*s->has_experts));
     s->host_limit = trm_streaming_host_limit(s, trm_streaming_host_room(1)); /* until an engine is made */
-    if (s->expert_layers == NULL || s->cached == NULL || s->cached_seconds == NULL || s->has_experts == NULL) {
+    s->hit_rates = trm_arena_array(&s->arena, n, sizeof(*s->hit_rates));
+    if (s->expert_layers == NULL || s->cached == NULL || s->cached_seconds == NULL || s->has_experts == NULL ||
+        s->hit_rates == NULL) {
         return TRM_ERROR_OUT_OF_MEMORY;
     }
     for (int32_t i = 0; i < network->n_layers; i++) {
@@ -93,7 +97,8 @@ trm_status trm_expert_cache_find(const trm_plan *plan, trm_streaming_plan *s)
     for (int32_t i = 0; may && i < s->problem.n_uses; i++) {
         s->has_experts[s->uses[i].weight] = s->has_experts[s->uses[i].weight] || s->cached[s->uses[i].layer];
     }
-    return TRM_OK;
+    s->expert_misses = trm_arena_array(&s->arena, (size_t)trm_expert_cache_all(s) + 1, sizeof(*s->expert_misses));
+    return s->expert_misses == NULL ? TRM_ERROR_OUT_OF_MEMORY : TRM_OK;
 }
 
 /* ---- how many slots ---- */
@@ -154,6 +159,8 @@ static bool fit_host(trm_streaming_plan *s, const bool *resident, int32_t chosen
     return s->host_experts >= chosen;
 }
 
+static void predict(trm_streaming_plan *s);
+
 bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *resident)
 {
     for (int32_t i = 0; s->host_experts > 0 && i < s->problem.n_weights; i++) {
@@ -186,6 +193,7 @@ bool trm_expert_cache_choose(trm_streaming_plan *s, size_t budget, bool *residen
         trm_expert_cache_drop(s);
         return false;
     }
+    predict(s);
     return true;
 }
 
@@ -210,6 +218,7 @@ size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned ch
     cached->table.used = take(memory, &at, most * sizeof(int64_t));
     cached->table.clock = take(memory, &at, TRM_EXPERT_CLOCKS * sizeof(int64_t));
     cached->table.last = take(memory, &at, (size_t)experts * sizeof(int64_t));
+    cached->table.uses = take(memory, &at, (size_t)experts * sizeof(int64_t));
     cached->table.missing = take(memory, &at, (1 + 2 * most) * sizeof(int32_t));
     cached->shares = take(memory, &at, (1 + most) * sizeof(int32_t));
     cached->sent = take(memory, &at, 3 * sizeof(int64_t));
@@ -229,12 +238,6 @@ size_t trm_expert_cache_place(const trm_layer *layer, int32_t slots, unsigned ch
 
 /* ---- what a step fetches ---- */
 
-static double layer_hit_rate(const trm_streaming_plan *s, const trm_layer *layer)
-{
-    const int32_t experts = trm_expert_cache_experts(layer);
-    return s->expert_slots < experts ? (double)s->expert_slots / experts : 1;
-}
-
 /* Experts of a token that are held here. */
 static double used_experts(const trm_layer *layer)
 {
@@ -245,6 +248,54 @@ static double used_experts(const trm_layer *layer)
                            router->desc.kind == TRM_LAYER_NORM_ROUTER); /* whose inputs begin alike */
     const double all = is_routed ? (double)router->inputs[TRM_ROUTER_WEIGHT]->dims.d[0] : held;
     return chosen * held / (all > held ? all : held);
+}
+
+static int more_first(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Predicts which share of the missing experts a cache in host memory has: it holds those missed most often. */
+static double predict_host(const trm_streaming_plan *s)
+{
+    const int32_t all = trm_expert_cache_all(s);
+    double *sorted = s->host_experts == 0 ? NULL : malloc((size_t)all * sizeof(*sorted)), sum = 0, found = 0;
+    if (sorted == NULL) {
+        return s->host_experts == 0 ? 1 : (double)s->host_experts / all;
+    }
+    memcpy(sorted, s->expert_misses, (size_t)all * sizeof(*sorted));
+    qsort(sorted, (size_t)all, sizeof(*sorted), more_first);
+    for (int32_t i = 0; i < all; i++) {
+        sum += sorted[i];
+        found += i < s->host_experts ? sorted[i] : 0;
+    }
+    free(sorted);
+    return sum > 0 ? found / sum : 1;
+}
+
+/* Predicts what steps find, by the profile if there is one. */
+static void predict(trm_streaming_plan *s)
+{
+    const double *uses = trm_expert_profile_is_known(s) ? s->expert_uses : NULL;
+    int32_t at = 0;
+    for (int32_t i = 0; i < s->n_expert_layers; i++) {
+        const int32_t experts = trm_expert_cache_experts(s->expert_layers[i]);
+        s->hit_rates[i] =
+            trm_expert_profile_predict(uses == NULL ? NULL : uses + at, experts, used_experts(s->expert_layers[i]),
+                                       s->expert_slots, s->expert_misses + at);
+        at += experts;
+    }
+    s->host_hit_rate = predict_host(s);
+}
+
+static double layer_hit_rate(const trm_streaming_plan *s, const trm_layer *layer)
+{
+    int32_t i = 0;
+    while (s->expert_layers[i] != layer) {
+        i++;
+    }
+    return s->hit_rates[i];
 }
 
 /* ---- what the CPU computes ---- */
@@ -277,7 +328,7 @@ int32_t trm_expert_cache_share(const trm_streaming_plan *s, const trm_layer *lay
     return best;
 }
 
-/* Experts of a token that are missing, if all are equally likely, and how many of them the CPU takes. */
+/* Experts of a token that are missing, and how many of them the CPU takes. */
 static double missing_of(const trm_streaming_plan *s, const trm_layer *layer)
 {
     return used_experts(layer) * (1 - layer_hit_rate(s, layer));
@@ -294,15 +345,10 @@ static double share_of(const trm_streaming_plan *s, const trm_layer *layer, doub
     return share < 0 ? 0 : share;
 }
 
-double trm_expert_cache_host_rate(const trm_streaming_plan *s)
-{
-    return s->host_experts == 0 ? 1 : (double)s->host_experts / trm_expert_cache_all(s);
-}
-
 /* Bytes of a layer's missing experts that come from files. */
 static double read_of(const trm_streaming_plan *s, const trm_layer *layer)
 {
-    return missing_of(s, layer) * (1 - trm_expert_cache_host_rate(s)) * (double)slot_bytes(layer);
+    return missing_of(s, layer) * (1 - s->host_hit_rate) * (double)slot_bytes(layer);
 }
 
 /* Seconds of a layer's missing experts, `hosted` of which the CPU takes. Files are read while the link copies. */

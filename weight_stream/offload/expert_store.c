@@ -20,6 +20,7 @@
 /* A miss counts half as much after this many demands of a layer; beyond LARGE all counts are made smaller. */
 #define HALF_LIFE 512
 #define LARGE     1e100
+#define LN_2      0.693147
 
 /* A part of an expert that is read at once. */
 typedef struct piece {
@@ -287,27 +288,68 @@ static trm_status list_layers(trm_expert_store *made, const trm_cached_layer *la
     return TRM_OK;
 }
 
-/* Reads the same experts of all layers, from the first on, until the slots are full. */
+typedef struct expected {
+    double misses;
+    int32_t layer, expert;
+} expected;
+
+/* More misses first; of equal ones the same expert of every layer. */
+static int more_first(const void *a, const void *b)
+{
+    const expected *x = a, *y = b;
+    return x->misses != y->misses   ? (x->misses < y->misses) - (x->misses > y->misses)
+           : x->expert != y->expert ? x->expert - y->expert
+                                    : x->layer - y->layer;
+}
+
+/* Reads the experts of a layer that are wanted. */
+static trm_status fill_layer(trm_expert_store *made, int32_t index, const bool *wanted)
+{
+    const store_layer *layer = &made->layers[index];
+    reading r = {.store = made, .layer = layer};
+    int32_t experts[TRM_MOE_MOST_EXPERTS];
+    unsigned char *to[TRM_MOE_MOST_EXPERTS];
+    for (int32_t e = 0; e < layer->experts; e++) {
+        if (wanted[layer->first + e]) {
+            experts[r.n] = e;
+            to[r.n++] = slot_at(made, take_slot(made, layer->first + e, 1));
+        }
+    }
+    r.experts = experts;
+    r.to = to;
+    read_all(&r);
+    return trm_error_give_back(&made->failure);
+}
+
+/* Reads the experts that the device will miss most often, by prediction, which also counts as misses until now. */
 static trm_status fill(trm_expert_store *made)
 {
-    const int32_t share = made->n_slots / made->n, rest = made->n_slots % made->n;
-    for (int32_t i = 0; i < made->n; i++) {
+    expected *all = calloc((size_t)made->all + 1, sizeof(*all));
+    bool *wanted = calloc((size_t)made->all + 1, sizeof(*wanted));
+    trm_status status = all == NULL || wanted == NULL
+                            ? trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate a list of %d experts", made->all)
+                            : TRM_OK;
+    for (int32_t i = 0; status == TRM_OK && i < made->n; i++) {
         const store_layer *layer = &made->layers[i];
-        const int32_t wanted = share + (i < rest), n = wanted < layer->experts ? wanted : layer->experts;
-        reading r = {.store = made, .layer = layer};
-        int32_t experts[TRM_MOE_MOST_EXPERTS];
-        unsigned char *to[TRM_MOE_MOST_EXPERTS];
-        for (r.n = 0; r.n < n; r.n++) {
-            experts[r.n] = r.n;
-            to[r.n] = slot_at(made, take_slot(made, layer->first + r.n, 1));
+        for (int32_t e = 0; e < layer->experts; e++) {
+            const double misses = made->site.plan->streaming->expert_misses[layer->first + e];
+            all[layer->first + e] = (expected){misses, i, e};
+            made->misses[layer->first + e] = misses * HALF_LIFE / LN_2;
         }
-        r.experts = experts;
-        r.to = to;
-        read_all(&r);
-        TRM_TRY(trm_error_give_back(&made->failure));
+    }
+    if (status == TRM_OK) {
+        qsort(all, (size_t)made->all, sizeof(*all), more_first);
+    }
+    for (int32_t i = 0; status == TRM_OK && i < made->n_slots && i < made->all; i++) {
+        wanted[made->layers[all[i].layer].first + all[i].expert] = true;
+    }
+    for (int32_t i = 0; status == TRM_OK && i < made->n; i++) {
+        status = fill_layer(made, i, wanted);
     }
     memset(made->used, 0, (size_t)made->n_slots * sizeof(*made->used));
-    return TRM_OK;
+    free(wanted);
+    free(all);
+    return status;
 }
 
 static trm_status start(trm_expert_store *made, const trm_cached_layer *layers)
@@ -324,7 +366,7 @@ static trm_status start(trm_expert_store *made, const trm_cached_layer *layers)
     made->supply.demand = memset(memory, 0, sizeof(trm_expert_demand));
     made->supply.limit = (int64_t)LIMIT_SECONDS * 1000000000;
     made->weight = 1;
-    made->growth = 1 + 0.693 / HALF_LIFE / made->n;
+    made->growth = 1 + LN_2 / HALF_LIFE / made->n;
     TRM_TRY(fill(made));
     TRM_DEBUG("rank %d: %d of %d experts are in host memory (%s)", made->site.plan->rank, made->n_slots, made->all,
               trm_size_text((double)made->site.places->expert_bytes).text);

@@ -11,8 +11,8 @@
 
 typedef struct trm_expert_store trm_expert_store;
 
-/* For the cached layers [n] of the plan, in the memory of site->places, which it fills with experts in turn. `sent`:
- * zeroed memory of the device for trm_expert_supply.sent. */
+/* For the cached layers [n] of the plan, in the memory of site->places, which it fills with the experts that are
+ * predicted to be missed most. `sent`: zeroed memory of the device for trm_expert_supply.sent. */
 trm_status trm_expert_store_create(const trm_offload_site *site, const trm_cached_layer *layers, int32_t n,
                                    int64_t *sent, trm_expert_store **made);
 /* No step that refers to it may run anymore. Ignores NULL. */

@@ -10,6 +10,7 @@
 #include "graph/memory_plan.h"
 #include "graph/regions.h"
 #include "weight_stream/offload/expert_cache.h"
+#include "weight_stream/offload/expert_profile.h"
 #include "weight_stream/ring.h"
 
 /* Smallest copy that is worth its overhead. Small models have weights that are large for them. */
@@ -244,6 +245,7 @@ trm_status trm_streaming_make_problem(const trm_plan *plan, trm_streaming_plan *
     trm_streaming_share(plan, s);
     list_turned(s);
     TRM_TRY(trm_expert_cache_find(plan, s));
+    TRM_TRY(trm_expert_profile_load(plan, s));
     s->problem.n_layers = network->n_layers;
     s->problem.bytes = s->bytes;
     s->problem.part_bytes = s->part_bytes;

@@ -16,6 +16,7 @@
 #include "graph/layer_runs.h"
 #include "graph/regions.h"
 #include "weight_stream/offload/expert_cache.h"
+#include "weight_stream/offload/expert_profile.h"
 
 /* Gain that is worth a hint, and gain that is worth different last bits. */
 #define CLEARLY_LESS 0.8
@@ -520,7 +521,8 @@ void trm_plan_streaming(const trm_plan *plan, trm_streaming_info *info)
         .experts = caches ? trm_expert_cache_experts(s->expert_layers[0]) : 0,
         .expert_hit_rate = trm_expert_cache_hit_rate(s),
         .host_experts = s->host_experts,
-        .host_expert_hit_rate = caches ? trm_expert_cache_host_rate(s) : 0,
+        .host_expert_hit_rate = caches ? s->host_hit_rate : 0,
+        .expert_profile = caches && trm_expert_profile_is_known(s),
         .expert_read = trm_expert_cache_read(s),
         .file_rate = s->problem.file_rate,
     };

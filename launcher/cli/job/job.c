@@ -143,6 +143,10 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
     if (status != TRM_OK) {
         return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_HOST_COMPUTE]);
     }
+    const char *profile = settings_text(all, SETTING_EXPERT_PROFILE);
+    static char *usual; /* for all jobs of the process */
+    usual = usual == NULL ? trm_expert_profile_path() : usual;
+    budget->expert_profile = strcmp(profile, "off") == 0 ? NULL : strcmp(profile, "auto") == 0 ? usual : profile;
     return TRM_OK;
 }
 
@@ -268,6 +272,7 @@ void report_streaming(report *r, const trm_streaming_info *info)
         report_integer(r, "experts_cached", info->expert_slots);
         report_integer(r, "experts", info->experts);
         report_number(r, "expected_hit_rate", info->expert_hit_rate);
+        report_bool(r, "expert_profile", info->expert_profile);
         report_integer(r, "expert_hits", info->expert_hits);
         report_integer(r, "expert_misses", info->expert_misses);
         report_integer(r, "expert_hosted", info->expert_hosted);
@@ -301,11 +306,10 @@ void describe_streaming(const trm_streaming_info *info, char *text, size_t size)
         snprintf(loops, sizeof(loops), " with loops of %d passes", (int)info->loop_passes);
     }
     if (info->on && info->cached_layers > 0) {
-        snprintf(cached, sizeof(cached),
-                 ", %.2f cache %d of %d experts in %d layers (%s %% of a token's, if all are "
-                 "equally likely)",
+        snprintf(cached, sizeof(cached), ", %.2f cache %d of %d experts in %d layers (%s %% of a token's, %s)",
                  (double)info->expert_cache / unit.bytes, (int)info->expert_slots, (int)info->experts,
-                 (int)info->cached_layers, trm_number_text(info->expert_hit_rate * 100, 1).text);
+                 (int)info->cached_layers, trm_number_text(info->expert_hit_rate * 100, 1).text,
+                 info->expert_profile ? "as in former runs" : "if all are equally likely");
     }
     if (info->on && info->host_experts > 0) {
         snprintf(
