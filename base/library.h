@@ -1,5 +1,5 @@
 /*
- * Shared libraries loaded at run time: CUDA libraries and Open MPI are never linked.
+ * Shared libraries loaded at run time: CUDA libraries, Open MPI and OpenBLAS are never linked.
  */
 #ifndef TRM_BASE_LIBRARY_H
 #define TRM_BASE_LIBRARY_H

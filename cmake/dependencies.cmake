@@ -1,4 +1,4 @@
-# Libraries linked at build time, all Debian packages. CUDA libraries and Open MPI are loaded at run time instead.
+# Libraries linked at build time, all Debian packages. CUDA libraries, Open MPI and OpenBLAS are loaded at run time instead.
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 pkg_check_modules(CJSON REQUIRED IMPORTED_TARGET libcjson)
@@ -10,7 +10,6 @@ if(UTF8PROC_ARCHIVE)
   set_target_properties(PkgConfig::UTF8PROC PROPERTIES INTERFACE_LINK_LIBRARIES ${UTF8PROC_ARCHIVE})
 endif()
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
-pkg_check_modules(OPENBLAS REQUIRED IMPORTED_TARGET openblas)
 pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
 pkg_check_modules(PROTOBUF_C REQUIRED IMPORTED_TARGET libprotobuf-c)
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED) # compiled in; no library to link
@@ -21,7 +20,7 @@ find_package(MPI REQUIRED COMPONENTS C)
 add_library(trireme_dependencies INTERFACE)
 target_link_libraries(
   trireme_dependencies INTERFACE PkgConfig::CJSON PkgConfig::PCRE2 PkgConfig::UTF8PROC PkgConfig::HWLOC
-                                 PkgConfig::OPENBLAS PkgConfig::PROTOBUF_C Threads::Threads m ${CMAKE_DL_LIBS})
+                                 PkgConfig::PROTOBUF_C Threads::Threads m ${CMAKE_DL_LIBS})
 # Open MPI's header, and where collectives/mpi_library.c looks for the library that the loader does not find.
 target_include_directories(trireme_dependencies SYSTEM INTERFACE ${MPI_C_INCLUDE_DIRS})
 list(GET MPI_C_LIBRARIES 0 mpi_library)

@@ -3,7 +3,7 @@
 # of its static runtime, or empty.
 cmake_minimum_required(VERSION 3.25)
 set(licences
-    libc:LGPL-2.1-or-later libcjson:MIT libhwloc:BSD-3-Clause libmicrohttpd:LGPL-2.1-or-later libopenblas:BSD-3-Clause libpcre2:BSD-3-Clause
+    libc:LGPL-2.1-or-later libcjson:MIT libhwloc:BSD-3-Clause libmicrohttpd:LGPL-2.1-or-later libpcre2:BSD-3-Clause
     libprotobuf-c:BSD-2-Clause libutf8proc:MIT libxxhash:BSD-2-Clause)
 set(packages)
 set(relations)
@@ -82,7 +82,7 @@ file(
   \"SPDXID\": \"SPDXRef-DOCUMENT\",
   \"name\": \"trireme-${VERSION}\",
   \"documentNamespace\": \"urn:uuid:${id}\",
-  \"comment\": \"Open MPI, NCCL, cuBLASLt, cuDNN and NVRTC are loaded at run time where they are installed.\",
+  \"comment\": \"Open MPI, OpenBLAS, NCCL, cuBLASLt, cuDNN and NVRTC are loaded at run time where they are installed.\",
   \"creationInfo\": {\"created\": \"${now}\", \"creators\": [\"Tool: cmake/sbom.cmake\"]},
   \"packages\": [
     {\"SPDXID\": \"SPDXRef-trireme\", \"name\": \"trireme\", \"versionInfo\": \"${VERSION}\", \"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false, \"licenseConcluded\": \"Apache-2.0\", \"licenseDeclared\": \"Apache-2.0\", \"copyrightText\": \"NOASSERTION\"}${packages}

@@ -27,7 +27,7 @@ extern "C" {
     EACH(GATHER,                  "gather",                  PLAIN,     gather)                  \
     EACH(EMBEDDING,               "embedding",               PLAIN,     embedding)               \
     HOST(MATMUL,                  "matmul.gemv",             WORKSPACE, gemv)                    \
-    HOST(MATMUL,                  "matmul.openblas",         WORKSPACE, matmul_openblas)         \
+    HOST(MATMUL,                  "matmul.tiled",            WORKSPACE, matmul_tiled)            \
     HOST(MATMUL,                  "matmul.reference",        WORKSPACE, matmul_reference)        \
     HOST(MATMUL,                  "matmul_wide",             PLAIN,     matmul_wide)             \
     CUDA(MATMUL,                  "matmul_invariant",        PLAIN,     matmul_invariant)        \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a wheel with libtrireme and the libraries that it can carry: all that libtrireme is linked with, except those that
-# belong to the machine (MPI, OpenBLAS, hwloc, the C library). Needs the Python packages build and setuptools (70.1 or newer).
+# belong to the machine (hwloc, the C library). Needs the Python packages build and setuptools (70.1 or newer).
 # usage: make_wheel.sh libtrireme.so FOLDER
 set -euo pipefail
 [ $# -eq 2 ] || { echo "usage: $0 libtrireme.so FOLDER" >&2; exit 2; }
@@ -23,7 +23,7 @@ soname() { readelf -d "$1" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p'; }
 strip -o "$lib/$(soname "$library")" "$library"
 while read -r needed; do
     case $needed in
-    libmpi.* | libopenblas.* | libhwloc.* | libc.* | libm.* | libdl.* | libpthread.* | librt.* | libgcc_s.* | ld-linux*) continue ;;
+    libhwloc.* | libc.* | libm.* | libdl.* | libpthread.* | librt.* | libgcc_s.* | ld-linux*) continue ;;
     esac
     found=$(ldd "$library" | awk -v name="$needed" '$1 == name { print $3 }')
     cp -L "$found" "$lib/$needed"

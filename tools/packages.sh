@@ -4,10 +4,10 @@
 set -euo pipefail
 
 build="gcc libc6-dev make cmake ninja-build pkg-config ca-certificates libcjson-dev libpcre2-dev libutf8proc-dev
-libhwloc-dev libmicrohttpd-dev libnghttp2-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler libopenblas-dev libopenmpi-dev openmpi-bin openssh-client"
+libhwloc-dev libmicrohttpd-dev libnghttp2-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler libopenmpi-dev openmpi-bin openssh-client"
 # openssh-client: mpirun looks for a remote shell even when every rank is local.
 packaging="$build dpkg-dev file" # for the dependencies
-test="$build g++ libcmocka-dev clang-14 libclang-rt-14-dev clang-format-14 git binutils openssl python3-venv"
+test="$build g++ libcmocka-dev clang-14 libclang-rt-14-dev clang-format-14 git binutils openssl python3-venv libopenblas0"
 
 case "${1:-}" in
 build) wanted=$build ;;

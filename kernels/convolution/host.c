@@ -1,14 +1,13 @@
 /*
  * Convolutions: the reference, element by element; the fast one, which unfolds the input tile by tile into columns and
- * calls OpenBLAS on each; and one for few output channels in a group (depthwise), which adds shifted rows.
+ * multiplies each; and one for few output channels in a group (depthwise), which adds shifted rows.
  */
 #include "kernels/convolution/element.h"
 
 #include <string.h>
 
-#include <cblas.h>
-
 #include "kernels/host/element.h"
+#include "kernels/host/gemm.h"
 
 TRM_HOST_PLACED_ELEMENTS(convolution, trm_convolution_args)
 
@@ -81,7 +80,7 @@ static void load_strided(trm_dtype dtype, const void *x, int64_t from, int64_t s
     }
 }
 
-/* ---- columns and OpenBLAS ---- */
+/* ---- products of columns ---- */
 
 /* Positions, rows of columns and rows of outputs at a time: columns (256 KiB), sums and converted weights (64 KiB
  * each) stay in a core's cache and on its stack. */
@@ -177,8 +176,7 @@ static void multiply(const columns_job *job, int64_t plane, int64_t m0, int64_t 
                 load_strided(args->dtype, args->weight, (m0 + row) * job->k + k0, 1, k, converted + row * k);
             }
         }
-        cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, 1.0f, a,
-                    (blasint)lda, b, (blasint)ldb, k0 == 0 ? 0.0f : 1.0f, sums, (blasint)stride);
+        trm_host_gemm(false, false, m, n, k, a, lda, b, ldb, k0 > 0, sums, stride);
     }
 }
 

@@ -1,14 +1,13 @@
 /*
  * Transposed convolutions: the reference, element by element; and for f32 products of the weight and tiles of positions
- * by OpenBLAS, whose rows are added to where their taps lie in the output.
+ * whose rows are added to where their taps lie in the output.
  */
 #include "kernels/convolution/element.h"
 
 #include <string.h>
 
-#include <cblas.h>
-
 #include "kernels/host/element.h"
+#include "kernels/host/gemm.h"
 
 TRM_HOST_PLACED_ELEMENTS(deconvolution, trm_convolution_args)
 
@@ -111,9 +110,8 @@ static void run_products(void *user, int64_t begin, int64_t end)
         memset(y, 0, (size_t)(m * w->out_size) * sizeof(float));
         for (int64_t p0 = 0; p0 < w->in_size; p0 += POSITIONS) {
             const int64_t n = trm_host_min(w->in_size - p0, POSITIONS);
-            cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (blasint)(m * taps), (blasint)n,
-                        (blasint)args->channels, 1.0f, weight, (blasint)row, x + p0, (blasint)w->in_size, 0.0f,
-                        products, (blasint)n);
+            trm_host_gemm(true, false, m * taps, n, args->channels, weight, row, x + p0, w->in_size, false, products,
+                          n);
             for (int64_t i = 0; i < m * taps; i++) {
                 add_tap(w, i % taps, p0, n, products + i * n, y + i / taps * w->out_size);
             }

@@ -9,8 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cblas.h>
-
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -18,6 +16,7 @@
 #include "kernels/codec/codec_impl.h"
 #include "kernels/device/device_impl.h"
 #include "kernels/device/host_queue.h"
+#include "kernels/host/gemm.h"
 #include "kernels/host/host.h"
 #include "kernels/moe/expert_table.h"
 #include "kernels/sampling/backends.h"
@@ -382,6 +381,7 @@ trm_status trm_host_device_open(int32_t threads, trm_device **device)
         cpu_set_t set;
         threads = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
     }
+    TRM_TRY(trm_host_blas_load());
     host_device *host = calloc(1, sizeof(*host));
     if (host == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot open the host device: out of host memory");
@@ -392,8 +392,6 @@ trm_status trm_host_device_open(int32_t threads, trm_device **device)
         free(host);
         return status;
     }
-    /* The pool splits matrix products itself; threads of OpenBLAS beside it would only compete. */
-    openblas_set_num_threads(1);
     *device = &host->base;
     return TRM_OK;
 }

@@ -1,14 +1,13 @@
 /*
  * Matrix products: the reference in plain loops, and the fast one, which cuts the output into tiles, converts what is
- * not f32 tile by tile and calls OpenBLAS on each. The pool's threads take tiles; OpenBLAS runs on one thread.
+ * not f32 tile by tile and multiplies each. The pool's threads take tiles.
  */
 #include "kernels/matmul/host.h"
 
 #include <string.h>
 
-#include <cblas.h>
-
 #include "base/range_check.h"
+#include "kernels/host/gemm.h"
 
 static bool leading_strides(const trm_dims *input, const trm_host_matmul *matmul, int64_t *strides)
 {
@@ -179,7 +178,7 @@ size_t trm_host_matmul_reference_workspace(const trm_kernel_call *call)
     return trm_host_gemv_workspace(call);
 }
 
-size_t trm_host_matmul_openblas_workspace(const trm_kernel_call *call)
+size_t trm_host_matmul_tiled_workspace(const trm_kernel_call *call)
 {
     return trm_host_gemv_workspace(call);
 }
@@ -212,35 +211,34 @@ typedef struct tiling {
 
 /* Rows x columns of a matrix as f32 with its leading dimension: in place, or converted into `buffer`. */
 static const float *load_tile(const trm_view *view, int64_t start, int64_t stride, int64_t rows, int64_t columns,
-                              float *buffer, blasint *leading)
+                              float *buffer, int64_t *leading)
 {
     if (view->dtype == TRM_F32) {
-        *leading = (blasint)stride;
+        *leading = stride;
         return (const float *)view->data + start;
     }
     for (int64_t row = 0; row < rows; row++) {
         trm_host_load(view->dtype, view->data, start + row * stride, columns, buffer + row * columns);
     }
-    *leading = (blasint)columns;
+    *leading = columns;
     return buffer;
 }
 
 /* sums [m, n] = the product of rows m0 .. of a and columns n0 .. of b. */
 static void multiply_tile(const tiling *t, int64_t a, int64_t b, int64_t m0, int64_t m, int64_t n0, int64_t n,
-                          float *sums, blasint sums_stride)
+                          float *sums, int64_t sums_stride)
 {
     const trm_host_matmul *mm = &t->mm;
     const bool ta = mm->params->transpose_a, tb = mm->params->transpose_b;
     float a_buffer[TILE_M * TILE_K], b_buffer[TILE_N * TILE_K];
     for (int64_t k0 = 0; k0 < mm->k; k0 += t->tile_k) {
         const int64_t k = trm_host_min(mm->k - k0, t->tile_k);
-        blasint lda, ldb;
+        int64_t lda, ldb;
         const float *pa = ta ? load_tile(mm->a, a + k0 * mm->m + m0, mm->m, k, m, a_buffer, &lda)
                              : load_tile(mm->a, a + m0 * mm->k + k0, mm->k, m, k, a_buffer, &lda);
         const float *pb = tb ? load_tile(mm->b, b + n0 * mm->k + k0, mm->k, n, k, b_buffer, &ldb)
                              : load_tile(mm->b, b + k0 * mm->n + n0, mm->n, k, n, b_buffer, &ldb);
-        cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (blasint)m,
-                    (blasint)n, (blasint)k, 1.0f, pa, lda, pb, ldb, k0 == 0 ? 0.0f : 1.0f, sums, sums_stride);
+        trm_host_gemm(ta, tb, m, n, k, pa, lda, pb, ldb, k0 > 0, sums, sums_stride);
     }
 }
 
@@ -258,7 +256,7 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
         const bool direct = mm->out->dtype == TRM_F32;
         float *sums = direct ? (float *)mm->out->data + out : buffer;
         const int64_t stride = direct ? mm->n : n;
-        multiply_tile(t, at.a, at.b, m0, m, n0, n, sums, (blasint)stride);
+        multiply_tile(t, at.a, at.b, m0, m, n0, n, sums, stride);
         for (int64_t row = 0; row < m; row++) {
             trm_host_matmul_finish(mm, at.bias + n0, n, sums + row * stride);
             if (!direct) {
@@ -268,14 +266,14 @@ static void run_tiles(void *user, int64_t begin, int64_t end)
     }
 }
 
-bool trm_host_matmul_openblas_accepts(const trm_kernel_call *call)
+bool trm_host_matmul_tiled_accepts(const trm_kernel_call *call)
 {
     trm_host_matmul matmul;
     return !call->batch_invariant && trm_host_matmul_init(&matmul, call) && matmul.k > 0 && matmul.m <= INT32_MAX &&
            matmul.n <= INT32_MAX && matmul.k <= INT32_MAX;
 }
 
-trm_status trm_host_matmul_openblas_run(const trm_kernel_call *call)
+trm_status trm_host_matmul_tiled_run(const trm_kernel_call *call)
 {
     tiling t;
     if (!trm_host_matmul_init(&t.mm, call)) {

@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-#include <cblas.h>
-
+#include "kernels/host/gemm.h"
 #include "kernels/host/host.h"
 
 typedef struct recurrent_job {
@@ -64,22 +63,14 @@ static void job_init(recurrent_job *job, const trm_kernel_call *call)
     convert(a->dtype, a->first_c, each * a->hidden, job->c);
 }
 
-/* to [m, n] = a [m, k] times b [n, k] transposed. */
-static void product(int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b, double *to,
-                    int64_t ldc)
-{
-    cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, (blasint)m, (blasint)n, (blasint)k, 1.0, a, (blasint)lda, b,
-                (blasint)k, 0.0, to, (blasint)ldc);
-}
-
 /* Rows begin .. end - 1 of steps * batch, for every direction. */
 static void multiply_input(void *user, int64_t begin, int64_t end)
 {
     const recurrent_job *job = user;
     const trm_recurrent_args *a = &job->args;
     for (int64_t d = 0; d < a->directions; d++) {
-        product(end - begin, job->rows, a->in, job->x + begin * a->in, a->in, job->w + d * job->rows * a->in,
-                job->from_input + (d * a->steps * a->batch + begin) * job->rows, job->rows);
+        trm_host_gemm_f64(end - begin, job->rows, a->in, job->x + begin * a->in, a->in, job->w + d * job->rows * a->in,
+                          a->in, job->from_input + (d * a->steps * a->batch + begin) * job->rows, job->rows);
     }
 }
 
@@ -140,8 +131,8 @@ static void multiply_reset(const recurrent_job *job, int64_t d, int64_t b0, int6
                                        input[n + j] + state[n + j] + trm_recurrent_bias(a, d, n + j, true, true));
         }
     }
-    product(m, n, n, job->reset + entry * n, n, job->r + (d * job->rows + 2 * n) * n,
-            job->from_state + entry * job->rows + 2 * n, job->rows);
+    trm_host_gemm_f64(m, n, n, job->reset + entry * n, n, job->r + (d * job->rows + 2 * n) * n, n,
+                      job->from_state + entry * job->rows + 2 * n, job->rows);
 }
 
 /* Entries b0 .. b0 + m - 1 of one direction through all steps. */
@@ -151,8 +142,8 @@ static void run_direction(const recurrent_job *job, int64_t d, int64_t b0, int64
     const int64_t n = a->hidden, entry = d * a->batch + b0;
     const bool reset_first = a->p.cell == TRM_RECURRENT_GRU && !a->p.linear_before_reset;
     for (int64_t s = 0; s < a->steps; s++) {
-        product(m, reset_first ? 2 * n : job->rows, n, job->h + entry * n, n, job->r + d * job->rows * n,
-                job->from_state + entry * job->rows, job->rows);
+        trm_host_gemm_f64(m, reset_first ? 2 * n : job->rows, n, job->h + entry * n, n, job->r + d * job->rows * n, n,
+                          job->from_state + entry * job->rows, job->rows);
         if (reset_first) {
             multiply_reset(job, d, b0, m, s);
         }

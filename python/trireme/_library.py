@@ -41,7 +41,7 @@ def _load() -> ctypes.CDLL:
     except OSError as error:
         raise ImportError(
             f"cannot load {named or SONAME}: {error}. Set TRIREME_LIBRARY to the file libtrireme.so, or install "
-            "Open MPI, OpenBLAS and hwloc if one of them is missing"
+            "hwloc if it is missing"
         ) from error
 
 

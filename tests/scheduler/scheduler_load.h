@@ -45,27 +45,23 @@ TRM_VECTOR_CLONES static float dot(const float *x, const float *y, int n)
     return parts[0];
 }
 
-void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a,
-                        int lda, const float *b, int ldb, float beta, float *c, int ldc);
-void __wrap_cblas_sgemm(int order, int transpose_a, int transpose_b, int m, int n, int k, float alpha, const float *a,
-                        int lda, const float *b, int ldb, float beta, float *c, int ldc)
+void __wrap_trm_host_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float *a,
+                          int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc);
+void __wrap_trm_host_gemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, const float *a,
+                          int64_t lda, const float *b, int64_t ldb, bool add, float *c, int64_t ldc)
 {
-    enum { NO_TRANSPOSE = 111 };
-    const size_t a_row = transpose_a == NO_TRANSPOSE ? (size_t)lda : 1,
-                 a_step = transpose_a == NO_TRANSPOSE ? 1 : (size_t)lda;
-    const size_t b_row = transpose_b == NO_TRANSPOSE ? 1 : (size_t)ldb,
-                 b_step = transpose_b == NO_TRANSPOSE ? (size_t)ldb : 1;
-    (void)order;                  /* row major */
-    for (int j = 0; j < n; j++) { /* a column of b is read once */
-        for (int i = 0; i < m; i++) {
-            const float *x = a + (size_t)i * a_row, *y = b + (size_t)j * b_row;
+    const int64_t a_row = transpose_a ? 1 : lda, a_step = transpose_a ? lda : 1;
+    const int64_t b_row = transpose_b ? ldb : 1, b_step = transpose_b ? 1 : ldb;
+    for (int64_t j = 0; j < n; j++) { /* a column of b is read once */
+        for (int64_t i = 0; i < m; i++) {
+            const float *x = a + i * a_row, *y = b + j * b_row;
             const bool neighbours = a_step == 1 && b_step == 1;
-            float sum = neighbours ? dot(x, y, k) : 0.0f;
-            for (int l = 0; !neighbours && l < k; l++) {
-                sum += x[(size_t)l * a_step] * y[(size_t)l * b_step];
+            float sum = neighbours ? dot(x, y, (int)k) : 0.0f;
+            for (int64_t l = 0; !neighbours && l < k; l++) {
+                sum += x[l * a_step] * y[l * b_step];
             }
-            float *to = &c[(size_t)i * (size_t)ldc + (size_t)j];
-            *to = alpha * sum + (beta == 0.0f ? 0.0f : beta * *to);
+            float *to = &c[i * ldc + j];
+            *to = add ? sum + *to : sum;
         }
     }
 }
