@@ -9,7 +9,7 @@
 typedef struct command {
     const char *name;
     unsigned settings; /* the bit of the command, COMMAND_... */
-    /* Runs the command with its one operand and returns the exit code. */
+    /* Runs the command with its one operand, or serve with one or more, and returns the exit code. */
     int (*run)(const settings *all);
     const char *summary;  /* NULL: hidden */
     const char *operand;  /* the expected operand, for errors */

@@ -21,14 +21,16 @@ const command commands_table[] = {
      "  trireme run configs/models/kjv-7m -p \"In the beginning\" -n 60\n"
      "  mpirun -np 2 trireme run ./llama-3-8b -f prompt.txt --temperature 0.7 --top-p 0.9\n"
      "  trireme run net.onnx --input x=in.npy --output y=out.npy\n"},
-    {"serve", COMMAND_SERVE, command_serve, "serve a model over OpenAI's HTTP API",
-     "one model folder, ONNX or plan file",
-     "usage: trireme serve MODEL [--ranks 4] [options]\n       trireme serve NET.onnx|NET.plan [options]\n\n"
+    {"serve", COMMAND_SERVE, command_serve, "serve models over OpenAI's HTTP API",
+     "one ONNX or plan file, or one or more model folders",
+     "usage: trireme serve [NAME=]MODEL... [--ranks 4] [options]\n       trireme serve NET.onnx|NET.plan [options]\n\n"
      "Serves a model over the HTTP API of OpenAI and Anthropic, with continuous batching. The ranks run as a separate\n"
-     "job. If a rank is lost, the job is restarted and its requests continue where they were.\n"
+     "job. If a rank is lost, the job is restarted and its requests continue where they were. Of several models,\n"
+     "requests choose one by name; each is loaded when it is asked for.\n"
      "A network is served over KServe's HTTP protocol v2.\n",
      "  trireme serve configs/models/kjv-7m --port 8000\n"
      "  trireme serve ./llama-3-8b --ranks 4 --host 0.0.0.0 --api-keys keys.txt\n"
+     "  trireme serve small=./qwen3-4b big=./llama-3-70b --ranks 4 --max-loaded-models 1\n"
      "  curl http://127.0.0.1:8000/v1/completions -d '{\"prompt\": \"In the beginning\", \"max_tokens\": 20}'\n"},
     {"serve-worker", COMMAND_SERVE_WORKER, command_serve_worker, NULL, "one model folder",
      "usage: trireme serve-worker MODEL [options]\n\nA rank of trireme serve, started by it.\n", ""},
@@ -151,7 +153,7 @@ static int run_command(const command *row, int argc, char **argv)
     int code = 0;
     if (status == TRM_OK && settings_flag(&all, SETTING_HELP)) {
         print_command_help(row);
-    } else if (status == TRM_OK && all.n_operands != 1) {
+    } else if (status == TRM_OK && (all.n_operands < 1 || (all.n_operands > 1 && row->settings != COMMAND_SERVE))) {
         code = print_failure_once(trm_fail(TRM_ERROR_INVALID_ARGUMENT, "%s needs %s, found %d arguments", row->name,
                                            row->operand, all.n_operands));
     } else if (status != TRM_OK) {

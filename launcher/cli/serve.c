@@ -19,9 +19,10 @@
 #include "launcher/cli/job/tokenizer_thread.h"
 #include "launcher/cli/onnx/job.h"
 #include "launcher/cli/serve.h"
+#include "launcher/cli/serve_models.h"
 #include "launcher/serve/http/server.h"
 #include "launcher/serve/log/log_writer.h"
-#include "launcher/serve/responses/embedding.h"
+#include "launcher/serve/replicas/model_pool.h"
 #include "launcher/serve/worker/worker.h"
 
 #define MAX_RESTARTS       3
@@ -30,26 +31,15 @@
 #define UNKNOWN_CONTEXT    4096 /* as the generator has it */
 #define LAST_LINES_SECONDS 1    /* for the log to be read when the server has ended */
 
-/* The command line of a job. */
-typedef struct command_line {
-    char **words; /* [n], and NULL */
-    int32_t n, capacity;
-} command_line;
-
 typedef struct serve_command {
     const settings *all;
     log_writer *log;
-    trm_model *model;
-    trm_model_info info;
-    trm_tokenizer *tokenizer;
-    trm_chat_template *chat; /* NULL: none */
-    grammar_cache *grammars;
-    trm_embedding pooling;
-    char model_name[SERVER_LONGEST_NAME + 1];
     int32_t ranks;
-    command_line jobs[ROUTER_MAX_REPLICAS]; /* [n_replicas] */
-    int32_t n_replicas;
-    dispatcher *dispatcher;
+    serve_model *models;                 /* [n_models] */
+    served_model served[MAX_OPERANDS];   /* [n_models] */
+    dispatcher *jobs[MAX_OPERANDS];      /* [n_models] */
+    dispatcher_state seen[MAX_OPERANDS]; /* [n_models] */
+    int32_t n_models;
     server *server;
 } serve_command;
 
@@ -70,113 +60,6 @@ static void log_message(void *user, trm_log_level level, const char *message)
     log_print(user, "%s: %s", log_level_name(level), message);
 }
 
-static trm_status add_word(command_line *line, const char *prefix, const char *word)
-{
-    size_t size = strlen(prefix) + strlen(word) + 1;
-    if (line->n + 1 >= line->capacity) {
-        int32_t capacity = line->capacity == 0 ? 32 : 2 * line->capacity;
-        char **grown = realloc(line->words, (size_t)capacity * sizeof(*grown));
-        if (grown == NULL) {
-            TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the command of the job");
-        }
-        line->words = grown;
-        line->capacity = capacity;
-    }
-    char *copy = malloc(size);
-    if (copy == NULL) {
-        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the command of the job");
-    }
-    snprintf(copy, size, "%s%s", prefix, word);
-    line->words[line->n++] = copy;
-    line->words[line->n] = NULL;
-    return TRM_OK;
-}
-
-/* Adapters that have room. */
-static int32_t most_adapters(const settings *all)
-{
-    const int32_t given = all->list_counts[SETTING_ADAPTER],
-                  most = (int32_t)settings_integer(all, SETTING_MAX_ADAPTERS);
-    return given > most ? given : most;
-}
-
-/* Adds the settings of the ranks, as they are in force here. */
-static trm_status add_settings(command_line *line, const settings *all)
-{
-    for (int32_t id = 0; id < SETTING_COUNT; id++) {
-        const setting *row = &settings_table[id];
-        if ((row->commands & COMMAND_SERVE_WORKER) == 0 || all->values[id] == NULL || id == SETTING_CONFIG ||
-            id == SETTING_HELP || id == SETTING_REPLICA || id == SETTING_MAX_ADAPTERS) {
-            continue;
-        }
-        char option[64];
-        snprintf(option, sizeof(option), "--%s=", row->name);
-        TRM_TRY(add_word(line, option, all->values[id]));
-    }
-    return TRM_OK;
-}
-
-/* Makes `trireme serve-worker MODEL ...`, under mpirun if there are several ranks. */
-static trm_status make_command(const serve_command *c, int32_t replica, command_line *line)
-{
-    char program[4096], ranks[16], number[16];
-    ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    if (size < 0) {
-        TRM_FAIL(TRM_ERROR_IO, "cannot find the path of this program: %s", strerror(errno));
-    }
-    program[size] = '\0';
-    snprintf(ranks, sizeof(ranks), "%d", c->ranks);
-    if (c->ranks > 1) {
-        const char *const words[] = {
-            settings_text(c->all, SETTING_MPIRUN), "-np", ranks, "--bind-to", "none", "--oversubscribe"};
-        for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-            TRM_TRY(add_word(line, "", words[i]));
-        }
-    }
-    snprintf(number, sizeof(number), "%d", replica);
-    TRM_TRY(add_word(line, "", program));
-    TRM_TRY(add_word(line, "", "serve-worker"));
-    TRM_TRY(add_word(line, "", c->info.path));
-    TRM_TRY(add_word(line, "--replica=", number));
-    snprintf(number, sizeof(number), "%d", most_adapters(c->all));
-    TRM_TRY(add_word(line, "--max-adapters=", number));
-    return add_settings(line, c->all);
-}
-
-static trm_status make_commands(serve_command *c)
-{
-    c->n_replicas = (int32_t)settings_integer(c->all, SETTING_REPLICAS);
-    if (c->n_replicas > 1 && settings_integer(c->all, SETTING_DEVICE) >= 0) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "device is %s (%s), but each of %d replicas needs its own GPUs",
-                 settings_text(c->all, SETTING_DEVICE), c->all->origins[SETTING_DEVICE], c->n_replicas);
-    }
-    for (int32_t i = 0; i < c->n_replicas; i++) {
-        TRM_TRY(make_command(c, i, &c->jobs[i]));
-    }
-    return TRM_OK;
-}
-
-trm_status serve_choose_name(const settings *all, char name[SERVER_LONGEST_NAME + 1])
-{
-    const char *given = settings_text(all, SETTING_SERVED_NAME);
-    const char *operand = all->operands[0];
-    size_t size = strlen(operand);
-    while (size > 1 && operand[size - 1] == '/') {
-        size--;
-    }
-    size_t start = size;
-    while (start > 0 && operand[start - 1] != '/') {
-        start--;
-    }
-    int written = given != NULL ? snprintf(name, SERVER_LONGEST_NAME + 1, "%s", given)
-                                : snprintf(name, SERVER_LONGEST_NAME + 1, "%.*s", (int)(size - start), operand + start);
-    if (written <= 0 || written > SERVER_LONGEST_NAME) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "served-name has %d bytes, expected 1 to %d", written,
-                 SERVER_LONGEST_NAME);
-    }
-    return TRM_OK;
-}
-
 /* Every connection takes a file descriptor. */
 static void raise_descriptor_limit(void)
 {
@@ -185,18 +68,6 @@ static void raise_descriptor_limit(void)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
-}
-
-/* Opens the given template, which must be valid, or the model's, which may be missing. */
-static trm_status open_chat(serve_command *c)
-{
-    const char *given = settings_text(c->all, SETTING_CHAT_TEMPLATE);
-    trm_status status = trm_chat_template_open(given != NULL ? given : c->info.path, NULL, &c->chat);
-    if (status != TRM_OK && given == NULL) {
-        log_print(c->log, "chat is disabled: %s", trm_last_error());
-        return TRM_OK;
-    }
-    return status;
 }
 
 /* A number that Open MPI's launcher sets for its processes; -1 if it is not set. */
@@ -282,29 +153,22 @@ static trm_status count_ranks(serve_command *c)
 
 static trm_status prepare(serve_command *c)
 {
-    const char *name = c->all->operands[0];
     trm_mesh mesh;
     TRM_TRY(check_operand(c->all));
     TRM_TRY(count_ranks(c));
     TRM_TRY(trm_mesh_parse(settings_text(c->all, SETTING_MESH), c->ranks, &mesh));
     TRM_TRY(job_check_sharing(c->all, &mesh));
-    if (names_shape(name)) {
-        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
-                 "%s is a named shape, which has no tokenizer; expected a model folder (bench and inspect take shapes)",
-                 name);
+    c->models = calloc((size_t)c->all->n_operands, sizeof(*c->models));
+    if (c->models == NULL) {
+        TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate %d models", c->all->n_operands);
     }
-    TRM_TRY(open_model(c->all, name, &c->model));
-    trm_model_get_info(c->model, &c->info);
-    trm_status status = trm_tokenizer_open(c->info.path, &c->tokenizer);
-    if (status != TRM_OK) {
-        return status == TRM_ERROR_IO ? TRM_ERROR_INVALID_MODEL : status;
+    c->n_models = c->all->n_operands;
+    TRM_TRY(serve_models_name(c->all, c->models, c->n_models));
+    for (int32_t i = 0; i < c->n_models; i++) {
+        TRM_TRY(serve_model_open(&c->models[i], c->all, c->ranks, c->log));
     }
-    TRM_TRY(grammar_cache_create(c->tokenizer, c->info.eos_tokens, c->info.n_eos_tokens, c->info.vocab, &c->grammars));
-    TRM_TRY(embedding_pooling(c->info.path, &c->pooling));
-    TRM_TRY(serve_choose_name(c->all, c->model_name));
-    TRM_TRY(open_chat(c));
-    malloc_trim(0); /* the tokenizer's JSON tree was many times as large as what is kept of it */
-    return make_commands(c);
+    malloc_trim(0); /* the tokenizers' JSON trees were many times as large as what is kept of them */
+    return TRM_OK;
 }
 
 server_options serve_common_options(const settings *all, log_writer *log)
@@ -339,77 +203,115 @@ void serve_log_address(log_writer *log, const server *started, const server_opti
     }
 }
 
-static trm_status start(serve_command *c)
+/* Starts the jobs of the only model, or lets those of one among several wait for requests. */
+static trm_status start_model(serve_command *c, int32_t index, int output)
 {
     const settings *all = c->all;
-    /* A terminal is read, and shows how far loading is. */
-    int output = isatty(STDERR_FILENO) ? STDERR_FILENO : log_writer_pipe(c->log);
+    serve_model *m = &c->models[index];
     supervisor_options jobs[ROUTER_MAX_REPLICAS];
-    for (int32_t i = 0; i < c->n_replicas; i++) {
-        jobs[i] = (supervisor_options){.command = c->jobs[i].words,
+    for (int32_t i = 0; i < m->n_replicas; i++) {
+        jobs[i] = (supervisor_options){.command = m->jobs[i].words,
                                        .ranks = c->ranks,
                                        .output = output,
                                        .heartbeat_seconds = settings_number(all, SETTING_HEARTBEAT_TIMEOUT),
                                        .step_seconds = settings_number(all, SETTING_STEP_TIMEOUT),
                                        .start_seconds = settings_number(all, SETTING_START_TIMEOUT)};
     }
-    dispatcher_options dispatcher_settings = {.replicas = jobs,
-                                              .n_replicas = c->n_replicas,
-                                              .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
-                                              .max_requests = most_requests(all),
-                                              .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
-                                              .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
-                                              .adapters = (const char *const *)all->lists[SETTING_ADAPTER],
-                                              .n_adapters = all->list_counts[SETTING_ADAPTER],
-                                              .most_restarts = MAX_RESTARTS,
-                                              .log = log_line,
-                                              .log_user = c->log};
-    server_options options = serve_common_options(all, c->log);
+    dispatcher_options options = {.name = c->n_models > 1 ? m->name : NULL,
+                                  .on_demand = c->n_models > 1,
+                                  .start_seconds = settings_number(all, SETTING_START_TIMEOUT),
+                                  .replicas = jobs,
+                                  .n_replicas = m->n_replicas,
+                                  .prefix_cache = !settings_flag(all, SETTING_NO_PREFIX_CACHE),
+                                  .max_requests = most_requests(all),
+                                  .request_seconds = settings_number(all, SETTING_REQUEST_TIMEOUT),
+                                  .silent_seconds = settings_number(all, SETTING_KEEP_ALIVE),
+                                  .adapters = m->adapters,
+                                  .n_adapters = m->n_adapters,
+                                  .most_restarts = MAX_RESTARTS,
+                                  .log = log_line,
+                                  .log_user = c->log};
+    TRM_TRY(dispatcher_create(&options, &c->jobs[index]));
+    c->served[index] = (served_model){.name = m->name,
+                                      .folder = m->info.path,
+                                      .info = &m->info,
+                                      .tokenizer = m->tokenizer,
+                                      .chat = m->chat,
+                                      .grammars = m->grammars,
+                                      .pooling = m->pooling,
+                                      .dispatcher = c->jobs[index]};
+    return TRM_OK;
+}
+
+static trm_status start(serve_command *c)
+{
+    /* A terminal is read, and shows how far loading is. */
+    int output = isatty(STDERR_FILENO) ? STDERR_FILENO : log_writer_pipe(c->log);
+    server_options options = serve_common_options(c->all, c->log);
     options.routes = &language_model_routes;
-    options.model_name = c->model_name;
-    options.model_folder = c->info.path;
-    options.info = &c->info;
-    options.takes_sampling = !settings_flag(all, SETTING_NO_GENERATION_CONFIG);
-    options.tokenizer = c->tokenizer;
-    options.chat = c->chat;
-    options.grammars = c->grammars;
-    options.loads = most_adapters(all) > 0;
-    options.pooling = c->pooling;
-    TRM_TRY(dispatcher_create(&dispatcher_settings, &c->dispatcher));
-    TRM_TRY(server_create(&options, c->dispatcher, &c->server));
-    char what[SERVER_LONGEST_NAME + 16];
-    snprintf(what, sizeof(what), "loading %s", c->model_name);
+    options.models = c->served;
+    options.n_models = c->n_models;
+    options.takes_sampling = !settings_flag(c->all, SETTING_NO_GENERATION_CONFIG);
+    for (int32_t i = 0; i < c->n_models; i++) {
+        TRM_TRY(start_model(c, i, output));
+        options.loads = options.loads || serve_model_adapters(&c->models[i], c->all) > 0;
+    }
+    TRM_TRY(server_create(&options, &c->server));
+    char what[SERVER_LONGEST_NAME + 64];
+    if (c->n_models > 1) {
+        snprintf(what, sizeof(what), "%d models, of which up to %d are loaded at a time", c->n_models,
+                 (int)settings_integer(c->all, SETTING_MAX_LOADED_MODELS));
+    } else {
+        snprintf(what, sizeof(what), "loading %s", c->models[0].name);
+    }
     serve_log_address(c->log, c->server, &options, what);
     return TRM_OK;
 }
 
-/* Waits for a signal or the end of the job. The first signal drains, the second one ends. */
+static void log_ready(const serve_command *c, int32_t index)
+{
+    ipc_ready ready;
+    char model[SERVER_LONGEST_NAME + 16] = "", replicas[48] = "";
+    dispatcher_get_ready(c->jobs[index], &ready);
+    if (c->n_models > 1) {
+        snprintf(model, sizeof(model), "model %s: ", c->models[index].name);
+    }
+    if (c->models[index].n_replicas > 1) {
+        snprintf(replicas, sizeof(replicas), "%d replicas, each with ", c->models[index].n_replicas);
+    }
+    log_print(c->log, "%sready after %.2f s: %sup to %d sequences of %lld tokens, KV cache of %lld tokens", model,
+              ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
+              (long long)ready.cache_tokens);
+}
+
+/* Waits for a signal or the end of the jobs, and meanwhile chooses the models to load. The first signal drains, the
+ * second one ends. */
 static trm_status wait_for_end(serve_command *c, const sigset_t *signals)
 {
-    dispatcher_state state = DISPATCHER_LOADING;
     int seen = 0;
     for (;;) {
-        struct timespec pause = {.tv_nsec = 100000000};
+        struct timespec pause = {.tv_nsec = c->n_models > 1 ? 20000000 : 100000000};
         int number = sigtimedwait(signals, NULL, &pause);
         if (number == SIGTERM || number == SIGINT) {
-            dispatcher_drain(c->dispatcher, seen == 0 ? settings_number(c->all, SETTING_DRAIN_TIMEOUT) : 0);
+            for (int32_t i = 0; i < c->n_models; i++) {
+                dispatcher_drain(c->jobs[i], seen == 0 ? settings_number(c->all, SETTING_DRAIN_TIMEOUT) : 0);
+            }
             seen++;
         }
-        dispatcher_state now = dispatcher_get_state(c->dispatcher);
-        if (now == DISPATCHER_READY && state != DISPATCHER_READY) {
-            ipc_ready ready;
-            dispatcher_get_ready(c->dispatcher, &ready);
-            char replicas[48] = "";
-            if (c->n_replicas > 1) {
-                snprintf(replicas, sizeof(replicas), "%d replicas, each with ", c->n_replicas);
+        int32_t ended = 0;
+        for (int32_t i = 0; i < c->n_models; i++) {
+            const dispatcher_state now = dispatcher_get_state(c->jobs[i]);
+            if (now == DISPATCHER_READY && c->seen[i] != DISPATCHER_READY) {
+                log_ready(c, i);
             }
-            log_print(c->log, "ready after %.2f s: %sup to %d sequences of %lld tokens, KV cache of %lld tokens",
-                      ready.load_seconds, replicas, ready.max_sequences, (long long)ready.max_context,
-                      (long long)ready.cache_tokens);
+            c->seen[i] = now;
+            ended += now == DISPATCHER_ENDED;
         }
-        state = now;
-        if (state == DISPATCHER_ENDED) {
-            return dispatcher_failure(c->dispatcher);
+        if (ended == c->n_models) {
+            return dispatcher_failure(c->jobs[0]);
+        }
+        if (c->n_models > 1) {
+            pool_tend(c->jobs, c->n_models, (int32_t)settings_integer(c->all, SETTING_MAX_LOADED_MODELS));
         }
     }
 }
@@ -443,7 +345,7 @@ int command_serve(const settings *all)
         return print_failure(status);
     }
     trm_log_set(log_message, c.log, settings_flag(all, SETTING_VERBOSE) ? TRM_LOG_DEBUG : TRM_LOG_WARNING);
-    if (names_network(all->operands[0]) || serve_is_repository(all)) {
+    if (all->n_operands == 1 && (names_network(all->operands[0]) || serve_is_repository(all))) {
         int code = trm_status_exit_code(serve_networks(all, c.log, &signals));
         end_log(&c);
         return code;
@@ -459,19 +361,15 @@ int command_serve(const settings *all)
         log_print(c.log, "%s: %s", trm_status_name(status), trm_last_error());
     }
     int code = trm_status_exit_code(status);
-    dispatcher_stop(c.dispatcher);
-    server_destroy(c.server);
-    dispatcher_destroy(c.dispatcher);
-    grammar_cache_destroy(c.grammars);
-    trm_chat_template_close(c.chat);
-    trm_tokenizer_close(c.tokenizer);
-    trm_model_close(c.model);
-    for (int32_t i = 0; i < c.n_replicas; i++) {
-        for (int32_t k = 0; k < c.jobs[i].n; k++) {
-            free(c.jobs[i].words[k]);
-        }
-        free(c.jobs[i].words);
+    for (int32_t i = 0; i < c.n_models; i++) {
+        dispatcher_stop(c.jobs[i]);
     }
+    server_destroy(c.server);
+    for (int32_t i = 0; i < c.n_models; i++) {
+        dispatcher_destroy(c.jobs[i]);
+        serve_model_close(&c.models[i]);
+    }
+    free(c.models);
     end_log(&c);
     return code;
 }

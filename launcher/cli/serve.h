@@ -10,7 +10,7 @@
 #include "launcher/serve/http/server.h"
 
 /* --served-name, else the last part of the operand. */
-trm_status serve_choose_name(const settings *all, char name[SERVER_LONGEST_NAME + 1]);
+trm_status serve_choose_name(const settings *all, const char *operand, char name[SERVER_LONGEST_NAME + 1]);
 /* The settings that every server has. */
 server_options serve_common_options(const settings *all, log_writer *log);
 /* Logs where the server listens and `what` it does. */

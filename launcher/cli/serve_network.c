@@ -324,7 +324,7 @@ static trm_status add_network(network_server *s)
     model_config config;
     served_network *network;
     model_config_init(&config);
-    TRM_TRY(serve_choose_name(s->all, name));
+    TRM_TRY(serve_choose_name(s->all, s->all->operands[0], name));
     TRM_TRY(load_network(s, name, "1", s->all->operands[0], &config, &network));
     return repository_add(s->repository, network);
 }
@@ -376,7 +376,7 @@ static trm_status start(network_server *s)
     options.routes = &network_routes;
     options.repository = s->repository;
     options.regions = s->regions;
-    TRM_TRY(server_create(&options, NULL, &s->server));
+    TRM_TRY(server_create(&options, &s->server));
     snprintf(what, sizeof(what), "serving %s", all->operands[0]);
     serve_log_address(s->log, s->server, &options, what);
     TRM_TRY(settings_text(all, SETTING_GRPC_PORT) != NULL ? start_grpc(s, &options) : TRM_OK);

@@ -13,7 +13,7 @@ import threading
 import time
 import unittest
 
-from serving import BEGINNING, HOLDS, RANKS, Server, eventually, temporary_file
+from serving import BEGINNING, HOLDS, MODEL, RANKS, Server, eventually, temporary_file
 
 CHROMIUM = os.environ["CHROMIUM"]
 PATIENCE = 240 # seconds that an answer of the browser may take beside other work
@@ -190,6 +190,20 @@ class Browsing(unittest.TestCase):
             page.wait_text(".model .text", [BEGINNING])
             eventually(lambda: self.assertEqual(len(page.text("#ranks tr")), RANKS + 1))
             self.assertEqual(proxy.others, [])
+
+    def test_models(self):
+        """Of several models one is chosen, and its figures are shown."""
+        with Server("other=" + MODEL, model="kjv-7m=" + MODEL, ready=False) as server, self.opened(server, ready=False) as page:
+            page.wait_text("#models option", ["kjv-7m", "other"])
+            page.wait_text("#state", ["unloaded"])
+            page.value("(list => { list.value = 'other'; list.dispatchEvent(new Event('change')); })(document.getElementById('models'))")
+            page.wait_text("#limits", ["other, contexts of up to 1024 tokens"])
+            page.set(temperature=0, max_tokens=8)
+            page.write("#text", "In the beginning")
+            page.enter()
+            page.wait_text(".model .text", [BEGINNING])
+            page.wait_text("#state", ["loaded"])
+            self.assertEqual(server.request("GET", "/health")[1]["models"], {"kjv-7m": "unloaded", "other": "loaded"})
 
     def test_chat(self):
         with Server() as server, self.opened(server) as page:

@@ -513,7 +513,8 @@ trm_status open_model(const settings *all, const char *name, trm_model **model)
                                                (int32_t)settings_integer(all, SETTING_LAYERS),
                                                (uint64_t)settings_integer(all, SETTING_SEED), model);
     }
-    bool is_operand = strcmp(name, all->operands[0]) == 0; /* options do not apply to the draft model */
+    const char *draft = settings_text(all, SETTING_DRAFT); /* to which options do not apply */
+    bool is_operand = draft == NULL || strcmp(name, draft) != 0 || strcmp(name, all->operands[0]) == 0;
     if (is_operand && settings_is_option(all, SETTING_LAYERS)) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "option --layers is for named shapes, %s is a model folder", name);
     }

@@ -6,6 +6,7 @@
 #include <trireme/trireme.h>
 
 #include "base/error.h"
+#include "launcher/serve/http/model_routes.h"
 #include "launcher/serve/http/page.h"
 #include "launcher/serve/http/server_internal.h"
 #include "launcher/serve/json/json_value.h"
@@ -16,47 +17,6 @@
 #include "launcher/serve/formats/tool_format.h"
 #include "launcher/serve/requests/tools.h"
 
-#define SLEEP_SECONDS 10 /* for the ranks to end; a connection thread waits for it */
-#define LOAD_SECONDS  60 /* for the ranks to load an adapter; the same */
-
-static enum MHD_Result answer_failure(call *c, trm_status status, const char *param)
-{
-    api_error error;
-    api_fail_status(&error, status, param);
-    return call_reply_error(c, &error);
-}
-
-static enum MHD_Result answer_health(call *c)
-{
-    dispatcher_state state = dispatcher_get_state(c->server->dispatcher);
-    json_text json = {0};
-    metrics m;
-    dispatcher_snapshot(c->server->dispatcher, &m);
-    json_object(&json, NULL);
-    json_string(&json, "status", state == DISPATCHER_READY ? "ok" : dispatcher_state_name(state));
-    if (m.replicas > 1) {
-        int32_t serving = 0;
-        for (int32_t i = 0; i < m.replicas; i++) {
-            serving += m.replica[i].serves;
-        }
-        json_integer(&json, "replicas", m.replicas);
-        json_integer(&json, "replicas_serving", serving);
-    }
-    json_end_object(&json);
-    return call_reply_json(c, state == DISPATCHER_READY ? 200 : 503, &json);
-}
-
-/* Healthy as long as the server intends to serve, also while it loads or recovers. */
-static enum MHD_Result answer_live(call *c)
-{
-    dispatcher_state state = dispatcher_get_state(c->server->dispatcher);
-    json_text json = {0};
-    json_object(&json, NULL);
-    json_string(&json, "status", dispatcher_state_name(state));
-    json_end_object(&json);
-    return call_reply_json(c, state == DISPATCHER_ENDED ? 503 : 200, &json);
-}
-
 static enum MHD_Result answer_version(call *c)
 {
     json_text json = {0};
@@ -66,111 +26,15 @@ static enum MHD_Result answer_version(call *c)
     return call_reply_json(c, 200, &json);
 }
 
-static void write_model(json_text *json, const server *s)
-{
-    ipc_ready ready;
-    bool was_ready = dispatcher_get_ready(s->dispatcher, &ready);
-    json_object(json, NULL);
-    json_string(json, "id", s->options.model_name);
-    json_string(json, "object", "model");
-    json_integer(json, "created", s->started);
-    json_string(json, "owned_by", "trireme");
-    json_string(json, "root", s->options.model_folder);
-    json_integer(json, "max_model_len", was_ready ? ready.max_context : s->options.info->context_length);
-    json_end_object(json);
-}
-
-static void write_adapter(json_text *json, const server *s, const dispatcher_adapter *adapter)
-{
-    json_object(json, NULL);
-    json_string(json, "id", adapter->name);
-    json_string(json, "object", "model");
-    json_integer(json, "created", adapter->created);
-    json_string(json, "owned_by", "trireme");
-    json_string(json, "root", adapter->folder);
-    json_string(json, "parent", s->options.model_name);
-    json_end_object(json);
-}
-
-static enum MHD_Result answer_models(call *c)
-{
-    json_text json = {0};
-    trm_arena arena = {0};
-    dispatcher_adapter *adapters;
-    const int32_t n = dispatcher_list_adapters(c->server->dispatcher, &arena, &adapters);
-    json_object(&json, NULL);
-    json_string(&json, "object", "list");
-    json_array(&json, "data");
-    write_model(&json, c->server);
-    for (int32_t i = 0; i < n; i++) {
-        write_adapter(&json, c->server, &adapters[i]);
-    }
-    trm_arena_fini(&arena);
-    json_end_array(&json);
-    json_end_object(&json);
-    return call_reply_json(c, 200, &json);
-}
-
-static enum MHD_Result answer_model(call *c)
-{
-    const char *name = c->path + strlen(c->route->path);
-    json_text json = {0};
-    api_error error;
-    trm_arena arena = {0};
-    dispatcher_adapter *adapters;
-    bool found = false;
-    const int32_t n = dispatcher_list_adapters(c->server->dispatcher, &arena, &adapters);
-    for (int32_t i = 0; i < n && !found; i++) {
-        found = strcmp(name, adapters[i].name) == 0;
-        if (found) {
-            write_adapter(&json, c->server, &adapters[i]);
-        }
-    }
-    trm_arena_fini(&arena);
-    if (found) {
-        return call_reply_json(c, 200, &json);
-    }
-    if (strcmp(name, c->server->options.model_name) != 0) {
-        api_fail(&error, 404, "model", "model_not_found", "model %s does not exist", name);
-        return call_reply_error(c, &error);
-    }
-    write_model(&json, c->server);
-    return call_reply_json(c, 200, &json);
-}
-
-static enum MHD_Result answer_metrics(call *c)
-{
-    server *s = c->server;
-    metrics m;
-    json_text text = {0};
-    trm_bytes stalls = {0};
-    dispatcher_snapshot(s->dispatcher, &m);
-    m.connections = atomic_load(&s->connections);
-    for (int32_t i = 0; i < 6; i++) {
-        m.replies[i] = atomic_load(&s->replies[i]);
-    }
-    if (dispatcher_stalls(s->dispatcher, &stalls) != TRM_OK) {
-        trm_bytes_fini(&stalls);
-        return MHD_NO;
-    }
-    metrics_write(&m, s->options.model_name, stalls.data, &text);
-    trm_bytes_fini(&stalls);
-    enum MHD_Result result = text.status == TRM_OK ? call_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8",
-                                                                text.bytes.data, text.bytes.size)
-                                                   : MHD_NO;
-    json_text_fini(&text);
-    return result;
-}
-
 /* Tokenizes every prompt; none on failure. */
-static trm_status encode_prompts(const server *s, const api_request *request, trm_tokens *prompts)
+static trm_status encode_prompts(const served_model *model, const api_request *request, trm_tokens *prompts)
 {
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < request->n_prompts && status == TRM_OK; i++) {
         const api_prompt *prompt = &request->prompts[i];
         if (prompt->text != NULL) {
-            status = trm_tokenizer_encode(s->options.tokenizer, prompt->text, strlen(prompt->text),
-                                          request->add_special, &prompts[i]);
+            status = trm_tokenizer_encode(model->tokenizer, prompt->text, strlen(prompt->text), request->add_special,
+                                          &prompts[i]);
         } else {
             prompts[i].ids = malloc((prompt->n_ids + 1) * sizeof(int32_t));
             if (prompts[i].ids == NULL) {
@@ -193,14 +57,14 @@ static trm_status encode_prompts(const server *s, const api_request *request, tr
 }
 
 /* Decodes prompts that were given as ids. */
-static trm_status write_out_prompts(const server *s, api_request *request)
+static trm_status write_out_prompts(const served_model *model, api_request *request)
 {
     for (int32_t i = 0; i < request->n_prompts; i++) {
         api_prompt *prompt = &request->prompts[i];
         char *text = NULL;
         size_t size;
         if (prompt->text == NULL) {
-            TRM_TRY(trm_tokenizer_decode(s->options.tokenizer, prompt->ids, prompt->n_ids, true, &text, &size));
+            TRM_TRY(trm_tokenizer_decode(model->tokenizer, prompt->ids, prompt->n_ids, true, &text, &size));
             prompt->text = trm_arena_strdup(&request->arena, text);
             trm_free(text);
             if (prompt->text == NULL) {
@@ -219,10 +83,10 @@ static const char *prompt_key(api_kind kind)
 }
 
 /* A prompt must leave room for max_tokens, or for one token. */
-static bool check_lengths(const server *s, api_request *request, const trm_tokens *prompts, api_error *error)
+static bool check_lengths(const served_model *model, api_request *request, const trm_tokens *prompts, api_error *error)
 {
     ipc_ready ready;
-    if (!dispatcher_get_ready(s->dispatcher, &ready)) {
+    if (!dispatcher_get_ready(model->dispatcher, &ready)) {
         return true;
     }
     for (int32_t i = 0; i < request->n_prompts; i++) {
@@ -250,7 +114,7 @@ static void wake_call(void *user)
  * then the call is answered anew. */
 static bool check_grammar(call *c, const api_request *request, bool *waits, api_error *error)
 {
-    grammar_cache *cache = c->server->options.grammars;
+    grammar_cache *cache = c->model->grammars;
     trm_status status = TRM_OK;
     *waits = false;
     if (request->format == API_FORMAT_TEXT) {
@@ -292,14 +156,14 @@ static enum MHD_Result submit_request(call *c, api_request *request)
         return MHD_YES;
     }
     trm_tokens *prompts = trm_arena_array(&request->arena, (size_t)request->n_prompts, sizeof(trm_tokens));
-    trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->server, request, prompts);
+    trm_status status = prompts == NULL ? TRM_ERROR_OUT_OF_MEMORY : encode_prompts(c->model, request, prompts);
     enum MHD_Result result;
     if (status == TRM_OK && request->echo) {
-        status = write_out_prompts(c->server, request);
+        status = write_out_prompts(c->model, request);
     }
     if (status != TRM_OK) {
-        result = answer_failure(c, status, prompt_key(request->kind));
-    } else if (!check_lengths(c->server, request, prompts, &error)) {
+        result = call_reply_failure(c, status, prompt_key(request->kind));
+    } else if (!check_lengths(c->model, request, prompts, &error)) {
         for (int32_t i = 0; i < request->n_prompts; i++) {
             trm_tokens_fini(&prompts[i]);
         }
@@ -311,47 +175,27 @@ static enum MHD_Result submit_request(call *c, api_request *request)
     return result;
 }
 
-/* The model's names, and those of its adapters; NULL, which is any, when out of memory. */
-static const char *const *list_names(const server *s, trm_arena *arena)
+/* Parses a request for the model that it names. */
+static bool parse_request(call *c, api_kind kind, api_request *request, api_error *error)
 {
-    dispatcher_adapter *adapters;
-    const int32_t n = dispatcher_list_adapters(s->dispatcher, arena, &adapters);
-    const char **names = trm_arena_array(arena, (size_t)n + 3, sizeof(*names)); /* zeroed */
-    for (int32_t i = 0; names != NULL && i < n + 2; i++) {
-        names[i] = i < 2 ? s->names[i] : adapters[i - 2].name;
-    }
-    return names;
-}
-
-/* Finds the adapter that a request names as its model. */
-static bool find_adapter(const server *s, api_request *request, api_error *error)
-{
-    const char *model = request->model;
-    if (model == NULL || strcmp(model, s->names[0]) == 0 || strcmp(model, s->names[1]) == 0) {
-        return true;
-    }
-    request->adapter = dispatcher_find_adapter(s->dispatcher, model);
-    return request->adapter > 0 ||
-           api_fail(error, 404, "model", "model_not_found", "model %.200s does not exist", model);
-}
-
-static bool parse_request(const call *c, api_kind kind, api_request *request, api_error *error)
-{
-    const server *s = c->server;
     trm_arena arena = {0};
+    if (!call_choose_model(c, error)) {
+        return false;
+    }
+    const served_model *model = c->model;
     const bool parsed =
         api_request_parse(kind, c->body.data == NULL ? "" : c->body.data, c->body.size,
-                          trm_tokenizer_vocab_size(s->options.tokenizer), list_names(s, &arena), request, error);
+                          trm_tokenizer_vocab_size(model->tokenizer), model_names(model, &arena), request, error);
     trm_arena_fini(&arena);
     if (!parsed) {
         return false;
     }
-    if (!find_adapter(s, request, error)) {
+    if (!model_find_adapter(model, request, error)) {
         api_request_fini(request);
         return false;
     }
-    if (s->options.takes_sampling) {
-        api_request_take_defaults(request, &s->options.info->sampling);
+    if (c->server->options.takes_sampling) {
+        api_request_take_defaults(request, &model->info->sampling);
     }
     return true;
 }
@@ -363,7 +207,7 @@ static enum MHD_Result answer_completions(call *c)
     if (!parse_request(c, API_COMPLETION, &request, &error)) {
         return call_reply_error(c, &error);
     }
-    if (request.suffix != NULL && !infill_prompts(c->server->options.tokenizer, &request, &error)) {
+    if (request.suffix != NULL && !infill_prompts(c->model->tokenizer, &request, &error)) {
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
@@ -412,17 +256,17 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
-    request.tool_style = tools_style(c->server->options.chat, c->server->options.tokenizer);
+    request.tool_style = tools_style(c->model->chat, c->model->tokenizer);
     if (request.tool_mode == TOOL_AUTO) {
         request.skip_special = false; /* tool calls begin with special tokens */
     }
-    if (!chat_prompt(c->server->options.chat, &request, &error)) {
+    if (!chat_prompt(c->model->chat, &request, &error)) {
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
     find_reasoning(&request);
     if (request.harmony) {
-        read_channels(c->server->options.tokenizer, &request);
+        read_channels(c->model->tokenizer, &request);
     }
     return submit_request(c, &request);
 }
@@ -430,19 +274,18 @@ static enum MHD_Result answer_messages(call *c, api_kind kind)
 /* Requests that need embeddings. */
 static enum MHD_Result answer_embedded(call *c, api_kind kind)
 {
-    const server *s = c->server;
     api_request request;
     api_error error;
     if (!parse_request(c, kind, &request, &error)) {
         return call_reply_error(c, &error);
     }
-    request.embedding = s->options.pooling;
+    request.embedding = c->model->pooling;
     bool served = request.embedding != TRM_EMBEDDING_NONE ||
                   api_fail(&error, 400, NULL, "unsupported_model",
                            "this model has no embeddings: it pools neither by mean nor by last token");
-    if (!served || (request.dimensions > s->options.info->hidden &&
+    if (!served || (request.dimensions > c->model->info->hidden &&
                     !api_fail(&error, 400, "dimensions", "invalid_value", "dimensions is %lld, but the model has %lld",
-                              (long long)request.dimensions, (long long)s->options.info->hidden))) {
+                              (long long)request.dimensions, (long long)c->model->info->hidden))) {
         api_request_fini(&request);
         return call_reply_error(c, &error);
     }
@@ -489,10 +332,10 @@ static enum MHD_Result answer_count_tokens(call *c)
         return call_reply_error(c, &error);
     }
     enum MHD_Result result;
-    if (!chat_prompt(c->server->options.chat, &request, &error)) {
+    if (!chat_prompt(c->model->chat, &request, &error)) {
         result = call_reply_error(c, &error);
-    } else if (encode_prompts(c->server, &request, &tokens) != TRM_OK) {
-        result = answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages");
+    } else if (encode_prompts(c->model, &request, &tokens) != TRM_OK) {
+        result = call_reply_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages");
     } else {
         json_text json = {0};
         json_object(&json, NULL);
@@ -513,7 +356,7 @@ static enum MHD_Result answer_apply_template(call *c)
         return call_reply_error(c, &error);
     }
     enum MHD_Result result;
-    if (chat_prompt(c->server->options.chat, &request, &error)) {
+    if (chat_prompt(c->model->chat, &request, &error)) {
         json_text json = {0};
         json_object(&json, NULL);
         json_string(&json, "prompt", request.prompts[0].text);
@@ -526,8 +369,7 @@ static enum MHD_Result answer_apply_template(call *c)
     return result;
 }
 
-/* Parses the body of a small call as a JSON object; NULL after an error was replied. */
-static trm_json_document *parse_body(call *c, enum MHD_Result *result)
+trm_json_document *call_parse_body(call *c, enum MHD_Result *result)
 {
     trm_json_document *document = NULL;
     trm_status status = trm_json_parse("body", c->body.data == NULL ? "" : c->body.data, c->body.size, &document);
@@ -536,7 +378,7 @@ static trm_json_document *parse_body(call *c, enum MHD_Result *result)
         status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "body is not a JSON object");
     }
     if (status != TRM_OK) {
-        *result = answer_failure(c, status, NULL);
+        *result = call_reply_failure(c, status, NULL);
         return NULL;
     }
     return document;
@@ -549,8 +391,8 @@ static enum MHD_Result reply_tokens(call *c, const trm_tokens *tokens)
     json_object(&json, NULL);
     json_integer(&json, "count", (int64_t)tokens->count);
     json_integer(&json, "max_model_len",
-                 dispatcher_get_ready(c->server->dispatcher, &ready) ? ready.max_context
-                                                                     : c->server->options.info->context_length);
+                 dispatcher_get_ready(c->model->dispatcher, &ready) ? ready.max_context
+                                                                    : c->model->info->context_length);
     json_array(&json, "tokens");
     for (size_t i = 0; i < tokens->count; i++) {
         json_integer(&json, NULL, tokens->ids[i]);
@@ -569,9 +411,9 @@ static enum MHD_Result answer_tokenize_chat(call *c)
     if (!parse_request(c, API_CHAT, &request, &error)) {
         return call_reply_error(c, &error);
     }
-    enum MHD_Result result = !chat_prompt(c->server->options.chat, &request, &error) ? call_reply_error(c, &error)
-                             : encode_prompts(c->server, &request, &tokens) != TRM_OK
-                                 ? answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages")
+    enum MHD_Result result = !chat_prompt(c->model->chat, &request, &error) ? call_reply_error(c, &error)
+                             : encode_prompts(c->model, &request, &tokens) != TRM_OK
+                                 ? call_reply_failure(c, TRM_ERROR_INVALID_ARGUMENT, "messages")
                                  : reply_tokens(c, &tokens);
     trm_tokens_fini(&tokens);
     api_request_fini(&request);
@@ -584,7 +426,11 @@ static enum MHD_Result answer_tokenize(call *c)
     const char *prompt = NULL;
     trm_tokens tokens = {0};
     bool add_special = true;
-    trm_json_document *document = parse_body(c, &result);
+    api_error error;
+    if (!call_choose_model(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    trm_json_document *document = call_parse_body(c, &result);
     if (document == NULL) {
         return result;
     }
@@ -598,9 +444,9 @@ static enum MHD_Result answer_tokenize(call *c)
         status = trm_json_member_bool(document, root, "add_special_tokens", false, &add_special);
     }
     if (status == TRM_OK) {
-        status = trm_tokenizer_encode(c->server->options.tokenizer, prompt, strlen(prompt), add_special, &tokens);
+        status = trm_tokenizer_encode(c->model->tokenizer, prompt, strlen(prompt), add_special, &tokens);
     }
-    result = status == TRM_OK ? reply_tokens(c, &tokens) : answer_failure(c, status, "prompt");
+    result = status == TRM_OK ? reply_tokens(c, &tokens) : call_reply_failure(c, status, "prompt");
     trm_tokens_fini(&tokens);
     trm_json_close(document);
     return result;
@@ -609,8 +455,11 @@ static enum MHD_Result answer_tokenize(call *c)
 static enum MHD_Result answer_detokenize(call *c)
 {
     enum MHD_Result result = MHD_NO;
-    const server *s = c->server;
-    trm_json_document *document = parse_body(c, &result);
+    api_error error;
+    if (!call_choose_model(c, &error)) {
+        return call_reply_error(c, &error);
+    }
+    trm_json_document *document = call_parse_body(c, &result);
     if (document == NULL) {
         return result;
     }
@@ -625,17 +474,17 @@ static enum MHD_Result answer_detokenize(call *c)
     }
     for (const trm_json *id = trm_json_first(ids); status == TRM_OK && id != NULL; id = trm_json_next(id)) {
         int64_t number = -1;
-        if (!trm_json_integer(id, &number) || number < 0 || number >= trm_tokenizer_vocab_size(s->options.tokenizer)) {
+        if (!trm_json_integer(id, &number) || number < 0 || number >= trm_tokenizer_vocab_size(c->model->tokenizer)) {
             status = trm_fail(TRM_ERROR_INVALID_ARGUMENT, "tokens[%zu] is not a token id", at);
         } else {
             tokens[at++] = (int32_t)number;
         }
     }
     if (status == TRM_OK) {
-        status = trm_tokenizer_decode(s->options.tokenizer, tokens, at, false, &text, &size);
+        status = trm_tokenizer_decode(c->model->tokenizer, tokens, at, false, &text, &size);
     }
     if (status != TRM_OK) {
-        result = answer_failure(c, status, "tokens");
+        result = call_reply_failure(c, status, "tokens");
     } else {
         json_text json = {0};
         json_object(&json, NULL);
@@ -652,124 +501,6 @@ static enum MHD_Result answer_detokenize(call *c)
 static enum MHD_Result answer_page(call *c)
 {
     return call_reply(c, 200, "text/html; charset=utf-8", (const char *)serve_page, serve_page_size);
-}
-
-static bool may_sleep(const call *c, api_error *error)
-{
-    return c->server->options.sleeps || api_fail(error, 404, NULL, "not_found",
-                                                 "%s is disabled, start the server with --sleep-mode", c->route->path);
-}
-
-/* vLLM's names. Every level frees the devices: weights are read again from files that the system has cached. */
-static enum MHD_Result answer_sleep(call *c)
-{
-    api_error error;
-    if (may_sleep(c, &error)) {
-        trm_status status = dispatcher_sleep(c->server->dispatcher, SLEEP_SECONDS);
-        if (status == TRM_OK) {
-            return call_reply(c, 200, "text/plain", "", 0);
-        }
-        api_fail(&error, status == TRM_ERROR_BUSY ? 409 : 500, NULL, NULL, "%s", trm_last_error());
-    }
-    return call_reply_error(c, &error);
-}
-
-static bool may_load(const call *c, api_error *error)
-{
-    return c->server->options.loads || api_fail(error, 404, NULL, "not_found",
-                                                "%s is disabled, start the server with --max-adapters", c->route->path);
-}
-
-static enum MHD_Result reply_text(call *c, const char *name, const char *what)
-{
-    char text[SERVER_LONGEST_NAME + 64];
-    const int size = snprintf(text, sizeof(text), "Success: LoRA adapter '%s' %s successfully.", name, what);
-    return call_reply(c, 200, "text/plain; charset=utf-8", text, (size_t)size);
-}
-
-/* vLLM's names and fields, and its replies. */
-static enum MHD_Result answer_load_adapter(call *c)
-{
-    enum MHD_Result result = MHD_NO;
-    api_error error;
-    const char *name = NULL, *folder = NULL;
-    bool replace = false;
-    if (!may_load(c, &error)) {
-        return call_reply_error(c, &error);
-    }
-    trm_json_document *document = parse_body(c, &result);
-    if (document == NULL) {
-        return result;
-    }
-    const trm_json *root = trm_json_root(document);
-    trm_status status = trm_json_member_string(document, root, "lora_name", true, &name);
-    status = status == TRM_OK ? trm_json_member_string(document, root, "lora_path", true, &folder) : status;
-    status = status == TRM_OK ? trm_json_member_bool(document, root, "load_inplace", false, &replace) : status;
-    if (status == TRM_OK && (name[0] == '\0' || strlen(name) > SERVER_LONGEST_NAME || folder[0] == '\0' ||
-                             strcmp(name, c->server->names[0]) == 0 || strcmp(name, c->server->names[1]) == 0)) {
-        status = trm_fail(TRM_ERROR_INVALID_ARGUMENT,
-                          "lora_name is that of the model, empty or longer than %d bytes, or lora_path is empty",
-                          SERVER_LONGEST_NAME);
-    }
-    if (status == TRM_OK) {
-        status = dispatcher_load_adapter(c->server->dispatcher, name, folder, replace, LOAD_SECONDS);
-    }
-    if (status == TRM_OK) {
-        result = reply_text(c, name, "added");
-    } else {
-        const bool theirs = status != TRM_ERROR_OUT_OF_MEMORY && status != TRM_ERROR_INTERNAL;
-        api_fail(&error, theirs ? 400 : 500, NULL, NULL, "%s", trm_last_error());
-        result = call_reply_error(c, &error);
-    }
-    trm_json_close(document);
-    return result;
-}
-
-static enum MHD_Result answer_unload_adapter(call *c)
-{
-    enum MHD_Result result = MHD_NO;
-    api_error error;
-    const char *name = NULL;
-    if (!may_load(c, &error)) {
-        return call_reply_error(c, &error);
-    }
-    trm_json_document *document = parse_body(c, &result);
-    if (document == NULL) {
-        return result;
-    }
-    if (trm_json_member_string(document, trm_json_root(document), "lora_name", true, &name) != TRM_OK) {
-        result = answer_failure(c, TRM_ERROR_INVALID_ARGUMENT, "lora_name");
-    } else if (dispatcher_unload_adapter(c->server->dispatcher, name)) {
-        result = reply_text(c, name, "removed");
-    } else {
-        api_fail(&error, 404, "lora_name", "model_not_found", "the lora adapter '%.200s' cannot be found", name);
-        result = call_reply_error(c, &error);
-    }
-    trm_json_close(document);
-    return result;
-}
-
-static enum MHD_Result answer_wake(call *c)
-{
-    api_error error;
-    if (!may_sleep(c, &error)) {
-        return call_reply_error(c, &error);
-    }
-    dispatcher_wake(c->server->dispatcher);
-    return call_reply(c, 200, "text/plain", "", 0);
-}
-
-static enum MHD_Result answer_is_sleeping(call *c)
-{
-    api_error error;
-    if (!may_sleep(c, &error)) {
-        return call_reply_error(c, &error);
-    }
-    json_text json = {0};
-    json_object(&json, NULL);
-    json_bool(&json, "is_sleeping", dispatcher_get_state(c->server->dispatcher) == DISPATCHER_SLEEPING);
-    json_end_object(&json);
-    return call_reply_json(c, 200, &json);
 }
 
 /* Writes what a path takes and gives, as far as clients that make forms of it need. */
@@ -864,20 +595,20 @@ static const route rows[] = {
     {"POST", "/rerank", answer_rerank, false, "rank documents by their embeddings (Jina)"},
     {"POST", "/v2/rerank", answer_rerank, false, "rank documents by their embeddings (Cohere)"},
     {"POST", "/apply-template", answer_apply_template, false, "render a chat into a prompt"},
-    {"GET", "/v1/models", answer_models, false, "list models"},
-    {"GET", "/v1/models/", answer_model, false, "describe a model"},
-    {"POST", "/v1/load_lora_adapter", answer_load_adapter, false, "load a LoRA adapter (vLLM)"},
-    {"POST", "/v1/unload_lora_adapter", answer_unload_adapter, false, "unload a LoRA adapter (vLLM)"},
+    {"GET", "/v1/models", model_routes_models, false, "list models"},
+    {"GET", "/v1/models/", model_routes_model, false, "describe a model"},
+    {"POST", "/v1/load_lora_adapter", model_routes_load_adapter, false, "load a LoRA adapter (vLLM)"},
+    {"POST", "/v1/unload_lora_adapter", model_routes_unload_adapter, false, "unload a LoRA adapter (vLLM)"},
     {"POST", "/tokenize", answer_tokenize, false, "turn text into tokens"},
     {"POST", "/detokenize", answer_detokenize, false, "turn tokens into text"},
-    {"POST", "/sleep", answer_sleep, false, "end the ranks and free the devices"},
-    {"POST", "/wake_up", answer_wake, false, "start the ranks again"},
-    {"GET", "/is_sleeping", answer_is_sleeping, false, "whether the ranks are asleep"},
-    {"GET", "/health", answer_health, true, "whether the engine serves"},
-    {"GET", "/ready", answer_health, true, "whether the engine serves"},
-    {"GET", "/live", answer_live, true, "whether the server runs"},
+    {"POST", "/sleep", model_routes_sleep, false, "end the ranks and free the devices"},
+    {"POST", "/wake_up", model_routes_wake, false, "start the ranks again"},
+    {"GET", "/is_sleeping", model_routes_is_sleeping, false, "whether the ranks are asleep"},
+    {"GET", "/health", model_routes_health, true, "whether the engine serves"},
+    {"GET", "/ready", model_routes_health, true, "whether the engine serves"},
+    {"GET", "/live", model_routes_live, true, "whether the server runs"},
     {"GET", "/version", answer_version, true, "the version"},
-    {"GET", "/metrics", answer_metrics, true, "metrics for Prometheus"},
+    {"GET", "/metrics", model_routes_metrics, true, "metrics for Prometheus"},
     {"GET", "/openapi.json", answer_openapi, true, "this description"},
 };
 const route_table language_model_routes = {rows, sizeof(rows) / sizeof(rows[0]), api_error_write};

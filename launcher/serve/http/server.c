@@ -155,6 +155,13 @@ enum MHD_Result call_reply_error(call *c, const api_error *error)
     return call_reply_json(c, error->status, &json);
 }
 
+enum MHD_Result call_reply_failure(call *c, trm_status status, const char *param)
+{
+    api_error error;
+    api_fail_status(&error, status, param);
+    return call_reply_error(c, &error);
+}
+
 enum MHD_Result call_wait(call *c)
 {
     pthread_mutex_lock(&c->exchange->lock);
@@ -265,9 +272,8 @@ static uint64_t client_of(const call *c)
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
 {
     completion *submitted;
-    server *s = c->server;
-    const char *name = request->adapter > 0 ? request->model : s->options.model_name;
-    trm_status status = completion_create(c->exchange, request, prompts, s->options.tokenizer, name, &submitted);
+    const char *name = request->adapter > 0 ? request->model : c->model->name;
+    trm_status status = completion_create(c->exchange, request, prompts, c->model->tokenizer, name, &submitted);
     if (status != TRM_OK) {
         api_error error;
         api_fail_status(&error, status, NULL);
@@ -278,9 +284,9 @@ enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts)
     if (info != NULL) {
         c->fd = info->connect_fd;
         c->watched = true;
-        dispatcher_watch(s->dispatcher, c->exchange, c->fd);
+        dispatcher_watch(c->model->dispatcher, c->exchange, c->fd);
     }
-    dispatcher_submit(s->dispatcher, submitted);
+    dispatcher_submit(c->model->dispatcher, submitted);
     return answer_exchange(c);
 }
 
@@ -518,15 +524,17 @@ static void end_call(void *user, struct MHD_Connection *connection, void **state
     }
     http_exchange *x = c->exchange;
     if (c->watched) {
-        dispatcher_unwatch(s->dispatcher, x, c->fd);
+        dispatcher_unwatch(c->model->dispatcher, x, c->fd);
     }
-    grammar_cache_release(s->options.grammars, c->grammar);
+    if (c->grammar != NULL) {
+        grammar_cache_release(c->model->grammars, c->grammar);
+    }
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->gone, true);
     int64_t prompt_tokens = x->prompt_tokens, output_tokens = x->output_tokens;
     pthread_mutex_unlock(&x->lock);
     if (c->watched) {
-        dispatcher_connection_ended(s->dispatcher);
+        dispatcher_connection_ended(c->model->dispatcher);
     }
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_HTTP_STATUS);
     if (c->status == 0 && info != NULL) {
@@ -653,17 +661,14 @@ static trm_status start_daemon(server *s)
     return TRM_OK;
 }
 
-trm_status server_create(const server_options *options, dispatcher *h, server **result)
+trm_status server_create(const server_options *options, server **result)
 {
     server *s = calloc(1, sizeof(*s));
     if (s == NULL) {
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the HTTP server");
     }
     s->options = *options;
-    s->dispatcher = h;
     s->started = (int64_t)time(NULL);
-    s->names[0] = options->model_name;
-    s->names[1] = options->model_folder;
     if (getrandom(&s->instance, sizeof(s->instance), GRND_NONBLOCK) != sizeof(s->instance)) {
         s->instance = (uint64_t)s->started;
     }
@@ -724,7 +729,9 @@ void server_destroy(server *s)
     }
     if (s->daemon != NULL) {
         /* Replies in flight must arrive; connections that sleep cannot be ended. */
-        grammar_cache_stop(s->options.grammars);
+        for (int32_t i = 0; i < s->options.n_models; i++) {
+            grammar_cache_stop(s->options.models[i].grammars);
+        }
         double until = supervisor_clock() + LAST_REPLIES_SECONDS;
         while (atomic_load(&s->calls) > 0 && supervisor_clock() < until) {
             struct timespec pause = {.tv_nsec = 10000000};

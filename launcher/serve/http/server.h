@@ -19,6 +19,17 @@
 typedef struct route_table route_table;
 extern const route_table language_model_routes, network_routes;
 
+/* A language model. Everything belongs to the caller. */
+typedef struct served_model {
+    const char *name, *folder; /* in the API either names it */
+    const trm_model_info *info;
+    const trm_tokenizer *tokenizer;
+    const trm_chat_template *chat; /* NULL: the model has none */
+    grammar_cache *grammars;       /* to check grammars */
+    trm_embedding pooling;         /* NONE: no embeddings */
+    dispatcher *dispatcher;
+} served_model;
+
 typedef struct server_options {
     const route_table *routes;
     const char *host; /* "127.0.0.1", "::", "0.0.0.0", or a host name */
@@ -38,23 +49,17 @@ typedef struct server_options {
     const char *tls_client_authorities;    /* file; NULL: clients need no certificate */
     log_writer *log;
     bool access_log;
-    const char *model_name; /* the model's name in the API */
-    const char *model_folder;
-    const trm_model_info *info;
-    bool takes_sampling; /* requests that do not say how to sample take the model's way */
-    const trm_tokenizer *tokenizer;
-    const trm_chat_template *chat;  /* NULL: the model has none */
-    grammar_cache *grammars;        /* to check grammars */
-    trm_embedding pooling;          /* NONE: no embeddings */
+    const served_model *models; /* [n_models]; none for network_routes */
+    int32_t n_models;
+    bool takes_sampling;            /* requests that do not say how to sample take the model's way */
     struct repository *repository;  /* of network_routes, which use nothing else of a model */
     struct shared_regions *regions; /* of network_routes; NULL: no memory is shared with clients */
 } server_options;
 
 typedef struct server server;
 
-/* Starts to listen; `h` may be NULL for a network. The dispatcher and everything that the options point to must outlive
- * the server. */
-trm_status server_create(const server_options *options, dispatcher *h, server **result);
+/* Starts to listen. Everything that the options point to must outlive the server. */
+trm_status server_create(const server_options *options, server **result);
 int32_t server_port(const server *s);
 /* Opens a socket that listens, does not block and buffers little for clients that do not read. */
 trm_status server_open_socket(const char *host, int32_t port, int *result);

@@ -14,7 +14,6 @@
 
 struct server {
     server_options options;
-    dispatcher *dispatcher;
     struct MHD_Daemon *daemon;
     char *certificate, *key, *authorities; /* contents of the TLS files */
     char *keys;                            /* contents of the key file */
@@ -22,7 +21,6 @@ struct server {
     size_t n_keys;
     char machine[2][SERVER_LONGEST_HOST]; /* names of this machine, maybe empty; only without keys */
     bool any_origin;                      /* the allowed origins include "*" */
-    const char *names[3];                 /* accepted model names, NULL-terminated */
     int64_t started;                      /* seconds since 1970 */
     struct connections *open;
     atomic_int connections, calls; /* open connections, and calls being answered */
@@ -50,7 +48,8 @@ typedef struct call {
     bool too_large, too_late, answered;
     size_t read; /* bytes of the body, kept or not */
     double began;
-    http_exchange *exchange; /* the dispatcher's reply, or only the id of a call answered at once */
+    const served_model *model; /* that the request is for; NULL: none yet */
+    http_exchange *exchange;   /* the dispatcher's reply, or only the id of a call answered at once */
     bool watched;
     cached_grammar *grammar;         /* that the request asked for; NULL: none yet */
     struct infer_request *inference; /* of a network; NULL: none */
@@ -69,6 +68,11 @@ enum MHD_Result call_reply_error(call *c, const api_error *error);
 enum MHD_Result call_wait(call *c);
 /* Submits the parsed request to the dispatcher, whose reply is sent when it comes; prompts [n_prompts] are tokens. */
 enum MHD_Result call_submit(call *c, api_request *request, trm_tokens *prompts);
+
+/* Replies with a failure in trm_last_error. */
+enum MHD_Result call_reply_failure(call *c, trm_status status, const char *param);
+/* Parses the body of a small call as a JSON object; NULL after an error was replied. */
+trm_json_document *call_parse_body(call *c, enum MHD_Result *result);
 
 typedef enum MHD_Result route_fn(call *c);
 

@@ -143,14 +143,16 @@ void adapters_take(replica *r, const ipc_adapter *outcome)
     } else if (a != NULL) {
         snprintf(line, sizeof(line), "adapter %s cannot be loaded: %s", a->name, outcome->text);
         if (a->state == ADAPTER_LOADING) {
-            a->state = ADAPTER_FAILED;
             trm_error_hold(trm_fail(outcome->status, "%s", outcome->text), &a->failure);
             end = a->required ? outcome->status : TRM_OK;
+            a->state = a->required && d->options.on_demand ? ADAPTER_LOADING : ADAPTER_FAILED;
         }
     }
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
-    if (end != TRM_OK) {
+    if (end != TRM_OK && d->options.on_demand) {
+        dispatcher_abandon(d, trm_fail(end, "%s", line));
+    } else if (end != TRM_OK) {
         dispatcher_end(d, trm_fail(end, "%s", line));
     } else if (line[0] != '\0' && d->options.log != NULL) {
         d->options.log(d->options.log_user, line);

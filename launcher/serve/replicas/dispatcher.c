@@ -240,7 +240,10 @@ static choice *waiting_choice(const completion *c)
 /* Submits waiting choices in order of arrival, if a replica is serving. */
 static void submit_waiting(dispatcher *d)
 {
-    if (!d->has_waiting || !replicas_serve(d)) {
+    pthread_mutex_lock(&d->lock);
+    bool rests = d->rest == REST_UNLOADED;
+    pthread_mutex_unlock(&d->lock);
+    if (!d->has_waiting || rests || !replicas_serve(d)) {
         return;
     }
     d->has_waiting = false;
@@ -338,7 +341,9 @@ static void admit(dispatcher *d, completion *c)
     double seconds = asked > 0 && (most <= 0 || asked < most) ? asked : most;
     c->deadline = seconds > 0 ? c->received + seconds : DISPATCHER_NEVER;
     pthread_mutex_lock(&d->lock);
-    bool wakes = state == DISPATCHER_SLEEPING && !d->sleep_wanted;
+    bool wakes = d->options.on_demand ? d->rest != REST_ASLEEP && state != DISPATCHER_DRAINING
+                                      : state == DISPATCHER_SLEEPING && d->rest == REST_NONE;
+    d->used = c->received;
     pthread_mutex_unlock(&d->lock);
     if (state != DISPATCHER_READY && state != DISPATCHER_RECOVERING && !wakes) {
         d->m.refused++;
@@ -531,6 +536,32 @@ static void drop_gone(dispatcher *d)
     }
 }
 
+/* Answers requests for which the jobs were not, or cannot be, started. */
+static void drop_unloaded(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    const bool gives_up = d->gives_up;
+    const trm_held_error failure = d->failure;
+    d->gives_up = false;
+    d->lacks_memory = d->lacks_memory && !gives_up;
+    pthread_mutex_unlock(&d->lock);
+    if (gives_up) {
+        dispatcher_fail_all(d, failure.cause);
+    }
+    const double now = supervisor_clock();
+    completion *next;
+    for (completion *c = d->live; c != NULL && d->asleep; c = next) {
+        next = c->next;
+        if (now - c->received > d->options.start_seconds) {
+            char message[768];
+            snprintf(message, sizeof(message),
+                     "model %s was not loaded within %g s: other models that are loaded have requests", d->options.name,
+                     d->options.start_seconds);
+            fail_request(d, c, 503, "unavailable", message);
+        }
+    }
+}
+
 static void drop_late(dispatcher *d)
 {
     double now = supervisor_clock();
@@ -577,7 +608,7 @@ static bool wind_up(dispatcher *d)
     if (d->state != DISPATCHER_DRAINING) {
         dispatcher_set_state(d, DISPATCHER_DRAINING);
     }
-    if (supervisor_clock() > until || stop) {
+    if (supervisor_clock() > until || stop || (d->options.on_demand && d->asleep)) {
         dispatcher_fail_all(d, "the server is shutting down");
     }
     if (d->live != NULL || !idle) {
@@ -626,6 +657,9 @@ static void *dispatcher_main(void *user)
         submit_waiting(d);
         replicas_send(d);
         drop_late(d);
+        if (d->options.on_demand) {
+            drop_unloaded(d);
+        }
         keep_open(d);
         replicas_publish(d);
     } while (!wind_up(d));
@@ -650,6 +684,11 @@ trm_status dispatcher_create(const dispatcher_options *options, dispatcher **res
         TRM_FAIL(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the server");
     }
     *d = (dispatcher){.options = *options, .mailbox = -1, .clients = -1, .drain_until = DISPATCHER_NEVER};
+    if (options->on_demand) {
+        d->state = DISPATCHER_SLEEPING;
+        d->rest = REST_UNLOADED;
+        d->asleep = d->asleep_and_gone = true;
+    }
     pthread_mutex_init(&d->lock, NULL);
     pthread_condattr_t clock;
     pthread_condattr_init(&clock);

@@ -17,6 +17,11 @@
 typedef struct dispatcher dispatcher;
 
 typedef struct dispatcher_options {
+    const char *name; /* of the model, in messages; NULL: it is the only one */
+    /* The jobs start with dispatcher_load, and requests wait for them. Jobs that cannot be started do not end the
+     * dispatcher: the requests that wait get the cause, and the next request asks for the jobs again. */
+    bool on_demand;
+    double start_seconds;               /* on demand: how long a request waits for the jobs to be started */
     const supervisor_options *replicas; /* [n_replicas], all with the same number of ranks; copied */
     int32_t n_replicas;
     bool prefix_cache;           /* replicas cache the prefixes of prompts */
@@ -68,8 +73,31 @@ void dispatcher_drain(dispatcher *d, double seconds);
  * end, at most `seconds`. OK if it is asleep already. Errors: BUSY (requests are live, or it is not ready), INTERNAL
  * (timeout). Any thread except the dispatcher's. */
 trm_status dispatcher_sleep(dispatcher *d, double seconds);
-/* Restarts the jobs if they are asleep; requests are accepted from now on and wait for them. Any thread. */
-void dispatcher_wake(dispatcher *d);
+/* Restarts the jobs if they are asleep; requests are accepted from now on and wait for them. On demand, the jobs wait
+ * for dispatcher_load; with `load` they are wanted as if a request had come. Any thread. */
+void dispatcher_wake(dispatcher *d, bool load);
+
+/* Where an on-demand dispatcher stands. */
+typedef struct dispatcher_use {
+    dispatcher_state state;
+    bool gone;           /* the jobs have ended, or have not been started */
+    bool leaving;        /* dispatcher_unload was called, or dispatcher_sleep */
+    bool asleep;         /* dispatcher_sleep was called: no request loads it */
+    bool lacks_memory;   /* the last start failed because memory was short; its requests wait */
+    int32_t live;        /* choices */
+    double wanted, used; /* since when the jobs are wanted, 0: they are not; time of the last request */
+} dispatcher_use;
+/* Any thread. */
+dispatcher_use dispatcher_get_use(dispatcher *d);
+/* Starts the jobs, which are gone. Any thread. */
+void dispatcher_load(dispatcher *d);
+/* Ends the jobs when nothing runs on them any more. Requests that have not begun wait for the next start. Any thread.
+ */
+void dispatcher_unload(dispatcher *d);
+/* Forgets that the last start lacked memory. Any thread. */
+void dispatcher_retry(dispatcher *d);
+/* Answers the requests that wait with the cause of the last failed start. Any thread. */
+void dispatcher_give_up(dispatcher *d);
 
 /* The number of an adapter in requests; 0 if no adapter has this name. Any thread. */
 int32_t dispatcher_find_adapter(dispatcher *d, const char *name);

@@ -98,7 +98,7 @@ trm_status dispatcher_sleep(dispatcher *d, double seconds)
     struct timespec until = dispatcher_clock_after(seconds);
     int waited = 0;
     pthread_mutex_lock(&d->lock);
-    d->sleep_wanted = true;
+    d->rest = REST_ASLEEP;
     d->sleep_refused = false;
     dispatcher_notify(d);
     while (!d->sleep_refused && !d->asleep_and_gone && waited == 0) {
@@ -109,16 +109,74 @@ trm_status dispatcher_sleep(dispatcher *d, double seconds)
     dispatcher_state state = d->state;
     pthread_mutex_unlock(&d->lock);
     if (refused) {
-        TRM_FAIL(TRM_ERROR_BUSY, "the server is %s with %d live requests, expected it to be ready with none",
-                 dispatcher_state_name(state), live);
+        TRM_FAIL(TRM_ERROR_BUSY, "%s is %s with %d live requests, expected it to be ready with none",
+                 d->options.name != NULL ? d->options.name : "the server", dispatcher_state_name(state), live);
     }
     return gone ? TRM_OK : trm_fail(TRM_ERROR_INTERNAL, "the ranks did not end within %.0f s", seconds);
 }
 
-void dispatcher_wake(dispatcher *d)
+void dispatcher_wake(dispatcher *d, bool load)
 {
     pthread_mutex_lock(&d->lock);
-    d->sleep_wanted = false;
+    if (!d->options.on_demand) {
+        d->rest = REST_NONE;
+    } else if (d->rest == REST_ASLEEP) {
+        d->rest = REST_UNLOADED;
+    }
+    if (load && d->options.on_demand && d->rest != REST_NONE) {
+        d->load_wanted = true;
+        d->used = supervisor_clock();
+    }
+    pthread_mutex_unlock(&d->lock);
+    dispatcher_notify(d);
+}
+
+dispatcher_use dispatcher_get_use(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    dispatcher_use use = {.state = d->state,
+                          .gone = d->asleep_and_gone,
+                          .leaving = d->rest != REST_NONE,
+                          .asleep = d->rest == REST_ASLEEP,
+                          .lacks_memory = d->lacks_memory,
+                          .live = d->published.live,
+                          .used = d->used};
+    if (d->rest == REST_UNLOADED) {
+        use.wanted = d->waits_since > 0 ? d->waits_since : d->load_wanted ? d->used : 0;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return use;
+}
+
+void dispatcher_load(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->rest = d->rest == REST_UNLOADED ? REST_NONE : d->rest;
+    d->asleep_and_gone = d->rest != REST_NONE;
+    d->load_wanted = d->lacks_memory = false;
+    pthread_mutex_unlock(&d->lock);
+    dispatcher_notify(d);
+}
+
+void dispatcher_unload(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->rest = d->rest == REST_NONE ? REST_UNLOADED : d->rest;
+    pthread_mutex_unlock(&d->lock);
+    dispatcher_notify(d);
+}
+
+void dispatcher_retry(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->lacks_memory = false;
+    pthread_mutex_unlock(&d->lock);
+}
+
+void dispatcher_give_up(dispatcher *d)
+{
+    pthread_mutex_lock(&d->lock);
+    d->gives_up = true;
     pthread_mutex_unlock(&d->lock);
     dispatcher_notify(d);
 }

@@ -13,6 +13,9 @@
 
 #define DISPATCHER_NEVER 1e300
 
+/* Whether the jobs run, or have ended; requests then wait, or are refused. */
+typedef enum dispatcher_rest { REST_NONE, REST_UNLOADED, REST_ASLEEP } dispatcher_rest;
+
 /* A job of ranks with a copy of the model. */
 typedef struct replica {
     dispatcher *dispatcher;
@@ -45,14 +48,19 @@ struct dispatcher {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     dispatcher_state state;
-    completion *inbox;  /* newest first */
-    bool stop;          /* the thread must end */
-    bool stopped;       /* it has */
-    double drain_until; /* DISPATCHER_NEVER: not draining */
-    double kept_open;   /* time of the last check for silent streams */
-    bool was_ready;     /* all replicas were ready once */
-    bool sleep_wanted, sleep_refused;
+    completion *inbox;    /* newest first */
+    bool stop;            /* the thread must end */
+    bool stopped;         /* it has */
+    double drain_until;   /* DISPATCHER_NEVER: not draining */
+    double kept_open;     /* time of the last check for silent streams */
+    bool was_ready;       /* all replicas were ready once */
+    dispatcher_rest rest; /* that others ask for */
+    bool sleep_refused;
     bool asleep_and_gone; /* asleep, and the jobs have ended */
+    bool load_wanted;     /* on demand: although no request waits */
+    bool lacks_memory, gives_up;
+    double waits_since; /* on demand: arrival of the oldest live request; 0: none is live */
+    double used;        /* time of the last request */
     ipc_ready ready;
     metrics published;
     trm_bytes stalls; /* of the last profiled step of a job: ipc_stalls.layers without NUL */
@@ -89,6 +97,9 @@ void dispatcher_set_state(dispatcher *d, dispatcher_state state);
 void dispatcher_fail_all(dispatcher *d, const char *message);
 /* Ends the server; trm_last_error has the cause of a failure. */
 void dispatcher_end(dispatcher *d, trm_status failure);
+/* On demand: the jobs cannot be started, or go on. They end, and requests are answered with the cause in
+ * trm_last_error, unless memory is short: the requests then wait for dispatcher_load or dispatcher_give_up. */
+void dispatcher_abandon(dispatcher *d, trm_status failure);
 /* Redistributes choices that wait at a replica; those that have begun stay. */
 void dispatcher_rebalance(dispatcher *d);
 
@@ -97,6 +108,8 @@ trm_status replicas_start(dispatcher *d);
 void replicas_fini(dispatcher *d); /* kills remaining processes */
 /* Whether a replica accepts requests now. */
 bool replicas_serve(const dispatcher *d);
+/* Whether a choice is submitted to any. */
+bool replicas_run(const dispatcher *d);
 /* The channel for requests; NULL: it accepts none. */
 channel *replica_leader(replica *r);
 /* Handles messages of jobs (`fn` gets the replica as `user`), restarts lost jobs, falls asleep and wakes up. */

@@ -16,7 +16,8 @@ static void say(const dispatcher *d, const char *format, ...)
     char line[1024];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof(line), format, arguments);
+    const int used = d->options.name != NULL ? snprintf(line, sizeof(line), "model %s: ", d->options.name) : 0;
+    vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
     va_end(arguments);
     if (d->options.log != NULL) {
         d->options.log(d->options.log_user, line);
@@ -37,7 +38,7 @@ trm_status replicas_start(dispatcher *d)
         TRM_TRY(supervisor_init(&r->supervisor, &d->options.replicas[r->index]));
     }
     d->options.replicas = NULL; /* the caller's */
-    for (int32_t i = 0; i < n; i++) {
+    for (int32_t i = 0; i < n && !d->options.on_demand; i++) {
         TRM_TRY(supervisor_start(&d->replicas[i].supervisor, n));
     }
     return TRM_OK;
@@ -81,6 +82,16 @@ static int32_t count_ready(const dispatcher *d)
 bool replicas_serve(const dispatcher *d)
 {
     return count_serving(d) > 0;
+}
+
+bool replicas_run(const dispatcher *d)
+{
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        if (d->replicas[i].n_choices > 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 void replicas_send(dispatcher *d)
@@ -161,6 +172,10 @@ static void take_loss(dispatcher *d, replica *r, trm_status loss)
         (void)trm_fail_in(loss, "%s", name);
     }
     r->given_up = r->failed_starts >= d->options.most_restarts;
+    if (d->options.on_demand && (d->state == DISPATCHER_LOADING || all_given_up(d))) {
+        dispatcher_abandon(d, trm_error_give_back(&held));
+        return;
+    }
     if (!d->was_ready || all_given_up(d)) {
         dispatcher_end(d, loss);
         return;
@@ -200,7 +215,7 @@ static ipc_ready common_limits(const dispatcher *d)
 
 static void take_ready(dispatcher *d, replica *r, const ipc_ready *ready)
 {
-    bool all = true;
+    bool all = true, loading = d->state == DISPATCHER_LOADING;
     if (d->state == DISPATCHER_ENDED) {
         return;
     }
@@ -220,9 +235,11 @@ static void take_ready(dispatcher *d, replica *r, const ipc_ready *ready)
         pthread_mutex_unlock(&d->lock);
     }
     if (r->lost_at > 0) {
-        d->m.recovery_seconds = supervisor_clock() - r->lost_at;
+        double seconds = supervisor_clock() - r->lost_at;
         r->lost_at = 0;
-        if (d->n_replicas > 1) {
+        d->m.recovery_seconds = loading ? d->m.recovery_seconds : seconds;
+        if (loading) { /* it was not lost */
+        } else if (d->n_replicas > 1) {
             say(d, "replica %d is serving again after %.2f s", r->index, d->m.recovery_seconds);
         } else {
             say(d, "serving again after %.2f s", d->m.recovery_seconds);
@@ -298,35 +315,80 @@ bool replicas_are_gone(dispatcher *d)
     return gone;
 }
 
+static void fall_asleep(dispatcher *d)
+{
+    replicas_end(d);
+    d->asleep = true;
+    dispatcher_set_state(d, DISPATCHER_SLEEPING);
+}
+
+static void wake_up(dispatcher *d)
+{
+    d->asleep = false;
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        replica *r = &d->replicas[i];
+        r->lost_at = supervisor_clock(); /* the job is restarted as after a loss */
+        r->next_start = 0;
+        r->given_up = false;
+        r->was_ready = r->was_ready && !d->options.on_demand;
+        r->failed_starts = 0;
+        forget_job(d, r);
+    }
+    d->has_waiting = d->has_waiting || d->live != NULL;
+    dispatcher_set_state(d, d->options.on_demand ? DISPATCHER_LOADING : DISPATCHER_RECOVERING);
+}
+
+/* Whether the jobs may end as asked: not while they start, nor while choices run. REST_ASLEEP wants no requests at
+ * all. */
+static bool may_rest(const dispatcher *d, dispatcher_rest wanted)
+{
+    const bool serves = d->state == DISPATCHER_READY || (wanted == REST_UNLOADED && d->state == DISPATCHER_RECOVERING);
+    return (serves || d->asleep) && (wanted == REST_ASLEEP ? d->live == NULL : !replicas_run(d));
+}
+
 /* Falls asleep if asked to and idle; wakes up if asked to. */
 static void tend_sleep(dispatcher *d)
 {
     bool gone = d->asleep && replicas_are_gone(d);
     pthread_mutex_lock(&d->lock);
-    bool wanted = d->sleep_wanted;
-    if (wanted && (d->live != NULL || (!d->asleep && d->state != DISPATCHER_READY))) {
-        d->sleep_wanted = wanted = false;
+    bool may = may_rest(d, d->rest);
+    if (d->rest == REST_ASLEEP && !may) {
+        d->rest = d->asleep && d->options.on_demand ? REST_UNLOADED : REST_NONE;
         d->sleep_refused = true;
     }
-    d->asleep_and_gone = gone && wanted;
+    dispatcher_rest wanted = d->rest;
+    d->asleep_and_gone = gone && wanted != REST_NONE;
     pthread_cond_broadcast(&d->changed);
     pthread_mutex_unlock(&d->lock);
-    if (wanted && !d->asleep) {
-        replicas_end(d);
-        d->asleep = true;
-        dispatcher_set_state(d, DISPATCHER_SLEEPING);
-        say(d, "the model is asleep");
-    } else if (!wanted && gone && d->state == DISPATCHER_SLEEPING) {
-        d->asleep = false;
-        for (int32_t i = 0; i < d->n_replicas; i++) {
-            replica *r = &d->replicas[i];
-            r->lost_at = supervisor_clock(); /* the job is restarted as after a loss */
-            r->next_start = 0;
-            r->given_up = false;
-            r->failed_starts = 0;
-            forget_job(d, r);
-        }
-        dispatcher_set_state(d, DISPATCHER_RECOVERING);
+    if (wanted != REST_NONE && may && !d->asleep) {
+        fall_asleep(d);
+        say(d, "%s", wanted == REST_ASLEEP ? "the model is asleep" : "unloaded");
+    } else if (wanted == REST_NONE && gone && d->state == DISPATCHER_SLEEPING) {
+        wake_up(d);
+    }
+}
+
+void dispatcher_abandon(dispatcher *d, trm_status failure)
+{
+    trm_held_error held;
+    (void)trm_fail_in(failure, "cannot load model %s", d->options.name);
+    trm_error_hold(failure, &held);
+    if (d->options.log != NULL) {
+        d->options.log(d->options.log_user, held.cause);
+    }
+    for (int32_t i = 0; i < d->n_replicas; i++) {
+        (void)release_choices(d, &d->replicas[i]);
+        forget_job(d, &d->replicas[i]);
+    }
+    pthread_mutex_lock(&d->lock);
+    d->failure = held;
+    d->lacks_memory = failure == TRM_ERROR_OUT_OF_MEMORY;
+    d->gives_up = !d->lacks_memory || d->state == DISPATCHER_DRAINING;
+    d->load_wanted = false;
+    d->rest = d->rest == REST_NONE ? REST_UNLOADED : d->rest;
+    pthread_mutex_unlock(&d->lock);
+    if (d->state != DISPATCHER_DRAINING) {
+        fall_asleep(d);
     }
 }
 
@@ -356,7 +418,9 @@ void replicas_publish(dispatcher *d)
         m->replica[i].live = r->n_choices;
         metrics_add_counters(&m->engine, &r->engine_before);
         metrics_add_counters(&m->engine, &r->engine);
-        metrics_add_gauges(&m->engine, &r->engine);
+        if (m->replica[i].serves) {
+            metrics_add_gauges(&m->engine, &r->engine);
+        }
         for (int32_t k = 0; k < r->supervisor.n_links; k++) {
             const rank_link *link = &r->supervisor.links[k];
             int32_t at = i * m->ranks + link->rank;
@@ -373,5 +437,6 @@ void replicas_publish(dispatcher *d)
     }
     pthread_mutex_lock(&d->lock);
     d->published = *m;
+    d->waits_since = d->oldest != NULL ? d->oldest->received : 0;
     pthread_mutex_unlock(&d->lock);
 }

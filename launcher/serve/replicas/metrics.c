@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 static const double seconds_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
                                         0.75,  1,     2.5,  5,    7.5,  10,   20,   40,  80,   160};
 static const double short_bounds[] = {0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03,
@@ -245,18 +247,24 @@ static void put_replicas(writer *w, const metrics *m)
     }
 }
 
-void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out)
+static void write_label(const char *model, char *label, size_t size)
 {
-    static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
-    char label[512];
     json_text name = {0};
     json_string(&name, NULL, model); /* label values are escaped like JSON strings */
-    snprintf(label, sizeof(label), "{model_name=%.*s", (int)name.bytes.size, name.bytes.data);
+    snprintf(label, size, "{model_name=%.*s", (int)name.bytes.size, name.bytes.data);
     json_text_fini(&name);
+}
+
+static void write_model(const metrics_source *source, json_text *out)
+{
+    static const char *const reasons[FINISHED_COUNT] = {"stop", "length", "abort", "error"};
+    const metrics *m = source->m;
+    char label[512];
+    write_label(source->model, label, sizeof(label));
     writer w = {out, label};
     put_engine(&w, m);
-    if (*stalls != '\0') {
-        put_stalls(&w, stalls);
+    if (*source->stalls != '\0') {
+        put_stalls(&w, source->stalls);
     }
     single(&w, "vllm:prompt_tokens_total", "counter", "prompt tokens", (double)m->prompt_tokens);
     single(&w, "vllm:generation_tokens_total", "counter", "tokens generated", (double)m->output_tokens);
@@ -287,9 +295,92 @@ void metrics_write(const metrics *m, const char *model, const char *stalls, json
     single(&w, "trireme_clients_gone_total", "counter", "clients that disconnected before their reply",
            (double)m->gone);
     single(&w, "trireme_requests_live", "gauge", "live choices in the server", m->live);
+}
+
+static void write_server(const metrics *m, const char *model, json_text *out)
+{
+    char label[512];
+    write_label(model, label, sizeof(label));
+    writer w = {out, label};
     single(&w, "trireme_connections", "gauge", "open connections", m->connections);
     head(&w, "trireme_http_replies_total", "counter", "replies by class of status");
     for (int32_t i = 1; i < 6; i++) {
         put(&w, "trireme_http_replies_total%s,status=\"%dxx\"} %lld\n", label, i, (long long)m->replies[i]);
     }
+}
+
+#define HEAD "# HELP "
+
+/* The end of the metric that begins at `text`: the next one, or the end of the text. */
+static const char *metric_end(const char *text)
+{
+    const char *next = strstr(text + 1, "\n" HEAD);
+    return next != NULL ? next + 1 : text + strlen(text);
+}
+
+/* The metric of the same name as that at `metric`; NULL: there is none. */
+static const char *find_metric(const char *text, const char *metric)
+{
+    const size_t size = strlen(HEAD) + strcspn(metric + strlen(HEAD), " ") + 1;
+    for (const char *at = text; *at != '\0'; at = metric_end(at)) {
+        if (strncmp(at, metric, size) == 0) {
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static void append(json_text *out, const char *data, size_t size)
+{
+    out->status = out->status == TRM_OK ? trm_bytes_append(&out->bytes, data, size) : out->status;
+}
+
+/* Joins the texts [n], each with every metric once: a metric of all must stand together, with one head. */
+static void join(const char *const *texts, int32_t n, json_text *out)
+{
+    for (int32_t i = 0; i < n; i++) {
+        for (const char *at = texts[i]; *at != '\0'; at = metric_end(at)) {
+            bool written = false;
+            for (int32_t k = 0; k < i && !written; k++) {
+                written = find_metric(texts[k], at) != NULL;
+            }
+            if (written) {
+                continue;
+            }
+            append(out, at, (size_t)(metric_end(at) - at));
+            for (int32_t k = i + 1; k < n; k++) {
+                const char *other = find_metric(texts[k], at), *samples = other;
+                for (int line = 0; line < 2 && samples != NULL; line++) { /* without HELP and TYPE */
+                    samples = strchr(samples, '\n') + 1;
+                }
+                if (other != NULL) {
+                    append(out, samples, (size_t)(metric_end(other) - samples));
+                }
+            }
+        }
+    }
+}
+
+void metrics_write(const metrics_source *models, int32_t n, json_text *out)
+{
+    json_text *parts = calloc((size_t)n, sizeof(*parts));
+    const char **texts = calloc((size_t)n, sizeof(*texts));
+    if (parts == NULL || texts == NULL) {
+        out->status = trm_fail(TRM_ERROR_OUT_OF_MEMORY, "cannot allocate the metrics of %d models", n);
+    }
+    for (int32_t i = 0; i < n && out->status == TRM_OK; i++) {
+        write_model(&models[i], &parts[i]);
+        append(&parts[i], "", 1);
+        texts[i] = parts[i].bytes.data;
+        out->status = parts[i].status;
+    }
+    if (out->status == TRM_OK) {
+        join(texts, n, out);
+        write_server(models[0].m, n == 1 ? models[0].model : "", out);
+    }
+    for (int32_t i = 0; parts != NULL && i < n; i++) {
+        json_text_fini(&parts[i]);
+    }
+    free(parts);
+    free(texts);
 }

@@ -58,7 +58,14 @@ void metrics_init(metrics *m);
 /* Add a job's counters since its start, and its gauges. Durations of a last step combine to the longest. */
 void metrics_add_counters(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
 void metrics_add_gauges(trm_scheduler_stats *sum, const trm_scheduler_stats *job);
-/* Writes the text of /metrics. stalls: waits of layers for weights, in the form of ipc_stalls. */
-void metrics_write(const metrics *m, const char *model, const char *stalls, json_text *out);
+/* A model: its counters, its name, and its layers' waits for weights in the form of ipc_stalls. */
+typedef struct metrics_source {
+    const metrics *m;
+    const char *model, *stalls;
+} metrics_source;
+
+/* Writes the text of /metrics. What the server counts for all `n` models is written once, with the name of the model
+ * if there is one, otherwise with an empty name, which is as none. */
+void metrics_write(const metrics_source *models, int32_t n, json_text *out);
 
 #endif
