@@ -101,6 +101,14 @@ CUDA_VISIBLE_DEVICES='' refused hidden-gpus 4 'no usable CUDA device' 30 0 "${pr
 start 0 bench "$model" --tokens 16 --prompt-tokens 32 --repeat 2 --profile --json
 [ $code = 0 ] && grep -q '"backend": "cuda"' "$work/out" && grep -qE '"kind": "(qkv_)?attention"' "$work/out" && pass bench || fail bench
 
+# Timelines: captured steps without layers, some steps with them, and copies of weights.
+file=$work/t.json
+start 0 bench "$model" --tokens 16 --prompt-tokens 32 --repeat 2 --timeline "$file"
+captured=$(grep -c '"cat":"step","name":"decode".*"captured":"yes"' "$file")
+[ $code = 0 ] && [ "$captured" -gt 30 ] && grep -q '"cat":"layer".*"kernel":"cuda' "$file" && pass timeline || fail timeline
+start 0 bench "$model" --tokens 16 --prompt-tokens 32 --repeat 2 --weight-budget 0% --timeline "$file"
+[ $code = 0 ] && grep -q '"cat":"weights","name":"model.layers.0.mlp' "$file" && grep -q '"cat":"wait"' "$file" && pass timeline-streaming || fail timeline-streaming
+
 # A rank that is killed in the middle of the text ends the job.
 if [ "$gpus" -ge 2 ]; then
     for ((i = 0; i < 2000; i++)); do echo "In the beginning"; done >"$work/lines"
