@@ -25,4 +25,5 @@ target_link_libraries(
 target_include_directories(trireme_dependencies SYSTEM INTERFACE ${MPI_C_INCLUDE_DIRS})
 list(GET MPI_C_LIBRARIES 0 mpi_library)
 get_filename_component(mpi_folder ${mpi_library} DIRECTORY)
+string(REPLACE "${CMAKE_SYSROOT}" "" mpi_folder ${mpi_folder})
 set_source_files_properties(${PROJECT_SOURCE_DIR}/collectives/mpi_library.c PROPERTIES COMPILE_DEFINITIONS TRM_MPI_LIBRARY="${mpi_folder}/libmpi.so.40")

@@ -31,9 +31,10 @@ install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.bash DESTINATION ${CMAKE
 install(FILES ${PROJECT_BINARY_DIR}/completions/trireme.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 
 # The manual page has its options from there, too.
+set(run_trireme ${CMAKE_CROSSCOMPILING_EMULATOR} $<TARGET_FILE:trireme>)
 add_custom_command(
   OUTPUT ${PROJECT_BINARY_DIR}/trireme.1
-  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:trireme> -DFILE=${PROJECT_SOURCE_DIR}/docs/trireme.1
+  COMMAND ${CMAKE_COMMAND} "-DPROGRAM=${run_trireme}" -DFILE=${PROJECT_SOURCE_DIR}/docs/trireme.1
           -DOUTPUT=${PROJECT_BINARY_DIR}/trireme.1 -P ${PROJECT_SOURCE_DIR}/cmake/manual.cmake
   DEPENDS trireme ${PROJECT_SOURCE_DIR}/docs/trireme.1 ${PROJECT_SOURCE_DIR}/cmake/manual.cmake
   VERBATIM)
@@ -43,20 +44,22 @@ install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(DIRECTORY docs/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme)
 
-# What it is linked with, in which versions.
-set(cuda_runtime)
-if(TRM_HAVE_CUDA)
-  set(cuda_runtime ${CUDAToolkit_VERSION})
+# What it is linked with, in which versions; ldd tells that of this machine's programs alone.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(cuda_runtime)
+  if(TRM_HAVE_CUDA)
+    set(cuda_runtime ${CUDAToolkit_VERSION})
+  endif()
+  add_custom_command(
+    OUTPUT ${PROJECT_BINARY_DIR}/trireme.spdx.json
+    COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:trireme> -DLIBRARY=$<TARGET_FILE:trireme_library> -DVERSION=${PROJECT_VERSION} -DCUDA=${cuda_runtime}
+            "-DARCHIVES=$<$<BOOL:${UTF8PROC_ARCHIVE}>:${UTF8PROC_ARCHIVE}>;${XXHASH_INCLUDE_DIR}/xxhash.h" -DOUTPUT=${PROJECT_BINARY_DIR}/trireme.spdx.json
+            -P ${PROJECT_SOURCE_DIR}/cmake/sbom.cmake
+    DEPENDS trireme trireme_library ${PROJECT_SOURCE_DIR}/cmake/sbom.cmake
+    VERBATIM)
+  add_custom_target(trireme_sbom ALL DEPENDS ${PROJECT_BINARY_DIR}/trireme.spdx.json)
+  install(FILES ${PROJECT_BINARY_DIR}/trireme.spdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
 endif()
-add_custom_command(
-  OUTPUT ${PROJECT_BINARY_DIR}/trireme.spdx.json
-  COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:trireme> -DLIBRARY=$<TARGET_FILE:trireme_library> -DVERSION=${PROJECT_VERSION} -DCUDA=${cuda_runtime}
-          "-DARCHIVES=$<$<BOOL:${UTF8PROC_ARCHIVE}>:${UTF8PROC_ARCHIVE}>;${XXHASH_INCLUDE_DIR}/xxhash.h" -DOUTPUT=${PROJECT_BINARY_DIR}/trireme.spdx.json
-          -P ${PROJECT_SOURCE_DIR}/cmake/sbom.cmake
-  DEPENDS trireme trireme_library ${PROJECT_SOURCE_DIR}/cmake/sbom.cmake
-  VERBATIM)
-add_custom_target(trireme_sbom ALL DEPENDS ${PROJECT_BINARY_DIR}/trireme.spdx.json)
-install(FILES ${PROJECT_BINARY_DIR}/trireme.spdx.json DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # The Python package with this build's library in it (docs/guides/python.md).
 add_custom_target(

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the packages that building (build), making a Debian package (package), or building and testing (test) needs on Debian 12 or
-# Ubuntu 24.04, where they are missing.
+# Installs the packages that building (build), making a Debian package (package), building and testing (test), or both for aarch64
+# (aarch64, after test) needs on Debian 12 or Ubuntu 24.04, where they are missing; `libraries` prints those that programs use.
 set -euo pipefail
 
-build="gcc libc6-dev make cmake ninja-build pkg-config ca-certificates libcjson-dev libpcre2-dev libutf8proc-dev
-libhwloc-dev libmicrohttpd-dev libnghttp2-dev libxxhash-dev libprotobuf-c-dev protobuf-c-compiler libopenmpi-dev openmpi-bin openssh-client"
+libraries="libc6-dev libcjson-dev libpcre2-dev libutf8proc-dev libhwloc-dev libmicrohttpd-dev libnghttp2-dev libxxhash-dev libprotobuf-c-dev libopenmpi-dev"
+build="gcc make cmake ninja-build pkg-config ca-certificates $libraries protobuf-c-compiler openmpi-bin openssh-client"
 # openssh-client: mpirun looks for a remote shell even when every rank is local.
 packaging="$build dpkg-dev file" # for the dependencies
 test="$build g++ libcmocka-dev clang-14 libclang-rt-14-dev clang-format-14 git binutils openssl python3-venv libopenblas0"
@@ -13,8 +13,10 @@ case "${1:-}" in
 build) wanted=$build ;;
 package) wanted=$packaging ;;
 test) wanted=$test ;;
+aarch64) wanted="gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static" ;;
+libraries) echo "$libraries"; exit ;;
 *)
-    echo "usage: $0 build|package|test" >&2
+    echo "usage: $0 build|package|test|aarch64|libraries" >&2
     exit 2
     ;;
 esac

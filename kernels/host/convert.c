@@ -9,9 +9,15 @@
 /*
  * f16 by whole words without branches, so that the loops below become vector code. The bits of a half, shifted to a
  * float's places, are the value times 2^-112; infinity and NaN come out as 2^16 or more and get the full exponent.
+ * Every aarch64 has instructions for it.
  */
 static inline float f16_to_f32(uint16_t half)
 {
+#if defined(__aarch64__)
+    __fp16 native;
+    memcpy(&native, &half, sizeof(native));
+    return (float)native;
+#else
     uint32_t bits = (uint32_t)(half & 0x7fffu) << 13;
     float value;
     memcpy(&value, &bits, sizeof(value));
@@ -22,6 +28,7 @@ static inline float f16_to_f32(uint16_t half)
     scaled |= (uint32_t)(half & 0x8000u) << 16;
     memcpy(&value, &scaled, sizeof(value));
     return value;
+#endif
 }
 
 TRM_VECTOR_CLONES static void load_f16(const uint16_t *from, int64_t n, float *to)

@@ -11,15 +11,24 @@
 #include "kernels/matmul/host_tiles.h"
 
 #define MAX_ROWS  8
-#define MAX_GROUP 4    /* weight rows at a time */
-#define LANES     16   /* one AVX-512 register of f32, two of AVX2 */
-#define COLUMNS   32   /* outputs between two stores */
-#define PAIRS     32   /* elements of a between whose even and odd ones it is ordered for weights of bf16 */
-#define AHEAD     1024 /* bytes that weights are asked for ahead: the processor's own prefetching ends with a page */
+#define MAX_GROUP 4 /* weight rows at a time */
+#if defined(__aarch64__)
+#define LANES       8 /* two registers of NEON, which has 32 */
+#define MOST_IN_TWO 4 /* rows of a that meet two weight rows at once */
+#else
+#define LANES       16 /* one AVX-512 register of f32, two of AVX2 */
+#define MOST_IN_TWO 8
+#endif
+#define COLUMNS 32          /* outputs between two stores */
+#define PAIRS   (2 * LANES) /* elements of a between whose even and odd ones it is ordered for weights of bf16 */
+#define AHEAD   1024 /* bytes that weights are asked for ahead: the processor's own prefetching ends with a page */
 
 typedef float lanes __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 typedef int32_t words __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(2), may_alias));
 typedef uint16_t halves __attribute__((vector_size(LANES * sizeof(uint16_t)), aligned(2), may_alias));
+#if defined(__aarch64__)
+typedef __fp16 native_halves __attribute__((vector_size(LANES * sizeof(__fp16)), aligned(2), may_alias));
+#endif
 
 #define INLINE TRM_RANGES_CHECKED static inline __attribute__((always_inline))
 
@@ -36,10 +45,15 @@ INLINE void load_lanes(trm_dtype type, const void *weights, int64_t at, lanes *t
         *to = *(const lanes *)((const float *)weights + at);
         return;
     }
-    const words wide = __builtin_convertvector(*(const halves *)((const uint16_t *)weights + at), words);
+    const halves *from = (const halves *)((const uint16_t *)weights + at);
+#if defined(__aarch64__)
+    *to = __builtin_convertvector(*(const native_halves *)from, lanes);
+#else
+    const words wide = __builtin_convertvector(*from, words);
     /* As f16_to_f32 in convert.c. */
     const lanes value = (lanes)((wide & 0x7fff) << 13) * 0x1p112f;
     *to = (lanes)((words)value | ((value >= 65536.0f) & 0x7f800000) | ((wide & 0x8000) << 16));
+#endif
 }
 
 INLINE float load_one(trm_dtype type, const void *weights, int64_t at)
@@ -108,7 +122,7 @@ INLINE void dot_rows(trm_dtype type, int m, int group, const void *weights, int6
 INLINE void dot_range(trm_dtype type, int m, const void *weights, int64_t row, int64_t n, const float *a, int64_t k,
                       float *out)
 {
-    const int group = m <= 2 ? MAX_GROUP : 2; /* as many sums as there are registers */
+    const int group = m <= 2 ? MAX_GROUP : m <= MOST_IN_TWO ? 2 : 1; /* as many sums as there are registers */
     int64_t i = 0;
     for (; i + group <= n; i += group) {
         dot_rows(type, m, group, weights, row + i, a, k, out + i);

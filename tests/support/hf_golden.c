@@ -55,7 +55,10 @@ static void read_logits(const trm_safetensors *set, int32_t prompt, const char *
     logits->values = read_all(set, prompt, values, TRM_F32, &count);
     logits->n = (int32_t)n;
     for (int64_t i = 0; i < count; i++) {
-        *largest = fmax(*largest, fabs((double)logits->values[i]));
+        const double x = fabs((double)logits->values[i]);
+        if (x > *largest) { /* gcc 12 for aarch64 fails on fmax() here */
+            *largest = x;
+        }
     }
 }
 
