@@ -416,7 +416,9 @@ static trm_status plan_model(trm_generator *g, const trm_generator_options *opti
     if (status == TRM_OK && options->weight_budget.kind != TRM_WEIGHT_BUDGET_OFF) {
         trm_weight_budget budget = options->weight_budget;
         budget.sharing = choose_sharing(&budget);
+        (*plan)->expert_profile = options->expert_profile;
         status = trm_plan_set_weight_budget(*plan, &budget);
+        (*plan)->expert_profile = NULL; /* the caller's */
         if (status != TRM_OK) {
             trm_plan_destroy(*plan);
             *plan = NULL;

@@ -67,6 +67,7 @@ struct trm_plan {
     int32_t max_aux_streams;              /* asked for */
     trm_streams streams;                  /* streams that layers use */
     struct trm_streaming_plan *streaming; /* weight_stream/offload/streaming.h; NULL: every weight stays */
+    const char *expert_profile;           /* folder of expert profiles for a budget that is set, or NULL; borrowed */
     bool grows;                           /* a run may allocate: some sizes are known only in a run */
     trm_plan_device device;               /* of the tactics */
     trm_plan_tactic *tactics;             /* [n_tactics] in the order in which layers first ask for them */

@@ -160,10 +160,7 @@ typedef struct trm_weight_budget {
     trm_weight_compression compression;
     trm_weight_sharing sharing;
     trm_host_compute host_compute;
-    double host_percent;        /* 0 .. 100, for host_compute PERCENT */
-    const char *expert_profile; /* folder of expert profiles, read when the budget is set and written when an engine's
-                                   cache goes, so that an expert cache begins with the most used experts; NULL: none.
-                                   It is copied */
+    double host_percent; /* 0 .. 100, for host_compute PERCENT */
 } trm_weight_budget;
 
 /* Parses "off", "auto", or a percentage with or without its sign into host_compute and host_percent. Error:

@@ -71,6 +71,9 @@ typedef struct trm_generator_options {
     trm_model *draft_head; /* an EAGLE-3 head (trm_model_is_draft_head) that drafts instead of n-grams, with speculation
                               NGRAM or AUTO; it must outlive the generator. NULL: none. A draft head, as an MTP layer,
                               shares the generator's cache blocks, and needs ranks along tp alone */
+    const char *expert_profile; /* folder of expert profiles (trm_expert_profile_path), read when the generator is made
+                                   and written when it goes, so that an expert cache begins with the most used experts;
+                                   NULL: none */
 } trm_generator_options;
 #define TRM_GENERATOR_OPTIONS_INIT TRM_MAKE(trm_generator_options, TRM_SET(size, sizeof(trm_generator_options)))
 

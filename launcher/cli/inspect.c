@@ -291,6 +291,7 @@ static trm_status plan_rank(const settings *all, trm_model *model, int32_t rank,
     limits.max_sequences = (int32_t)settings_integer(all, SETTING_SEQUENCES);
     limits.max_step_tokens = (int32_t)settings_integer(all, SETTING_STEP_TOKENS);
     TRM_TRY(job_budget(all, &limits.weight_budget));
+    limits.expert_profile = job_expert_profile(all);
     return trm_generator_plan(model, &limits, &options, plan, tokens);
 }
 

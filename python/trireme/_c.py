@@ -1497,7 +1497,6 @@ class trm_weight_budget(Structure):
     sharing: int
     host_compute: int
     host_percent: float
-    expert_profile: bytes | None
     enums = {"kind": trm_weight_budget_kind, "compression": trm_weight_compression, "sharing": trm_weight_sharing, "host_compute": trm_host_compute}
     _fields_ = [
         ("kind", c_int),
@@ -1508,7 +1507,6 @@ class trm_weight_budget(Structure):
         ("sharing", c_int),
         ("host_compute", c_int),
         ("host_percent", c_double),
-        ("expert_profile", c_char_p),
     ]
 
 class trm_streaming_info(Structure):
@@ -1894,6 +1892,7 @@ class trm_generator_options(Structure):
     max_adapters: int
     max_adapter_rank: int
     draft_head: Any
+    expert_profile: bytes | None
     enums = {"dtype": trm_dtype, "cache_dtype": trm_dtype}
     _fields_ = [
         ("size", c_size_t),
@@ -1917,6 +1916,7 @@ class trm_generator_options(Structure):
         ("max_adapters", c_int32),
         ("max_adapter_rank", c_int32),
         ("draft_head", c_void_p),
+        ("expert_profile", c_char_p),
     ]
 
 class trm_generator_limits(Structure):

@@ -30,6 +30,7 @@ static const struct {
     SIZE(trm_generator_options, pad_steps, 168),
     SIZE(trm_generator_options, max_adapters, 176),
     SIZE(trm_generator_options, draft_head, 184),
+    SIZE(trm_generator_options, expert_profile, 192),
     SIZE(trm_scheduler_options, size, 48),
     SIZE(trm_serving_request, size, 184),
     SIZE(trm_serving_request, adapter, 192),

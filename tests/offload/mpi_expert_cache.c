@@ -85,7 +85,7 @@ static trm_generator *open_generator(trm_model *model, const char *budget, trm_d
     options.dtype = dtype;
     assert_ok(trm_weight_budget_parse(budget, &options.weight_budget));
     options.weight_budget.host_bytes = host_bytes;
-    options.weight_budget.expert_profile = profile;
+    options.expert_profile = profile;
     assert_ok(trm_host_compute_parse(host_compute, &options.weight_budget));
     assert_ok(trm_generator_create(model, test_world, &options, &generator));
     return generator;

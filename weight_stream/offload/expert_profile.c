@@ -89,8 +89,7 @@ static bool parse(const trm_streaming_plan *s, char *text, double *uses)
 
 trm_status trm_expert_profile_load(const trm_plan *plan, trm_streaming_plan *s)
 {
-    const char *folder = s->asked.expert_profile;
-    s->asked.expert_profile = NULL; /* the caller's */
+    const char *folder = plan->expert_profile;
     if (folder == NULL || s->n_expert_layers == 0) {
         return TRM_OK;
     }

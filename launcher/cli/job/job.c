@@ -143,11 +143,15 @@ trm_status job_budget(const settings *all, trm_weight_budget *budget)
     if (status != TRM_OK) {
         return trm_fail(status, "%s (%s)", trm_last_error(), all->origins[SETTING_HOST_COMPUTE]);
     }
+    return TRM_OK;
+}
+
+const char *job_expert_profile(const settings *all)
+{
     const char *profile = settings_text(all, SETTING_EXPERT_PROFILE);
     static char *usual; /* for all jobs of the process */
     usual = usual == NULL ? trm_expert_profile_path() : usual;
-    budget->expert_profile = strcmp(profile, "off") == 0 ? NULL : strcmp(profile, "auto") == 0 ? usual : profile;
-    return TRM_OK;
+    return strcmp(profile, "off") == 0 ? NULL : strcmp(profile, "auto") == 0 ? usual : profile;
 }
 
 /* Whether the settings allow weights to stream, whether or not they would fit. */
@@ -618,6 +622,7 @@ trm_status job_open_generator(job *j, int64_t context, int32_t sequences)
         status = job_speculation(j->all, &options.speculation);
     }
     TRM_TRY(trm_world_all_ok(j->world, status));
+    options.expert_profile = job_expert_profile(j->all);
     options.max_context = context;
     options.max_sequences = sequences;
     options.max_step_tokens = (int32_t)settings_integer(j->all, SETTING_STEP_TOKENS);

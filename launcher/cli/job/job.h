@@ -63,6 +63,8 @@ trm_status job_cache_dtype(const settings *all, trm_dtype *dtype);
 trm_status job_backend(const settings *all, trm_backend *backend);
 /* Parses --weight-budget and the options of streamed weights. */
 trm_status job_budget(const settings *all, trm_weight_budget *budget);
+/* Folder of expert profiles, NULL for none. */
+const char *job_expert_profile(const settings *all);
 /* Whether a setting of streamed weights has no effect because --weight-budget streams none. */
 bool job_passes_over(const settings *all, setting_id id);
 /* Refuses such options, and a draft model without speculative decoding. */
