@@ -128,6 +128,39 @@ static __device__ __forceinline__ uint32_t bin_of(const sample_row &r, float x)
     return distance < (float)(SAMPLE_BINS - 1) ? (uint32_t)distance : SAMPLE_BINS - 1;
 }
 
+/* Adds a token to its bin; all lanes of a warp call it, also those without a token. Atomics on one bin go one after
+ * another, so lanes that share the bin of the first are added up before, in up to two rounds: integers, so that the
+ * order changes nothing. With flat logits nearly all tokens are in one bin. */
+static __device__ void add_to_bin(uint32_t *counts, uint64_t *masses, bool is_token, uint32_t bin, uint64_t weight)
+{
+    const uint32_t all = 0xffffffffu, low_bits = 21; /* weights have at most 42, and 32 of them are added up */
+    const uint32_t lane = threadIdx.x & 31;
+    uint32_t left = __ballot_sync(all, is_token);
+    for (int round = 0; round < 2 && left != 0; round++) {
+        const int leader = __ffs((int)left) - 1;
+        const uint32_t theirs = __shfl_sync(all, bin, leader);
+        const uint32_t same = __ballot_sync(all, is_token && bin == theirs);
+        if (__popc(same) < 4) {
+            break;
+        }
+        const bool added = (same >> lane & 1) != 0;
+        const uint32_t low = __reduce_add_sync(all, added ? (uint32_t)weight & ((1u << low_bits) - 1) : 0);
+        const uint32_t high = __reduce_add_sync(all, added ? (uint32_t)(weight >> low_bits) : 0);
+        if ((int)lane == leader) {
+            atomicAdd(&counts[bin], (uint32_t)__popc(same));
+            atomicAdd((unsigned long long *)&masses[bin], ((unsigned long long)high << low_bits) + low);
+        }
+        is_token = is_token && !added;
+        left &= ~same;
+    }
+    if (is_token) {
+        atomicAdd(&counts[bin], 1u);
+        if (weight > 0) {
+            atomicAdd((unsigned long long *)&masses[bin], (unsigned long long)weight);
+        }
+    }
+}
+
 /* Exclusive sums over the threads of the block, in thread order. */
 static __device__ prefix block_scan(prefix own, sample_shared *s)
 {
@@ -353,13 +386,12 @@ static __device__ void refine(const sample_row &r, membership *m, const goal &g,
         s->finer_mass[i] = 0;
     }
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < r.vocab; i += SAMPLE_THREADS) {
-        float x = r.logits[i];
-        if (is_member(r, *m, x)) {
-            uint32_t bin = SAMPLE_BINS - 1 - (uint32_t)((uint64_t)(order_of(x) - m->low) * SAMPLE_BINS / range);
-            atomicAdd(&s->finer_count[bin], 1u);
-            atomicAdd((unsigned long long *)&s->finer_mass[bin], (unsigned long long)weight_of(r, x));
-        }
+    for (int64_t base = 0; base < r.vocab; base += SAMPLE_THREADS) {
+        const int64_t i = base + threadIdx.x;
+        const float x = i < r.vocab ? r.logits[i] : 0.0f;
+        const bool counts = i < r.vocab && is_member(r, *m, x);
+        const uint64_t at = counts ? (uint64_t)(order_of(x) - m->low) * SAMPLE_BINS / range : 0;
+        add_to_bin(s->finer_count, s->finer_mass, counts, SAMPLE_BINS - 1 - (uint32_t)at, counts ? weight_of(r, x) : 0);
     }
     __syncthreads();
     select_bin(s, s->finer_count, s->finer_mass, g, before);
@@ -428,14 +460,11 @@ static __device__ uint64_t fill_bins(const sample_row &r, sample_shared *s)
         s->mass[i] = 0;
     }
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < r.vocab; i += SAMPLE_THREADS) {
-        float x = r.logits[i];
-        uint32_t bin = bin_of(r, x);
-        uint64_t weight = weight_of(r, x);
-        atomicAdd(&s->count[bin], 1u);
-        if (weight > 0) {
-            atomicAdd((unsigned long long *)&s->mass[bin], (unsigned long long)weight);
-        }
+    for (int64_t base = 0; base < r.vocab; base += SAMPLE_THREADS) {
+        const int64_t i = base + threadIdx.x;
+        const bool is_token = i < r.vocab;
+        const float x = is_token ? r.logits[i] : r.largest;
+        add_to_bin(s->count, s->mass, is_token, bin_of(r, x), weight_of(r, x));
     }
     __syncthreads();
     prefix own = {0, s->mass[2 * threadIdx.x] + s->mass[2 * threadIdx.x + 1]};
