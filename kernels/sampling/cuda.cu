@@ -129,29 +129,30 @@ static __device__ __forceinline__ uint32_t bin_of(const sample_row &r, float x)
 }
 
 /* Adds a token to its bin; all lanes of a warp call it, also those without a token. Atomics on one bin go one after
- * another, so lanes that share the bin of the first are added up before, in up to two rounds: integers, so that the
- * order changes nothing. With flat logits nearly all tokens are in one bin. */
-static __device__ void add_to_bin(uint32_t *counts, uint64_t *masses, bool is_token, uint32_t bin, uint64_t weight)
+ * another, and with flat logits nearly all tokens are in one bin. So where the bins were crowded when the warp last
+ * looked, lanes that share the bin of the first are added up before, in two rounds: integers, so that the order changes
+ * nothing. */
+static __device__ __forceinline__ void add_to_bin(uint32_t *counts, uint64_t *masses, bool is_token, uint32_t bin,
+                                                  uint64_t weight, bool crowded)
 {
-    const uint32_t all = 0xffffffffu, low_bits = 21; /* weights have at most 42, and 32 of them are added up */
-    const uint32_t lane = threadIdx.x & 31;
-    uint32_t left = __ballot_sync(all, is_token);
-    for (int round = 0; round < 2 && left != 0; round++) {
-        const int leader = __ffs((int)left) - 1;
-        const uint32_t theirs = __shfl_sync(all, bin, leader);
-        const uint32_t same = __ballot_sync(all, is_token && bin == theirs);
-        if (__popc(same) < 4) {
-            break;
+    if (crowded) {
+        const uint32_t all = 0xffffffffu, low_bits = 21; /* weights have at most 42, and 32 of them are added up */
+        const uint32_t lane = threadIdx.x & 31;
+        uint32_t left = __ballot_sync(all, is_token);
+        for (int round = 0; round < 2 && left != 0; round++) {
+            const int leader = __ffs((int)left) - 1;
+            const uint32_t theirs = __shfl_sync(all, bin, leader);
+            const uint32_t same = __ballot_sync(all, is_token && bin == theirs);
+            const bool added = (same >> lane & 1) != 0;
+            const uint32_t low = __reduce_add_sync(all, added ? (uint32_t)weight & ((1u << low_bits) - 1) : 0);
+            const uint32_t high = __reduce_add_sync(all, added ? (uint32_t)(weight >> low_bits) : 0);
+            if ((int)lane == leader) {
+                atomicAdd(&counts[bin], (uint32_t)__popc(same));
+                atomicAdd((unsigned long long *)&masses[bin], ((unsigned long long)high << low_bits) + low);
+            }
+            is_token = is_token && !added;
+            left &= ~same;
         }
-        const bool added = (same >> lane & 1) != 0;
-        const uint32_t low = __reduce_add_sync(all, added ? (uint32_t)weight & ((1u << low_bits) - 1) : 0);
-        const uint32_t high = __reduce_add_sync(all, added ? (uint32_t)(weight >> low_bits) : 0);
-        if ((int)lane == leader) {
-            atomicAdd(&counts[bin], (uint32_t)__popc(same));
-            atomicAdd((unsigned long long *)&masses[bin], ((unsigned long long)high << low_bits) + low);
-        }
-        is_token = is_token && !added;
-        left &= ~same;
     }
     if (is_token) {
         atomicAdd(&counts[bin], 1u);
@@ -160,6 +161,14 @@ static __device__ void add_to_bin(uint32_t *counts, uint64_t *masses, bool is_to
         }
     }
 }
+
+/* Whether many lanes of the warp have a token in the bin of its first lane. */
+static __device__ __forceinline__ bool is_crowded(bool is_token, uint32_t bin)
+{
+    const uint32_t theirs = __shfl_sync(0xffffffffu, bin, 0);
+    return __popc(__ballot_sync(0xffffffffu, is_token && bin == theirs)) >= 6;
+}
+#define LOOKS 16 /* tokens of a lane between two looks */
 
 /* Exclusive sums over the threads of the block, in thread order. */
 static __device__ prefix block_scan(prefix own, sample_shared *s)
@@ -386,12 +395,15 @@ static __device__ void refine(const sample_row &r, membership *m, const goal &g,
         s->finer_mass[i] = 0;
     }
     __syncthreads();
+    bool crowded = false;
     for (int64_t base = 0; base < r.vocab; base += SAMPLE_THREADS) {
         const int64_t i = base + threadIdx.x;
         const float x = i < r.vocab ? r.logits[i] : 0.0f;
         const bool counts = i < r.vocab && is_member(r, *m, x);
         const uint64_t at = counts ? (uint64_t)(order_of(x) - m->low) * SAMPLE_BINS / range : 0;
-        add_to_bin(s->finer_count, s->finer_mass, counts, SAMPLE_BINS - 1 - (uint32_t)at, counts ? weight_of(r, x) : 0);
+        const uint32_t bin = SAMPLE_BINS - 1 - (uint32_t)at;
+        crowded = base % (LOOKS * SAMPLE_THREADS) == 0 ? is_crowded(counts, bin) : crowded;
+        add_to_bin(s->finer_count, s->finer_mass, counts, bin, counts ? weight_of(r, x) : 0, crowded);
     }
     __syncthreads();
     select_bin(s, s->finer_count, s->finer_mass, g, before);
@@ -460,11 +472,14 @@ static __device__ uint64_t fill_bins(const sample_row &r, sample_shared *s)
         s->mass[i] = 0;
     }
     __syncthreads();
+    bool crowded = false;
     for (int64_t base = 0; base < r.vocab; base += SAMPLE_THREADS) {
         const int64_t i = base + threadIdx.x;
         const bool is_token = i < r.vocab;
         const float x = is_token ? r.logits[i] : r.largest;
-        add_to_bin(s->count, s->mass, is_token, bin_of(r, x), weight_of(r, x));
+        const uint32_t bin = bin_of(r, x);
+        crowded = base % (LOOKS * SAMPLE_THREADS) == 0 ? is_crowded(is_token, bin) : crowded;
+        add_to_bin(s->count, s->mass, is_token, bin, weight_of(r, x), crowded);
     }
     __syncthreads();
     prefix own = {0, s->mass[2 * threadIdx.x] + s->mass[2 * threadIdx.x + 1]};
