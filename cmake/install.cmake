@@ -76,7 +76,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON) # what it links with; CUDA libraries are looked for when it runs
-set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, libnghttp2-14")
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "openmpi-bin, libnghttp2-14, libedit2")
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS libopenblas0)
 if(TRM_HAVE_CUDA) # from NVIDIA's repository
   set(cuda_release ${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR})

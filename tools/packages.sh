@@ -7,7 +7,7 @@ libraries="libc6-dev libcjson-dev libpcre2-dev libutf8proc-dev libhwloc-dev libm
 build="gcc make cmake ninja-build pkg-config ca-certificates $libraries protobuf-c-compiler openmpi-bin openssh-client"
 # openssh-client: mpirun looks for a remote shell even when every rank is local.
 packaging="$build dpkg-dev file" # for the dependencies
-test="$build g++ libcmocka-dev clang-14 libclang-rt-14-dev clang-format-14 git binutils openssl python3-venv libopenblas0"
+test="$build g++ libcmocka-dev clang-14 libclang-rt-14-dev clang-format-14 git binutils openssl python3-venv libopenblas0 libedit2"
 
 case "${1:-}" in
 build) wanted=$build ;;

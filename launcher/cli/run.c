@@ -16,6 +16,8 @@
 #include "launcher/cli/job/report.h"
 #include "launcher/cli/job/tokenizer_thread.h"
 #include "launcher/cli/onnx/job.h"
+#include "launcher/cli/terminal/chat_commands.h"
+#include "launcher/cli/terminal/line_reader.h"
 
 #define PROMPT_LIMIT  ((size_t)256 << 20)
 #define MAX_SEQUENCES 16
@@ -41,6 +43,7 @@ typedef struct run_command {
     int32_t adapter;          /* 0: none */
     trm_status sink_status;   /* of the first sink that failed */
     trm_generate_stats stats; /* totals of all rounds */
+    int64_t n_retries;        /* of messages; each has other random draws */
 } run_command;
 
 static trm_status add_prompt(run_command *c, const char *text, size_t size)
@@ -197,7 +200,7 @@ static trm_sampling find_sampling(const run_command *c, int32_t index)
         .top_p = sampling_number(c, SETTING_TOP_P, model->top_p),
         .min_p = sampling_number(c, SETTING_MIN_P, model->min_p),
         .repetition_penalty = sampling_number(c, SETTING_REPETITION_PENALTY, model->repetition_penalty),
-        .seed = (uint64_t)settings_integer(c->all, SETTING_SEED) + (uint64_t)index};
+        .seed = (uint64_t)settings_integer(c->all, SETTING_SEED) + (uint64_t)index + (uint64_t)c->n_retries};
 }
 
 /* Tokenizes every prompt and begins its reply, which goes to stdout if there is only one. */
@@ -236,7 +239,7 @@ static bool take_token(void *user, int32_t request, int32_t token)
     if (status != TRM_OK && c->sink_status == TRM_OK) {
         c->sink_status = status;
     }
-    return status == TRM_OK && !r->sink.stopped;
+    return status == TRM_OK && !r->sink.stopped && !line_reader_was_interrupted();
 }
 
 static const char *finish_name(const run_command *c, int32_t i)
@@ -423,28 +426,55 @@ static trm_status take_given_turns(run_command *c)
     return status;
 }
 
+/* Reads the next prompt or message on rank 0, after the commands before it. Its length is -1 at the end of input. */
+static int64_t read_turn(run_command *c, line_reader *reader, trm_bytes *again, const char **text)
+{
+    for (;;) {
+        size_t size = 0;
+        const line_outcome outcome = line_reader_next(reader, text, &size);
+        if (outcome == LINE_END) {
+            return -1;
+        }
+        if (outcome == LINE_INTERRUPTED || size == 0) {
+            continue;
+        }
+        const chat_action action = c->chat && reader->terminal ? chat_command(&c->talk, *text, again) : CHAT_SAY;
+        if (action == CHAT_EXIT) {
+            return -1;
+        }
+        if (action == CHAT_RETRY) {
+            c->n_retries++;
+            *text = again->data;
+            return (int64_t)again->size;
+        }
+        if (action == CHAT_SAY) {
+            return (int64_t)size;
+        }
+    }
+}
+
 /* Reads lines until the end of input, each a prompt. */
 static trm_status interact(run_command *c)
 {
-    char *line = NULL;
-    size_t capacity = 0;
+    line_reader reader = {0};
+    trm_bytes again = {0};
+    const char *text = NULL;
     trm_status status = TRM_OK;
+    if (c->job.is_leader) {
+        line_reader_init(&reader, trm_world_size(c->job.world) == 1); /* several ranks end a reply together or not */
+    }
     for (;;) {
-        int64_t length = 0;
+        int64_t turn[2] = {0}; /* length of the text, and retries so far */
         if (c->job.is_leader) {
-            if (isatty(STDIN_FILENO)) {
-                fputs("> ", stderr);
-            }
-            length = getline(&line, &capacity, stdin);
-            while (length > 0 && (line[length - 1] == '\n' || line[length - 1] == '\r')) {
-                line[--length] = '\0';
-            }
+            turn[0] = read_turn(c, &reader, &again, &text);
+            turn[1] = c->n_retries;
         }
-        status = trm_world_broadcast(c->job.world, &length, sizeof(length), 0);
-        if (status != TRM_OK || length < 0) {
+        status = trm_world_broadcast(c->job.world, turn, sizeof(turn), 0);
+        if (status != TRM_OK || turn[0] < 0) {
             break;
         }
-        status = length == 0 ? TRM_OK : take_turn(c, line, (size_t)length);
+        c->n_retries = turn[1];
+        status = take_turn(c, text, (size_t)turn[0]);
         if (status != TRM_OK && status != TRM_ERROR_INVALID_ARGUMENT) {
             break;
         }
@@ -453,7 +483,8 @@ static trm_status interact(run_command *c)
             print_failure(status);
         }
     }
-    free(line);
+    line_reader_fini(&reader);
+    trm_bytes_fini(&again);
     return status;
 }
 

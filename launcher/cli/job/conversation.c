@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "launcher/cli/job/report.h"
 #include "launcher/text/strings/buffer.h"
 
 trm_status conversation_open(conversation *talk, const char *path, const char *system)
@@ -49,6 +48,37 @@ void conversation_unsay(conversation *talk)
     }
 }
 
+trm_status conversation_set_system(conversation *talk, const char *text)
+{
+    const bool had = talk->count > 0 && strcmp(talk->messages[0].role, "system") == 0;
+    conversation_message system = {.role = NULL};
+    if (text[0] != '\0') {
+        TRM_TRY(conversation_say(talk, "system", text, strlen(text)));
+        system = talk->messages[--talk->count];
+    }
+    if (had) {
+        free(talk->messages[0].text);
+        memmove(talk->messages, talk->messages + 1, --talk->count * sizeof(*talk->messages));
+    }
+    if (system.role != NULL) { /* there is room for it */
+        memmove(talk->messages + 1, talk->messages, talk->count++ * sizeof(*talk->messages));
+        talk->messages[0] = system;
+    }
+    return TRM_OK;
+}
+
+void conversation_write(const conversation *talk, report *r)
+{
+    report_open(r, "messages", '[');
+    for (size_t i = 0; i < talk->count; i++) {
+        report_open(r, NULL, '{');
+        report_text(r, "role", talk->messages[i].role);
+        report_bytes(r, "content", talk->messages[i].text, talk->messages[i].size);
+        report_close(r);
+    }
+    report_close(r);
+}
+
 trm_status conversation_prompt(const conversation *talk, char **text, size_t *size)
 {
     char *json = NULL;
@@ -59,14 +89,7 @@ trm_status conversation_prompt(const conversation *talk, char **text, size_t *si
     }
     report r;
     report_begin(&r, out);
-    report_open(&r, "messages", '[');
-    for (size_t i = 0; i < talk->count; i++) {
-        report_open(&r, NULL, '{');
-        report_text(&r, "role", talk->messages[i].role);
-        report_bytes(&r, "content", talk->messages[i].text, talk->messages[i].size);
-        report_close(&r);
-    }
-    report_close(&r);
+    conversation_write(talk, &r);
     if (talk->effort != NULL) {
         report_text(&r, "reasoning_effort", talk->effort);
     }

@@ -6,6 +6,8 @@
 
 #include <trireme/chat.h>
 
+#include "launcher/cli/job/report.h"
+
 typedef struct conversation_message {
     const char *role; /* a literal */
     char *text;
@@ -27,6 +29,10 @@ void conversation_close(conversation *talk);
 trm_status conversation_say(conversation *talk, const char *role, const char *text, size_t size);
 /* Removes the last message. */
 void conversation_unsay(conversation *talk);
+/* Makes a text the system message, in place of the one there is; "": none. */
+trm_status conversation_set_system(conversation *talk, const char *text);
+/* Writes the messages as a member of the object that is open. */
+void conversation_write(const conversation *talk, report *r);
 /* Renders the prompt for the assistant's next message; release with trm_free. */
 trm_status conversation_prompt(const conversation *talk, char **text, size_t *size);
 
