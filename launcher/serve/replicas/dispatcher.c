@@ -337,12 +337,13 @@ static void admit(dispatcher *d, completion *c)
     *(d->live != NULL ? &d->live->previous : &d->oldest) = c;
     d->live = c;
     d->m.live += c->n_choices;
+    const bool ends = state == DISPATCHER_DRAINING || state == DISPATCHER_ENDED;
     double most = d->options.request_seconds, asked = c->request.timeout;
     double seconds = asked > 0 && (most <= 0 || asked < most) ? asked : most;
     c->deadline = seconds > 0 ? c->received + seconds : DISPATCHER_NEVER;
     pthread_mutex_lock(&d->lock);
-    bool wakes = d->options.on_demand ? d->rest != REST_ASLEEP && state != DISPATCHER_DRAINING
-                                      : state == DISPATCHER_SLEEPING && d->rest == REST_NONE;
+    bool wakes =
+        d->options.on_demand ? d->rest != REST_ASLEEP && !ends : state == DISPATCHER_SLEEPING && d->rest == REST_NONE;
     d->used = c->received;
     pthread_mutex_unlock(&d->lock);
     if (state != DISPATCHER_READY && state != DISPATCHER_RECOVERING && !wakes) {
