@@ -369,11 +369,13 @@ static trm_status enqueue_copy(trm_ring *ring, int32_t k)
     return trm_event_record(ring->now->arrived[k], is_packed(ring, ring->now, k) ? ring->unpacks : ring->copies);
 }
 
-/* One engine copies all of them, so a copy begins when the one before it has ended, even if its stream was ready. */
-trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const char *row, const char *packed_row,
+/* A stream may be ready for a copy while the engine makes another, so a copy begins when the one before it in its row
+ * has ended at the earliest. */
+trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const char *const rows[3],
                           const char *(*name)(void *user, int32_t weight), void *user)
 {
     const ring_schedule *now = ring->now;
+    int32_t n_packed = 0;
     for (int32_t place = 0; now->started != NULL && place < now->n; place++) {
         const int32_t k = fetch_at(now->residency, place);
         float started, copied;
@@ -386,7 +388,7 @@ trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const 
         const trm_trace_value bytes = {.key = "bytes", .number = (int64_t)link_bytes(ring, k)};
         trm_trace_span span = {.category = "weights",
                                .name = name(user, now->residency->fetches[k].weight),
-                               .row = trm_trace_row(is_packed(ring, now, k) ? packed_row : row),
+                               .row = trm_trace_row(rows[is_packed(ring, now, k) ? 1 + n_packed++ % 2 : 0]),
                                .values = &bytes,
                                .n_values = 1};
         const double end = begin + (double)copied * 1e-3;

@@ -51,9 +51,9 @@ void trm_ring_destroy(trm_ring *ring);
 size_t trm_ring_copied_bytes(const trm_ring *ring);
 
 /* Adds the copies of the step that has just run to the timeline, if it was not captured and the ring was created while
- * one was recorded: in the rows `row` and, for packed weights, `packed_row`. `began`: an event of the step, at time
- * `begin`. `name` gives that of a weight. */
-trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const char *row, const char *packed_row,
+ * one was recorded, in these rows: of whole weights, and in turn of packed ones, which two streams copy. `began`: an
+ * event of the step, at time `begin`. `name` gives that of a weight. */
+trm_status trm_ring_trace(trm_ring *ring, trm_event *began, double begin, const char *const rows[3],
                           const char *(*name)(void *user, int32_t weight), void *user);
 
 /* The address of a schedule's fetch. */

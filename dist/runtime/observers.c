@@ -318,10 +318,13 @@ trm_status trm_context_trace_run(trm_context *context, const trm_traced_run *run
                                                         : TRM_OK);
         }
     }
-    return context->weights.ring == NULL || run->follows
-               ? TRM_OK
-               : trm_ring_trace(context->weights.ring, run->began, span.begin, name_row(context, "weight copies").text,
-                                name_row(context, "packed weight copies").text, weight_name, context);
+    if (context->weights.ring == NULL || run->follows) {
+        return TRM_OK;
+    }
+    const row_name names[] = {name_row(context, "weight copies"), name_row(context, "packed weight copies, a"),
+                              name_row(context, "packed weight copies, b")};
+    const char *const rows[] = {names[0].text, names[1].text, names[2].text};
+    return trm_ring_trace(context->weights.ring, run->began, span.begin, rows, weight_name, context);
 }
 
 trm_status trm_context_begin_trace(trm_context *context)

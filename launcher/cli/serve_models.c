@@ -173,7 +173,7 @@ static trm_status add_settings(command_line *line, const settings *all)
     for (int32_t id = 0; id < SETTING_COUNT; id++) {
         const setting *row = &settings_table[id];
         if ((row->commands & COMMAND_SERVE_WORKER) == 0 || all->values[id] == NULL || id == SETTING_CONFIG ||
-            id == SETTING_HELP || id == SETTING_REPLICA || id == SETTING_MAX_ADAPTERS) {
+            id == SETTING_HELP || id == SETTING_REPLICA || id == SETTING_MAX_ADAPTERS || id == SETTING_TIMELINE) {
             continue;
         }
         char option[64];
@@ -181,6 +181,31 @@ static trm_status add_settings(command_line *line, const settings *all)
         TRM_TRY(add_word(line, option, all->values[id]));
     }
     return TRM_OK;
+}
+
+/* Every job writes a file of its own: FILE, with .NAME if there are several models, and .replicaN from the second on.
+ */
+static trm_status add_timeline(command_line *line, const serve_model *m, const settings *all, int32_t replica)
+{
+    const char *path = settings_text(all, SETTING_TIMELINE);
+    char name[sizeof(m->name) + 1] = "", number[24] = "", word[4096];
+    if (path == NULL) {
+        return TRM_OK;
+    }
+    if (all->n_operands > 1) {
+        snprintf(name, sizeof(name), ".%s", m->name);
+        for (char *slash = strchr(name, '/'); slash != NULL; slash = strchr(slash, '/')) {
+            *slash = '_'; /* of "org/name" */
+        }
+    }
+    if (replica > 0) {
+        snprintf(number, sizeof(number), ".replica%d", (int)replica);
+    }
+    if (snprintf(word, sizeof(word), "%s%s%s", path, name, number) >= (int)sizeof(word)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "timeline has a path of %zu bytes, expected less than %zu", strlen(path),
+                 sizeof(word) - sizeof(name) - sizeof(number));
+    }
+    return add_word(line, "--timeline=", word);
 }
 
 /* Makes `trireme serve-worker MODEL ...`, under mpirun if there are several ranks. */
@@ -208,6 +233,7 @@ static trm_status make_command(const serve_model *m, const settings *all, int32_
     TRM_TRY(add_word(line, "--replica=", number));
     snprintf(number, sizeof(number), "%d", serve_model_adapters(m, all));
     TRM_TRY(add_word(line, "--max-adapters=", number));
+    TRM_TRY(add_timeline(line, m, all, replica));
     return add_settings(line, all);
 }
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 program, model, network = sys.argv[1:4]
 BACKEND = f"--backend={sys.argv[4] if len(sys.argv) > 4 else 'host'}"
@@ -82,5 +83,28 @@ for ranks in (1, 2):
     assert sorted(set(steps)) == list(range(1, ranks + 1)) and len(set(steps.count(rank) for rank in set(steps))) == 1, steps
     if ranks == 2:
         assert any(event.get("cat") == "exchange" for event in events)
+for operands, options, models, files in (
+    ([model], ["--replicas=2"], [os.path.basename(model)], ["t.json", "t.json.replica1"]),  # a file for every job
+    ([f"org/a={model}", f"b={model}"], [], ["org/a", "b"], ["t.json.b", "t.json.org_a"]),
+):
+    with tempfile.TemporaryDirectory() as folder:
+        server = subprocess.Popen([program, "serve", *operands, BACKEND, "--port=0", "--threads=1", f"--timeline={folder}/t.json", *options], stderr=subprocess.PIPE, text=True)
+        try:
+            lines = [server.stderr.readline()]
+            port = int(re.search(r"listening on http://127\.0\.0\.1:(\d+)", "".join(lines)).group(1))
+            while len(operands) == 1 and "ready after" not in lines[-1]:  # several are loaded by requests
+                lines.append(server.stderr.readline())
+                assert lines[-1], lines
+            for name in models:
+                reply, content = call(port, "/v1/completions", json.dumps({"model": name, "prompt": "In the beginning", "max_tokens": 4}), {})
+                assert reply.status == 200, content
+            until = time.monotonic() + 60
+            while sorted(os.listdir(folder)) != files and time.monotonic() < until:  # the other replica still loads
+                time.sleep(0.1)
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(60) == 0
+        finally:
+            server.kill()
+        assert sorted(os.listdir(folder)) == files, (os.listdir(folder), lines)
 check(network, "/v2/models/net/infer", INFER, ["queued", "run"], ["--served-name=net", "--shapes=input_ids:2x3,attention_mask:2x3"])
 print("ok")

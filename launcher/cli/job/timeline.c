@@ -2,7 +2,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
-#include <stdio.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -48,16 +47,10 @@ static trm_status save_on_signals(void)
 trm_status job_begin_timeline(job *j)
 {
     const char *path = settings_text(j->all, SETTING_TIMELINE);
-    const int32_t replica = (int32_t)settings_integer(j->all, SETTING_REPLICA);
-    char own[4096], replicas[24] = "";
     if (path == NULL || (j->all->command & (COMMAND_RUN | COMMAND_BENCH | COMMAND_SERVE | COMMAND_SERVE_WORKER)) == 0) {
         return TRM_OK;
     }
-    if (replica > 0) {
-        snprintf(replicas, sizeof(replicas), ".replica%d", (int)replica);
-    }
-    snprintf(own, sizeof(own), "%s%s", path, replicas);
-    TRM_TRY(trm_timeline_begin(j->world, own));
+    TRM_TRY(trm_timeline_begin(j->world, path));
     const trm_status status = j->all->command == COMMAND_SERVE ? TRM_OK : save_on_signals();
     return trm_world_all_ok(j->world, status);
 }
