@@ -49,11 +49,11 @@ typedef struct trm_scheduler_options {
     int32_t step_tokens;   /* tokens in one step: running sequences come first, prompts get the rest, at least one
                               token; 0: the generator's max_step_tokens */
     int32_t max_waiting;   /* requests that may wait; 0: 1024 */
-    int32_t prefill_chunk; /* prompt tokens in a step with decoding sequences, to bound their delay; from 64 on it is
-                              rounded up to fill a multiple of 64. If none decodes, several prompts take four times as
-                              many, and one prompt fills the step. 0: on CUDA 512 per GPU on tp; beside more than
-                              40 sequences 24 for each, in steps of up to 2048 tokens per GPU; on the host and while
-                              weights stream what fits into the step */
+    int32_t prefill_chunk; /* prompt tokens in a step with decoding sequences, to bound their delay; fewer, if the step
+                              then has a multiple of 128 tokens and at least half of them. If none decodes, several
+                              prompts take four times as many, and one prompt fills the step. 0: on CUDA 512 per GPU
+                              on tp; beside more than 40 sequences up to 24 for each, in steps of 1024 or 2048 tokens
+                              per GPU; on the host and while weights stream what fits into the step */
     trm_step_fn on_step;   /* called on every rank after each successful step, on the thread that makes it; must not use
                               the scheduler or its generator; may be NULL */
     trm_heard_fn on_heard; /* called on a rank that follows for every message of rank 0, which sends at least one per

@@ -704,11 +704,11 @@ static void long_prompts_share(void **state)
     trm_generator_destroy(g);
 }
 
-/* By default prompts get 24 tokens for each decoding sequence, which fill steps of whole chunks. */
+/* By default prompts get 24 tokens for each decoding sequence, which fill steps of two chunks or a multiple. */
 static void chunks_grow_with_the_decoding_sequences(void **state)
 {
     (void)state;
-    static const int32_t steps[] = {10, 20, 50, 70, 70}; /* tokens beside 0, 1, 2, 3 and 4 sequences */
+    static const int32_t steps[] = {10, 20, 40, 60, 80}; /* tokens beside 0, 1, 2, 3 and 4 sequences */
     const trm_serving_event *events;
     int32_t n;
     trm_generator *g = make(0, 8, 100, 0);
@@ -717,9 +717,9 @@ static void chunks_grow_with_the_decoding_sequences(void **state)
     options.no_prefix_cache = true;
     options.prefill_chunk = 10;
     assert_ok(trm_scheduler_create(g, &options, &s));
-    s->filled_step = 70;
+    s->filled_step = 80;
     for (int32_t i = 0; i < 5; i++) {
-        trm_serving_request r = request_of((uint64_t)i + 1, i == 0 ? 10 : 75, 20);
+        trm_serving_request r = request_of((uint64_t)i + 1, i == 0 ? 10 : 78, 20);
         assert_ok(trm_scheduler_submit(s, &r));
         assert_ok(trm_scheduler_step(s, &events, &n));
         assert_int_equal(s->stats.last_step_tokens, steps[i]);
@@ -727,7 +727,7 @@ static void chunks_grow_with_the_decoding_sequences(void **state)
             assert_ok(trm_scheduler_step(s, &events, &n));
         }
     }
-    trm_serving_request r = request_of(6, 17, 20); /* 22 tokens with the others: 2 would take a step of 30 */
+    trm_serving_request r = request_of(6, 17, 20); /* 22 tokens with the others */
     assert_ok(trm_scheduler_submit(s, &r));
     assert_ok(trm_scheduler_step(s, &events, &n));
     assert_int_equal(s->stats.last_step_tokens, 20);
@@ -741,7 +741,7 @@ static void prompts_leave_time_to_decode(void **state)
     (void)state;
     static const struct {
         int32_t chunk, first, steps[4];
-    } cases[] = {{5, 90, {6, 6, 6, 6}}, {40, 90, {41, 41, 11, 1}}, {64, 90, {91, 1, 1, 1}}, {0, 90, {91, 1, 1, 1}}};
+    } cases[] = {{5, 90, {6, 6, 6, 6}}, {40, 90, {41, 41, 11, 1}}, {64, 90, {65, 27, 1, 1}}, {0, 90, {91, 1, 1, 1}}};
     const trm_serving_event *events;
     int32_t n;
     for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
@@ -779,6 +779,66 @@ static void prompts_leave_time_to_decode(void **state)
     }
 }
 
+/* Prompts with 32 times as many tokens as two chunks get two, also beside one sequence. */
+static void many_prompts_fill_steps(void **state)
+{
+    (void)state;
+    const trm_serving_event *events;
+    int32_t n;
+    for (int32_t more = 0; more < 2; more++) {
+        trm_generator *g = make(0, 12, 100, 0);
+        trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+        trm_scheduler *s;
+        options.no_prefix_cache = true;
+        options.prefill_chunk = 13;
+        assert_ok(trm_scheduler_create(g, &options, &s));
+        s->filled_step = 52;
+        trm_serving_request r = request_of(1, 10, 20);
+        assert_ok(trm_scheduler_submit(s, &r));
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (uint64_t id = 2; id <= 10 + (uint64_t)more; id++) {
+            r = request_of(id, 90, 1);
+            assert_ok(trm_scheduler_submit(s, &r));
+        }
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        assert_int_equal(s->stats.last_step_tokens, more == 0 ? 14 : 26);
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+    }
+}
+
+/* Steps with prompts have a multiple of 128 tokens, unless that leaves less than half of a chunk. */
+static void chunks_end_steps_with_a_tile(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t chunk, steps[3];
+    } cases[] = {{200, {128, 54, 1}}, {130, {128, 54, 1}}, {127, {128, 54, 1}}, {126, {127, 55, 1}}};
+    const trm_serving_event *events;
+    int32_t n;
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        trm_generator *g = make(0, 8, 300, 0);
+        trm_scheduler_options options = TRM_SCHEDULER_OPTIONS_INIT;
+        trm_scheduler *s;
+        options.no_prefix_cache = true;
+        options.prefill_chunk = cases[k].chunk;
+        assert_ok(trm_scheduler_create(g, &options, &s));
+        trm_serving_request r = request_of(1, 10, 20);
+        assert_ok(trm_scheduler_submit(s, &r));
+        assert_ok(trm_scheduler_step(s, &events, &n));
+        for (uint64_t id = 2; id <= 3; id++) {
+            r = request_of(id, 90, 1);
+            assert_ok(trm_scheduler_submit(s, &r));
+        }
+        for (int32_t i = 0; i < 3; i++) {
+            assert_ok(trm_scheduler_step(s, &events, &n));
+            assert_int_equal(s->stats.last_step_tokens, cases[k].steps[i]);
+        }
+        trm_scheduler_destroy(s);
+        trm_generator_destroy(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -791,6 +851,8 @@ int main(void)
         cmocka_unit_test(long_prompts_share),
         cmocka_unit_test(prompts_leave_time_to_decode),
         cmocka_unit_test(chunks_grow_with_the_decoding_sequences),
+        cmocka_unit_test(many_prompts_fill_steps),
+        cmocka_unit_test(chunks_end_steps_with_a_tile),
         cmocka_unit_test(clients_are_served_alike),
         cmocka_unit_test(priorities_come_before_shares),
         cmocka_unit_test(turns_are_kept),

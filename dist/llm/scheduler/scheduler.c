@@ -433,14 +433,15 @@ static trm_status make(trm_generator *g, const trm_scheduler_options *options, t
     return allocate(s);
 }
 
-/* Times products for steps with prompts besides decoding sequences, whose number of tokens is known. */
+/* Times products for the steps that prompts fill, and for shorter ones. */
 static trm_status tune(const trm_scheduler *s)
 {
-    const int64_t grain = TRM_CHUNK_GRAIN, chunk = s->prefill_chunk, end = chunk + s->g->max_sequences + grain;
-    for (int64_t n = chunk; n >= grain && n < end && n <= MOST_TUNED_TOKENS; n += grain) {
+    const int64_t grain = TRM_CHUNK_GRAIN, chunk = s->prefill_chunk, most = MOST_TUNED_TOKENS;
+    const int64_t wide = s->filled_step > 0 ? 2 * chunk : chunk + s->g->max_sequences;
+    for (int64_t n = grain; chunk <= most && n <= wide && n <= most; n += grain) {
         TRM_TRY(trm_generator_tune_mixed(s->g, (int32_t)n));
     }
-    for (int64_t n = 2 * chunk; n <= s->filled_step && n <= MOST_TUNED_TOKENS; n += chunk) {
+    for (int64_t n = 2 * wide; n <= s->filled_step && n <= most; n += wide) {
         TRM_TRY(trm_generator_tune_mixed(s->g, (int32_t)n));
     }
     return TRM_OK;

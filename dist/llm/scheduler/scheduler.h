@@ -13,8 +13,8 @@
 #include "dist/llm/scheduler/speculator.h"
 #include "dist/llm/scheduler/state_pool.h"
 
-/* Prompt chunks fill steps up to a multiple of this, the size of most graph buckets. */
-#define TRM_CHUNK_GRAIN 64
+/* Steps with prompts have a multiple of this number of tokens, the rows of a tile of products. */
+#define TRM_CHUNK_GRAIN 128
 
 typedef struct trm_sequence trm_sequence;
 typedef struct trm_client trm_client; /* fair_queue.c */

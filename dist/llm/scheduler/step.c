@@ -8,6 +8,7 @@
 
 #define BURST_CHUNKS 4
 #define BESIDE_ONE   24 /* prompt tokens for each decoding sequence: new requests keep up with those that end */
+#define MOST_BEHIND  32 /* full steps of prompts that are left, from which on steps are filled */
 #define LEAST_CUT    4  /* blocks of a chunk that is worth a step for the rest */
 
 /* ---- what runs --------------------------------------------------------------------------------- */
@@ -158,22 +159,29 @@ static int64_t prompts_left(const trm_scheduler *s)
     return n;
 }
 
-/* Prompt tokens beside decoding sequences. Beside many they fill the step up to a multiple of the least chunk: products
- * of a few rows more take as long as those of the next multiple. */
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Prompt tokens beside decoding sequences. Products take tiles of rows, so the step ends with a whole one: a few rows
+ * more take as long as the next. Beside many sequences, or with many prompts, there are twice the least chunk or a
+ * multiple of it, unless prompts have fewer tokens left. */
 static int64_t choose_chunk(const trm_scheduler *s)
 {
-    const int64_t least = s->prefill_chunk, grain = TRM_CHUNK_GRAIN, decoding = s->n_tokens;
-    const int64_t wanted = (1 + BESIDE_ONE) * (int64_t)s->n_sequences / least * least;
-    if (wanted >= 2 * least && s->filled_step >= 2 * least) {
-        int64_t filled = decoding + prompts_left(s);
-        filled = filled < wanted ? filled : wanted;
-        filled = filled < s->filled_step ? filled : s->filled_step;
-        filled -= filled >= 2 * least && filled % least < least / 2 ? filled % least : 0;
+    const int64_t least = s->prefill_chunk, unit = 2 * least, grain = TRM_CHUNK_GRAIN, decoding = s->n_tokens;
+    const int64_t left = prompts_left(s), beside = (1 + BESIDE_ONE) * (int64_t)s->n_sequences,
+                  behind = left / MOST_BEHIND;
+    const int64_t most = smaller(beside > behind ? beside : behind, s->filled_step);
+    if (most >= unit) {
+        int64_t filled = smaller(decoding + left, most);
+        filled -= filled >= unit ? filled % unit : 0;
         if (filled > decoding) {
             return filled - decoding;
         }
     }
-    return least < grain ? least : (decoding + least + grain - 1) / grain * grain - decoding;
+    const int64_t filled = (decoding + least) / grain * grain;
+    return filled >= decoding + least / 2 ? filled - decoding : least;
 }
 
 /* Room for prompt tokens in a step that already has the decoding sequences. */
