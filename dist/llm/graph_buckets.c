@@ -7,6 +7,9 @@
 
 /* Longer steps keep the device busy so long that launching their layers one by one costs nothing. */
 #define MOST_MIXED_TOKENS 2048
+/* Of fewer tokens products take less time by 64; of more a tile of 128 rows takes as long half full, and neither
+ * padding sequences nor their logits rows cost much. Fewer forms are captured sooner. */
+#define LONG_TOKENS 512
 
 void trm_graph_buckets_init(trm_graph_buckets *buckets, int32_t max_sequences, int32_t drafts, int32_t max_rows,
                             int32_t narrow_blocks)
@@ -68,19 +71,19 @@ static int32_t least(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-static int32_t power_of_two(int32_t n)
+/* The first of `from` * factor^i that is not below n. */
+static int32_t power(int32_t from, int32_t factor, int32_t n)
 {
-    int32_t power = 1;
-    while (power < n) {
-        power *= 2;
+    while (from < n) {
+        from *= factor;
     }
-    return power;
+    return from;
 }
 
 static int32_t padded_tokens(int32_t n)
 {
-    int32_t grain = n <= 1024 ? 64 : 128;
-    return n <= 32 ? least(32, power_of_two(n < 16 ? 16 : n)) : (n + grain - 1) / grain * grain;
+    int32_t grain = n <= LONG_TOKENS ? 64 : 128;
+    return n <= 32 ? power(16, 2, n) : (n + grain - 1) / grain * grain;
 }
 
 bool trm_graph_bucket_mixed(const trm_step_form *form, const trm_step_form *most, trm_step_form *padded)
@@ -89,7 +92,7 @@ bool trm_graph_bucket_mixed(const trm_step_form *form, const trm_step_form *most
         return false;
     }
     padded->table_blocks = 0;
-    padded->sequences = least(power_of_two(form->sequences < 8 ? 8 : form->sequences), most->sequences);
+    padded->sequences = least(power(8, form->tokens < LONG_TOKENS ? 2 : 4, form->sequences), most->sequences);
     /* Attention treats steps with no more tokens than sequences as decode steps. */
     padded->tokens = padded_tokens(form->tokens > padded->sequences ? form->tokens : padded->sequences + 1);
     padded->tokens = least(padded->tokens, most->tokens);

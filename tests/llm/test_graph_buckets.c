@@ -64,6 +64,25 @@ static void other_steps_fit_their_form(void **state)
     assert_true(found > 10000);
 }
 
+/* Long steps have few forms: by 128 tokens, and 8, 32, 128 or 512 sequences. */
+static void long_steps_share_forms(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t tokens, sequences, padded_tokens, padded_sequences;
+    } cases[] = {{130, 20, 192, 32},  {300, 33, 320, 64},     {511, 65, 512, 128},    {512, 9, 512, 32},
+                 {513, 33, 640, 128}, {1024, 127, 1024, 128}, {1025, 129, 1152, 300}, {30, 5, 32, 8}};
+    const trm_step_form most = {8192, 300, 300, 0};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const trm_step_form form = {cases[i].tokens, cases[i].sequences, cases[i].sequences, 0};
+        trm_step_form padded;
+        assert_true(trm_graph_bucket_mixed(&form, &most, &padded));
+        assert_int_equal(padded.tokens, cases[i].padded_tokens);
+        assert_int_equal(padded.sequences, cases[i].padded_sequences);
+        assert_int_equal(padded.rows, cases[i].padded_sequences);
+    }
+}
+
 static trm_captured_shape *get(trm_capture_cache *cache, int32_t tokens, int32_t sequences, int32_t rows)
 {
     const trm_step_form form = {tokens, sequences, rows, 0}, most = {8192, 64, 64, 0};
@@ -107,6 +126,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decode_steps_are_padded_to_the_next),
         cmocka_unit_test(other_steps_fit_their_form),
+        cmocka_unit_test(long_steps_share_forms),
         cmocka_unit_test(forms_give_way_to_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
