@@ -236,13 +236,27 @@ static __global__ void __launch_bounds__(256) gather_few(const Unit *from, Unit 
     }
 }
 
-/* Whether it was such a transpose of 2 or 4 bytes, and is done. */
+/* The same of three bytes, four n at a time: words of `from` and `to`, n counts those of a channel. */
+static __global__ void __launch_bounds__(256) gather_bytes(const uint32_t *from, uint32_t *to, int64_t batch, int64_t n)
+{
+    begin_overlapped();
+    for (int64_t i = global_thread(); i < batch * n; i += global_threads()) {
+        const int64_t b = i / n, at = b * 3 * n + (i - b * n);
+        const uint32_t a0 = from[at], a1 = from[at + n], a2 = from[at + 2 * n];
+        to[i * 3] = __byte_perm(__byte_perm(a0, a1, 0x1040), a2, 0x3410);
+        to[i * 3 + 1] = __byte_perm(__byte_perm(a0, a1, 0x6205), a2, 0x3250);
+        to[i * 3 + 2] = __byte_perm(__byte_perm(a0, a1, 0x0730), a2, 0x7216);
+    }
+}
+
+/* Whether it was such a transpose of 1, 2 or 4 bytes, and is done. */
 static bool transpose_few(const trm_view *in, const trm_transpose_params *p, void *to, cudaStream_t stream)
 {
     const int32_t n = in->dims.n;
     const size_t size = trm_dtype_size(in->dtype);
     int64_t rest = 1;
-    bool fits = n >= 3 && p->perm[0] == 0 && p->perm[n - 1] == 1 && in->dims.d[1] == 3 && (size == 2 || size == 4);
+    bool fits =
+        n >= 3 && p->perm[0] == 0 && p->perm[n - 1] == 1 && in->dims.d[1] == 3 && (size == 1 || size == 2 || size == 4);
     for (int32_t i = 2; fits && i < n; i++) {
         fits = p->perm[i - 1] == i;
         rest *= in->dims.d[i];
@@ -251,7 +265,13 @@ static bool transpose_few(const trm_view *in, const trm_transpose_params *p, voi
     if (!fits || count == 0) {
         return false;
     }
-    if (size == 2) {
+    if (size == 1 && rest % 4 == 0 && ((uintptr_t)in->data | (uintptr_t)to) % 4 == 0) {
+        launch_overlapped(gather_bytes, grid_for(count / 4, 256), 256, 0, stream, (const uint32_t *)in->data,
+                          (uint32_t *)to, in->dims.d[0], rest / 4);
+    } else if (size == 1) {
+        launch_overlapped(gather_few<uint8_t, 3>, grid_for(count, 256), 256, 0, stream, (const uint8_t *)in->data,
+                          (uint8_t *)to, in->dims.d[0], rest);
+    } else if (size == 2) {
         launch_overlapped(gather_few<uint16_t, 3>, grid_for(count, 256), 256, 0, stream, (const uint16_t *)in->data,
                           (uint16_t *)to, in->dims.d[0], rest);
     } else {

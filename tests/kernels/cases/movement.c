@@ -292,6 +292,8 @@ void kernel_cases_movement(kernel_case_bench *bench)
     transpose_case(bench, TRM_F16, DIMS(3, 3, 17, 21), "0231");
     transpose_case(bench, TRM_F32, DIMS(2, 3, 5, 6, 7), "02341");
     transpose_case(bench, TRM_BF16, DIMS(2, 3, 300), "021");
+    transpose_case(bench, TRM_I8, DIMS(3, 3, 18, 20), "0231");
+    transpose_case(bench, TRM_U8, DIMS(2, 3, 7, 11), "0231");
     transpose_case(bench, TRM_BF16, DIMS(4, 0, 3), "201");
     transpose_case(bench, TRM_BF16, DIMS(257, 2, 130), "120");
     slice_case(bench, TRM_F32, DIMS(10), 0, 0, INT64_MAX, 1, 10);
