@@ -243,4 +243,12 @@ static inline bool is_half_or_float(trm_dtype dtype)
     }                                                                                                                  \
     }
 
+/* v / by, correctly rounded, by the correctly rounded 1 / by; three instructions where a division takes ten. `by` has a
+ * finite inverse. (Markstein: Computation of elementary functions on the IBM RISC System/6000 processor, 1990.) */
+static __device__ __forceinline__ float divide_by(float v, float by, float inverse)
+{
+    const float q = v * inverse, rest = fmaf(-q, by, v);
+    return rest == rest ? fmaf(rest, inverse, q) : q; /* infinite, or no number */
+}
+
 #endif

@@ -13,6 +13,8 @@ static __global__ void __launch_bounds__(256) quantize_runs(const trm_quantize_a
     const int n = vec16<T>::n;
     begin_overlapped();
     const float scale = trm_element_load_f32(args.scale_type, args.scale, 0);
+    const float inverse = 1.0f / scale;
+    const bool plain = fabsf(inverse) < INFINITY;
     const int zero = args.zero != NULL ? *(const int8_t *)args.zero : 0;
     for (int64_t i = global_thread(); i < count; i += global_threads()) {
         uint32_t words[4] = {};
@@ -22,7 +24,7 @@ static __global__ void __launch_bounds__(256) quantize_runs(const trm_quantize_a
             load16((const T *)args.x + i * 16 + part * n, v);
 #pragma unroll
             for (int j = 0; j < n; j++) {
-                const float ratio = v[j] / scale;
+                const float ratio = plain ? divide_by(v[j], scale, inverse) : v[j] / scale;
                 const int at = part * n + j, near = min(max(__float2int_rn(ratio), -1 << 30), 1 << 30);
                 const int whole = ratio != ratio ? 0 : near + zero;
                 words[at / 4] |= ((uint32_t)min(max(whole, -128), 127) & 0xff) << at % 4 * 8;
