@@ -215,10 +215,10 @@ enum {
 };
 
 /* What is between DEQUANTIZE and QUANTIZE as one layer: the product of x and the weight's transpose, or a convolution
- * with channels last -> [..., M]. Sums are i32, all else is f32, and v is
- *     scale * sum + bias;  product_scale * to_i8(v / product_scale);  v + residual, or + residual_scale * residual;
- *     activation(v);  to_i8(v / out_scale)
- * where to_i8 rounds half to even and saturates. Division is multiplication by the f32 inverse. */
+ * with channels last -> [..., M]; with `parts` [parts, ..., M / parts], columns of each part after another. Sums are
+ * i32, all else is f32, and v is scale * sum + bias;  product_scale * to_i8(v / product_scale);  v + residual, or +
+ * residual_scale * residual; activation(v);  to_i8(v / out_scale) where to_i8 rounds half to even and saturates.
+ * Division is multiplication by the f32 inverse. */
 typedef struct trm_int8_product_params {
     int32_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
     int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL]; /* as those of CONVOLUTION */
@@ -227,6 +227,7 @@ typedef struct trm_int8_product_params {
     float residual_scale; /* of an i8 residual */
     float out_scale;      /* of an i8 output */
     trm_dtype out;        /* I8, F32, F16 or BF16 */
+    int32_t parts;        /* of a product; 0: not divided */
 } trm_int8_product_params;
 
 /* Members of the union of parameters. */

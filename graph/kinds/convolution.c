@@ -4,6 +4,7 @@
 #include "graph/kinds/kind.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "kernels/convolution/window.h"
@@ -154,6 +155,28 @@ static trm_status int8_dims(const trm_infer_call *call, trm_dims *out)
     return TRM_OK;
 }
 
+/* The output in parts. */
+static trm_status divide_int8(const trm_infer_call *call, trm_dims *out)
+{
+    const int32_t parts = call->desc->int8_product.parts, n = out->n;
+    if (parts == 0) {
+        return TRM_OK;
+    }
+    if (parts < 0 || call->dims[TRM_INT8_PRODUCT_WEIGHT]->n != 2 || n >= TRM_MAX_DIMS ||
+        trm_infer_has(call, TRM_INT8_PRODUCT_RESIDUAL) || (out->d[n - 1] >= 0 && out->d[n - 1] % parts != 0)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "%" PRId64 " columns in %" PRId32 " parts, expected a product without a "
+                 "residual whose columns are a multiple",
+                 out->d[n - 1], parts);
+    }
+    const int64_t columns = out->d[n - 1];
+    memmove(out->d + 1, out->d, (size_t)n * sizeof(out->d[0]));
+    out->d[0] = parts;
+    out->d[n] = columns < 0 ? -1 : columns / parts;
+    out->n++;
+    return TRM_OK;
+}
+
 static trm_status infer_int8_product(const trm_infer_call *call)
 {
     const trm_int8_product_params *p = &call->desc->int8_product;
@@ -173,6 +196,7 @@ static trm_status infer_int8_product(const trm_infer_call *call)
     }
     TRM_TRY(require_optional(call, TRM_INT8_PRODUCT_BIAS, "bias", row));
     TRM_TRY(require_optional(call, TRM_INT8_PRODUCT_RESIDUAL, "residual", *out));
+    TRM_TRY(divide_int8(call, out));
     if (p->out != TRM_I8 && p->out != TRM_F32 && p->out != TRM_F16 && p->out != TRM_BF16) {
         TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "out is %s, expected i8, f32, f16 or bf16", trm_dtype_name(p->out));
     }
@@ -379,15 +403,15 @@ static void sizes_of_int8_product(trm_size_walk *walk, const trm_layer *layer)
 {
     const trm_int8_product_params *p = &layer->desc.int8_product;
     const trm_dims *w = &layer->inputs[TRM_INT8_PRODUCT_WEIGHT]->dims;
-    const int32_t n = layer->outputs[0]->dims.n;
+    const int32_t n = layer->outputs[0]->dims.n, first = p->parts > 0 ? 1 : 0;
     for (int32_t i = 0; i < n; i++) {
         const int32_t k = i - 1;
-        bool stays = i < n - 1;
+        bool stays = i >= first && i < n - 1;
         if (stays && i > 0 && w->n > 2) {
             const int64_t gaps = w->d[i] == -1 ? -1 : p->dilation[k] * (w->d[i] - 1);
             stays = p->stride[k] == 1 && (int64_t)p->before[k] + p->after[k] == gaps;
         }
-        trm_size_set(walk, layer->outputs[0], i, stays ? layer->inputs[TRM_INT8_PRODUCT_X] : NULL, i);
+        trm_size_set(walk, layer->outputs[0], i, stays ? layer->inputs[TRM_INT8_PRODUCT_X] : NULL, i - first);
     }
 }
 
@@ -398,7 +422,8 @@ const trm_kind trm_kind_int8_product = {
                TRM_FIELD(INT32, int8_product, after, .count = TRM_MAX_SPATIAL),
                TRM_FIELD(ENUM, int8_product, activation, .values = TRM_NAMES(TRM_ACTIVATIONS)),
                TRM_FIELD(FLOAT, int8_product, product_scale), TRM_FIELD(FLOAT, int8_product, residual_scale),
-               TRM_FIELD(FLOAT, int8_product, out_scale), TRM_FIELD(DTYPE, int8_product, out, .always = true)),
+               TRM_FIELD(FLOAT, int8_product, out_scale), TRM_FIELD(DTYPE, int8_product, out, .always = true),
+               TRM_FIELD(INT32, int8_product, parts)),
     .traits = TRM_KIND_TAKES_TIME,
     .infer = infer_int8_product,
     .sizes = sizes_of_int8_product,

@@ -248,6 +248,28 @@ static __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap *
         : "memory");
 }
 
+/* The same of five dimensions, from the first of the three between on. */
+static __device__ __forceinline__ void copy_groups(uint32_t to, const CUtensorMap *map, int32_t x, int32_t group,
+                                                   uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %4, %4, "
+                 "%4, %3}], [%5];"
+                 :
+                 : "r"(to), "l"(map), "r"(x), "r"(group), "r"(0), "r"(barrier)
+                 : "memory");
+}
+
+/* The same into the same place of both blocks of a cluster. */
+static __device__ __forceinline__ void copy_shared_groups(uint32_t to, const CUtensorMap *map, int32_t x, int32_t group,
+                                                          uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
+                 "[%1, {%2, %4, %4, %4, %3}], [%5], %6;"
+                 :
+                 : "r"(to), "l"(map), "r"(x), "r"(group), "r"(0), "r"(barrier), "h"((uint16_t)3)
+                 : "memory");
+}
+
 /* Boxes of channels `c` on at the positions of a window's tap (`by_x`, `by_y`) over an image [n, y, x, c], from the
  * window that begins at (x, y) on; positions outside the image become zeros. */
 static __device__ __forceinline__ void copy_windows(uint32_t to, const CUtensorMap *map, int32_t c, int32_t x,

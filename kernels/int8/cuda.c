@@ -12,7 +12,8 @@
 #include "kernels/tuner/cuda_tactic_cache.h"
 
 #define BLOCK_BYTES 16
-#define MOST_JOINED 128 /* bytes of a row's taps that are channels together */
+#define WIDEST_ROW  16384 /* bytes of the image, two of which are in shared memory at once */
+#define MOST_JOINED 128   /* bytes of a row's taps that are channels together */
 #define ALIGNED(x)  (((x) + 255) & ~(size_t)255)
 
 typedef struct tiles_run {
@@ -34,6 +35,9 @@ static bool use_blocks(tiles_run *run, void *workspace)
         if (w->stride[i] != 2 || w->dilation[i] != 1 || w->in[i] > INT32_MAX / 64 || w->kernel[i] > 255) {
             return false;
         }
+    }
+    if (w->in[2] * w->channels_in > WIDEST_ROW || w->batch * w->in[1] > INT32_MAX / 2) {
+        return false;
     }
     run->makes_blocks = true;
     *x = (trm_int8_blocks){.from = run->tiles.product.x, .images = w->batch, .channels = (int32_t)w->channels_in};
@@ -141,13 +145,16 @@ static trm_status enqueue(void *user, int32_t size)
 static trm_status tune(const trm_kernel_call *call, const trm_int8_tiles *tiles, struct trm_tuner *tuner)
 {
     static const char *const names[] = {
-#define NAME(rows, columns) "own." #rows "x" #columns,
+#define NAME(rows, columns, splits, share) "own." #rows "x" #columns "x" #splits "x" #share,
         TRM_INT8_TILES(NAME)
 #undef NAME
     };
     char problem[TRM_PROBLEM_TEXT_SIZE];
-    const uint32_t all = (1u << TRM_INT8_TILE_COUNT) - 1;
+    uint32_t all = 0;
     timed t = {tiles, trm_cuda_stream(call->stream)};
+    for (int32_t i = 0; i < TRM_INT8_TILE_COUNT; i++) {
+        all |= (uint32_t)trm_cuda_int8_tiles_can_split(tiles, i) << i;
+    }
     const trm_choice_ways ways = {
         .names = names, .n = TRM_INT8_TILE_COUNT, .accepted = all, .tried = all, .run = enqueue, .user = &t};
     const trm_choice_key key = key_of(tiles);

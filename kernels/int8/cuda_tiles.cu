@@ -1,12 +1,18 @@
 /*
  * Products and convolutions of i8 on Hopper. A tile of the output is 64 or 128 rows (positions) by 32 to 256 columns
  * (channels). One thread brings operands through a ring of stages by tensor copies: rows of x, or the positions of one
- * tap of the windows, where copies put zeros outside the image; and rows of the weight. Warp groups with 64 rows each
- * multiply. Sums then go through shared memory, so that what is added and stored is whole lines.
+ * tap of the windows, where copies put zeros outside the image; and rows of the weight. Behind the stages of a tile
+ * comes one with its residual in i8. Warp groups with 64 rows each multiply. Blocks walk over tiles, so that copies of
+ * the next ones run while sums become outputs.
+ *
+ * Rows of the weight lie in shared memory in such an order that a thread's sums are those of eight columns side by
+ * side: what follows is done in registers, and whole sectors are read and written. Few tiles are split along k, by a
+ * cluster whose blocks add up through shared memory.
  *
  * A block is its threads (warp groups and the copying warp), and a stage of rows + columns by 64 or 128 bytes of k.
  * Bound by tensor cores where k is long, by device memory in most convolutions.
  */
+#include "kernels/cuda/cluster.cuh"
 #include "kernels/cuda/hopper.h"
 #include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/stage_ring.cuh"
@@ -16,7 +22,7 @@
 #pragma nv_diag_suppress 177 /* compiled for other GPUs, no kernel calls these functions */
 
 #define MOST_STAGES 8
-#define MOST_SMALL  255 /* products of two i8, the sum of whose magnitudes is below 2^22 */
+#define GROUP       32 /* columns whose order is changed, four threads have eight each */
 
 template <int ROWS, int COLUMNS, int BYTES> struct tile_form {
     static const int computing = 2 * ROWS; /* threads */
@@ -25,77 +31,157 @@ template <int ROWS, int COLUMNS, int BYTES> struct tile_form {
     static const int x_bytes = ROWS * BYTES, stage_bytes = x_bytes + COLUMNS * BYTES;
     static const int room = 227 * 1024 / blocks - 1024 - 1024 - 256;
     static const int stages = room / stage_bytes < MOST_STAGES ? room / stage_bytes : MOST_STAGES;
-    static const int sum_stride = COLUMNS + 8; /* so that neither writing nor reading meets a bank twice */
     static const int barriers_at = stages * stage_bytes;
-    static const int bytes = barriers_at + 16 * stages + 1024; /* 1024: to align the stages */
-    static_assert(ROWS * sum_stride * 4 <= stages * stage_bytes, "sums take the stages' place");
+    static const int bytes = barriers_at + 16 * stages + 1024;       /* 1024: to align the stages */
+    static const int panel = COLUMNS < 128 ? COLUMNS : 128;          /* columns of a copy of the residual */
+    static const bool residual_fits = ROWS * COLUMNS <= stage_bytes; /* in a stage */
+    static const int units = ROWS * COLUMNS / 8;                     /* of eight sums side by side */
+    static_assert(units * 32 <= stages * stage_bytes, "sums take the stages' place");
+};
+
+/* What follows sums, as code of its own: all of it in one would not fit the instruction cache. */
+enum {
+    FORM_BYTES,  /* i8, with a ReLU or without an activation */
+    FORM_ADDED,  /* the same behind a residual in i8 */
+    FORM_GELU,   /* i8 */
+    FORM_FLOATS, /* with nothing else */
+    FORM_ANY     /* element by element */
 };
 
 typedef struct tile_args {
     trm_int8_product_args product;
-    int64_t rows;                  /* of the output */
-    int32_t columns, tiles_n;      /* of the output */
-    int32_t taps, blocks;          /* of the window; of BYTES channels in a tap */
-    bool windows, constant, small; /* small: sums are below 2^22 */
+    int64_t rows;             /* of the output */
+    int32_t columns, tiles_n; /* of the output */
+    int32_t items;            /* tiles, or pairs of them that share rows of the weight */
+    int32_t part_columns;     /* of the parts that the output is in */
+    int32_t blocks, stages;   /* of BYTES channels in a tap; of all taps */
+    int32_t splits;           /* blocks of a cluster that have a part of k each */
+    int32_t share;            /* 2: blocks of a cluster bring half of the weight each, for both; or 1 */
+    int32_t form;             /* FORM_ */
+    float low;                /* the least number that leaves: 0 behind a ReLU */
+    bool windows, constant;
+    bool ordered;        /* columns are in groups */
+    bool through_shared; /* one tile per block, whose sums go through shared memory */
+    bool residual_comes; /* by copies */
 } tile_args;
 
 typedef struct tile_maps {
-    CUtensorMap x, weight;
+    CUtensorMap x, weight, residual;
 } tile_maps;
 
 /* ---- bringing operands ---- */
 
-template <int BYTES, typename F>
-static __device__ void bring_operands(const tile_args &a, const tile_maps &maps, uint32_t base, int64_t row0,
-                                      int32_t column0)
+/* Stages of this block's part of k. */
+static __device__ __forceinline__ int32_t split_begin(const tile_args &a, int32_t split)
 {
+    return (int32_t)((int64_t)a.stages * split / a.splits);
+}
+
+/* The number of block `rank`'s tile: those of a row side by side, those of a pair below each other. */
+static __device__ __forceinline__ int32_t tile_of(const tile_args &a, int32_t item, int32_t rank)
+{
+    const int32_t row = item / a.tiles_n;
+    return a.share == 1 ? item : (2 * row + rank) * a.tiles_n + (item - row * a.tiles_n);
+}
+
+/* Channels of a tap; those behind its last meet zeros of x. */
+template <int COLUMNS, int BYTES>
+static __device__ __forceinline__ void bring_weight(const tile_args &a, const tile_maps &maps, uint32_t to,
+                                                    int32_t channel, int32_t column0, int32_t rank, uint32_t barrier)
+{
+    if (a.share > 1) {
+        copy_shared_groups(to + rank * (COLUMNS / 2) * BYTES, &maps.weight, channel,
+                           (column0 + rank * (COLUMNS / 2)) / GROUP, barrier);
+    } else if (a.ordered) {
+        copy_groups(to, &maps.weight, channel, column0 / GROUP, barrier);
+    } else {
+        copy_box(to, &maps.weight, channel, column0, 0, barrier);
+    }
+}
+
+template <int ROWS, int COLUMNS, int BYTES, typename F>
+static __device__ void bring_operands(const tile_args &a, const tile_maps &maps, uint32_t base, int32_t rank)
+{
+    const int32_t split = a.share > 1 ? 0 : rank, cluster = a.splits * a.share;
     const trm_windows &w = a.product.w;
-    const int32_t count = a.taps * a.blocks, ahead = a.constant ? min(F::stages, count) : 0;
+    const int32_t channels = (int32_t)w.channels_in, begin = split_begin(a, split), end = split_begin(a, split + 1);
+    int32_t item = (int32_t)blockIdx.x / cluster, ahead = a.constant ? min(F::stages, end - begin) : 0;
     stage_ring<F> at(base, 1), early(base, 1); /* of a new barrier the phase of parity 1 has ended */
-    for (int32_t i = 0; i < ahead; i++) {
+    for (int32_t i = begin; i < begin + ahead; i++) {
         barrier_arrive_expect(early.full(), F::stage_bytes);
-        copy_box(early.weight(), &maps.weight, i % a.blocks * BYTES, i / a.blocks, column0, early.full());
+        bring_weight<COLUMNS, BYTES>(a, maps, early.weight(), i / a.blocks * channels + i % a.blocks * BYTES,
+                                     item % a.tiles_n * COLUMNS, rank, early.full());
         early.next();
     }
-    const int32_t image = (int32_t)(row0 / w.out_size), place = (int32_t)(row0 - image * w.out_size);
-    const int32_t x0 = place % (int32_t)w.out[2] * (int32_t)w.stride[2] - (int32_t)w.before[2];
-    const int32_t y0 = place / (int32_t)w.out[2] * (int32_t)w.stride[1] - (int32_t)w.before[1];
-    int32_t tap = 0, tap_x = 0, tap_y = 0, block = 0;
     wait_for_previous();
-    for (int32_t i = 0; i < count; i++) {
-        barrier_wait(at.empty(), at.parity);
-        if (i >= ahead) {
-            barrier_arrive_expect(at.full(), F::stage_bytes);
-            copy_box(at.weight(), &maps.weight, block * BYTES, tap, column0, at.full());
-        }
-        if (a.windows) {
-            copy_windows(at.x(), &maps.x, block * BYTES, x0, y0, image, (uint16_t)(tap_x * (int32_t)w.dilation[2]),
-                         (uint16_t)(tap_y * (int32_t)w.dilation[1]), at.full());
-        } else {
-            copy_box(at.x(), &maps.x, block * BYTES, (int32_t)row0, 0, at.full());
-        }
-        if (++block == a.blocks) {
-            block = 0;
-            tap++;
-            if (++tap_x == (int32_t)w.kernel[2]) {
-                tap_x = 0;
-                tap_y++;
+    for (; item < a.items; item += (int32_t)gridDim.x / cluster) {
+        const int32_t tile = tile_of(a, item, rank);
+        const int64_t row0 = (int64_t)(tile / a.tiles_n) * ROWS;
+        const int32_t column0 = tile % a.tiles_n * COLUMNS;
+        const int32_t image = (int32_t)(row0 / w.out_size), place = (int32_t)(row0 - image * w.out_size);
+        const int32_t x0 = place % (int32_t)w.out[2] * (int32_t)w.stride[2] - (int32_t)w.before[2];
+        const int32_t y0 = place / (int32_t)w.out[2] * (int32_t)w.stride[1] - (int32_t)w.before[1];
+        int32_t tap = begin / a.blocks, block = begin % a.blocks;
+        int32_t tap_x = tap % (int32_t)w.kernel[2], tap_y = tap / (int32_t)w.kernel[2];
+        for (int32_t i = begin; i < end; i++) {
+            barrier_wait(at.empty(), at.parity);
+            if (ahead > 0) {
+                ahead--;
+            } else {
+                barrier_arrive_expect(at.full(), F::stage_bytes);
+                bring_weight<COLUMNS, BYTES>(a, maps, at.weight(), tap * channels + block * BYTES, column0, rank,
+                                             at.full());
             }
+            if (a.windows) {
+                copy_windows(at.x(), &maps.x, block * BYTES, x0, y0, image, (uint16_t)(tap_x * (int32_t)w.dilation[2]),
+                             (uint16_t)(tap_y * (int32_t)w.dilation[1]), at.full());
+            } else {
+                copy_box(at.x(), &maps.x, block * BYTES, (int32_t)row0, 0, at.full());
+            }
+            if (++block == a.blocks) {
+                block = 0;
+                tap++;
+                if (++tap_x == (int32_t)w.kernel[2]) {
+                    tap_x = 0;
+                    tap_y++;
+                }
+            }
+            at.next();
         }
-        at.next();
+        if (F::residual_fits && a.residual_comes) {
+            barrier_wait(at.empty(), at.parity);
+            barrier_arrive_expect(at.full(), ROWS * COLUMNS);
+            for (int32_t c = 0; c < COLUMNS; c += F::panel) {
+                copy_box(at.x() + c * ROWS, &maps.residual, column0 + c, (int32_t)row0, 0, at.full());
+            }
+            at.next();
+        }
     }
 }
 
 /* ---- products ---- */
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-/* The sums of a warp group's 64 rows. */
-template <int COLUMNS, int BYTES, typename F>
-static __device__ __forceinline__ void multiply(int32_t (&sums)[COLUMNS / 2], const tile_args &a, uint32_t base,
-                                                int group, int lane)
+/* Gives a stage back to those that fill it. */
+static __device__ __forceinline__ void release(uint32_t empty, int32_t share, int lane)
 {
-    const int32_t count = a.taps * a.blocks;
-    stage_ring<F> at(base, 0);
+    if (share > 1 && lane < 2) {
+        asm volatile("{ .reg .b32 at;\n"
+                     "mapa.shared::cluster.u32 at, %0, %1;\n"
+                     "mbarrier.arrive.shared::cluster.b64 _, [at]; }"
+                     :
+                     : "r"(empty), "r"(lane)
+                     : "memory");
+    } else if (share == 1 && lane == 0) {
+        barrier_arrive(empty);
+    }
+}
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+/* The sums of a warp group's 64 rows over `count` stages. */
+template <int COLUMNS, int BYTES, typename F>
+static __device__ __forceinline__ void multiply(int32_t (&sums)[COLUMNS / 2], stage_ring<F> &at, int32_t count,
+                                                int32_t share, int group, int lane)
+{
     uint32_t before = 0;
     for (int32_t i = 0; i < count; i++) {
         barrier_wait(at.full(), at.parity);
@@ -110,37 +196,24 @@ static __device__ __forceinline__ void multiply(int32_t (&sums)[COLUMNS / 2], co
         wgmma_pin(sums);
         if (i > 0) { /* those of the stage before are done */
             wgmma_wait<1>();
-            if (lane == 0) {
-                barrier_arrive(before);
-            }
+            release(before, share, lane);
         }
         before = at.empty();
         at.next();
     }
     wgmma_wait<0>();
     wgmma_pin(sums);
+    release(before, share, lane);
 }
 #endif
 
 /* ---- results ---- */
 
-static __device__ __forceinline__ float low_half(uint32_t word, trm_dtype type)
-{
-    return type == TRM_F16 ? __half2float(__ushort_as_half((uint16_t)word)) : __uint_as_float(word << 16);
-}
-
 /*
- * Conversions between whole numbers and floats run at a quarter of the rate of additions, and would bound layers with a
- * short k. So numbers are put into the low bits of a float of 2^23 and more, and taken from there.
+ * Conversions between whole numbers and floats run at a quarter of the rate of additions. So numbers are put into the
+ * low bits of a float of 2^23 and more, and taken from there; sums, which may be larger, are converted.
  */
 #define WHOLE_FLOAT 12582912.0f /* 1.5 * 2^23: what is added to it is rounded to the nearest, half to even */
-#define WHOLE_BITS  0x4b400000
-
-/* Of magnitudes below 2^22. */
-static __device__ __forceinline__ float small_float(int32_t whole)
-{
-    return __int_as_float(whole + WHOLE_BITS) - WHOLE_FLOAT;
-}
 
 /* Byte e of a word of i8. */
 template <int e> static __device__ __forceinline__ float byte_float(uint32_t word)
@@ -148,10 +221,15 @@ template <int e> static __device__ __forceinline__ float byte_float(uint32_t wor
     return __uint_as_float(__byte_perm(word ^ 0x80808080u, 0x4b000000u, 0x7440 | e)) - (8388608.0f + 128.0f);
 }
 
-/* The whole number from -128 to 127 that is nearest, in the low byte. */
-static __device__ __forceinline__ uint32_t nearest_byte(float v)
+/* The nearest whole numbers from `low` to 127. */
+static __device__ __forceinline__ uint32_t four_bytes(const float *v, float inverse, float low)
 {
-    return __float_as_uint(fminf(fmaxf(v, -128.0f), 127.0f) + WHOLE_FLOAT);
+    uint32_t near[4];
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+        near[e] = __float_as_uint(fminf(fmaxf(v[e] * inverse, low), 127.0f) + WHOLE_FLOAT);
+    }
+    return __byte_perm(__byte_perm(near[0], near[1], 0x40), __byte_perm(near[2], near[3], 0x40), 0x5410);
 }
 
 /* erf within 1.5e-7 (Abramowitz and Stegun, 7.1.26): erff() takes some 100 instructions, more than a product of k 768.
@@ -165,128 +243,241 @@ static __device__ __forceinline__ float gelu(float v)
     return v * (v < 0.0f ? tail : 1.0f - tail);
 }
 
-/* Four elements of the residual, from number `at` on. */
-static __device__ __forceinline__ void add_residual(const trm_int8_product_args &p, int64_t at, float (&v)[4])
+template <bool F16> static __device__ __forceinline__ uint32_t two_halves(float low, float high)
 {
-    if (p.residual_type == TRM_I8) {
-        const uint32_t word = *(const uint32_t *)((const int8_t *)p.residual + at);
-        v[0] += byte_float<0>(word) * p.residual_scale;
-        v[1] += byte_float<1>(word) * p.residual_scale;
-        v[2] += byte_float<2>(word) * p.residual_scale;
-        v[3] += byte_float<3>(word) * p.residual_scale;
-    } else if (p.residual_type == TRM_F32) {
-        const float4 four = *(const float4 *)((const float *)p.residual + at);
-        v[0] += four.x;
-        v[1] += four.y;
-        v[2] += four.z;
-        v[3] += four.w;
+    uint32_t word;
+    if (F16) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     } else {
-        const uint2 words = *(const uint2 *)((const uint16_t *)p.residual + at);
-        v[0] += low_half(words.x, p.residual_type);
-        v[1] += low_half(words.x >> 16, p.residual_type);
-        v[2] += low_half(words.y, p.residual_type);
-        v[3] += low_half(words.y >> 16, p.residual_type);
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
     }
+    return word;
 }
 
-static __device__ __forceinline__ uint32_t two_halves(float low, float high, trm_dtype type)
+template <bool F16>
+static __device__ __forceinline__ void store_halves(const trm_int8_product_args &p, int64_t at, const float (&v)[8])
 {
-    return type == TRM_F16 ? (uint32_t)trm_element_to_f16(low) | (uint32_t)trm_element_to_f16(high) << 16
-                           : (uint32_t)trm_element_to_bf16(low) | (uint32_t)trm_element_to_bf16(high) << 16;
+    *(uint4 *)((uint16_t *)p.y + at) = make_uint4(two_halves<F16>(v[0], v[1]), two_halves<F16>(v[2], v[3]),
+                                                  two_halves<F16>(v[4], v[5]), two_halves<F16>(v[6], v[7]));
 }
 
-static __device__ __forceinline__ void store_four(const trm_int8_product_args &p, int64_t at, const float (&v)[4])
+static __device__ __forceinline__ void store_floats(const trm_int8_product_args &p, int64_t at, const float (&v)[8])
 {
-    if (p.out == TRM_I8) {
-        const uint32_t low = __byte_perm(nearest_byte(v[0] * p.out_inverse), nearest_byte(v[1] * p.out_inverse), 0x40);
-        const uint32_t high = __byte_perm(nearest_byte(v[2] * p.out_inverse), nearest_byte(v[3] * p.out_inverse), 0x40);
-        *(uint32_t *)((int8_t *)p.y + at) = __byte_perm(low, high, 0x5410);
-    } else if (p.out == TRM_F32) {
-        *(float4 *)((float *)p.y + at) = make_float4(v[0], v[1], v[2], v[3]);
+    if (p.out == TRM_F32) {
+        ((float4 *)((float *)p.y + at))[0] = make_float4(v[0], v[1], v[2], v[3]);
+        ((float4 *)((float *)p.y + at))[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else if (p.out == TRM_F16) {
+        store_halves<true>(p, at, v);
     } else {
-        *(uint2 *)((uint16_t *)p.y + at) = make_uint2(two_halves(v[0], v[1], p.out), two_halves(v[2], v[3], p.out));
+        store_halves<false>(p, at, v);
     }
 }
 
-/* Outputs of four columns: `scale` and `bias` are theirs. */
-static __device__ __forceinline__ void finish_four(const trm_int8_product_args &p, bool small, int64_t at,
-                                                   const int4 &sums, const float (&scale)[4], const float (&bias)[4])
+/* Sums of eight columns from `column` on, scaled and with their bias. Terms come from L1 each time: registers are few.
+ */
+static __device__ __forceinline__ void scale_eight(const trm_int8_product_args &p, int32_t column,
+                                                   const int32_t (&sums)[8], float (&v)[8])
 {
-    float v[4];
-    if (small) {
-        v[0] = small_float(sums.x);
-        v[1] = small_float(sums.y);
-        v[2] = small_float(sums.z);
-        v[3] = small_float(sums.w);
-    } else {
-        v[0] = (float)sums.x;
-        v[1] = (float)sums.y;
-        v[2] = (float)sums.z;
-        v[3] = (float)sums.w;
-    }
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        v[e] = v[e] * scale[e] + bias[e];
-    }
-    if (p.product_scale > 0.0f) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v[e] =
-                (fminf(fmaxf(v[e] * p.product_inverse, -128.0f), 127.0f) + WHOLE_FLOAT - WHOLE_FLOAT) * p.product_scale;
+    for (int half = 0; half < 2; half++) {
+        float4 scale = make_float4(0.0f, 0.0f, 0.0f, 0.0f), bias = scale;
+        if (p.scale_step != 0) {
+            scale = ((const float4 *)(p.scale + column))[half];
+        } else {
+            scale.x = scale.y = scale.z = scale.w = p.scale[0];
         }
-    }
-    if (p.residual_type != TRM_DTYPE_NONE) {
-        add_residual(p, at, v);
-    }
-    if (p.activation == TRM_ACTIVATION_RELU) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v[e] = fmaxf(v[e], 0.0f);
+        if (p.bias != NULL) {
+            bias = ((const float4 *)(p.bias + column))[half];
         }
-    } else if (p.activation == TRM_ACTIVATION_GELU) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v[e] = gelu(v[e]);
-        }
-    } else if (p.activation != TRM_ACTIVATION_NONE) {
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            v[e] = trm_activate_f32(p.activation, v[e]);
-        }
+        v[4 * half] = (float)sums[4 * half] * scale.x + bias.x;
+        v[4 * half + 1] = (float)sums[4 * half + 1] * scale.y + bias.y;
+        v[4 * half + 2] = (float)sums[4 * half + 2] * scale.z + bias.z;
+        v[4 * half + 3] = (float)sums[4 * half + 3] * scale.w + bias.w;
     }
-    store_four(p, at, v);
 }
 
-/* All of a tile's sums, [row][column] in shared memory, as outputs. A thread keeps to four columns. */
-template <int ROWS, int COLUMNS, typename F>
-static __device__ __forceinline__ void store_tile(const tile_args &a, const int32_t *tile, int64_t row0,
-                                                  int32_t column0, int thread)
+/* Outputs of eight columns of a row from `column` on, the first of which is number `at`. */
+template <int FORM>
+static __device__ __forceinline__ void finish_eight(const tile_args &a, int32_t column, int64_t at,
+                                                    const int32_t (&sums)[8], uint2 residual)
 {
     const trm_int8_product_args &p = a.product;
-    const int four = thread % (COLUMNS / 4) * 4, column = column0 + four;
-    const int rows = (int)min((int64_t)ROWS, a.rows - row0);
-    if (a.columns % 4 != 0) { /* elements are not aligned to four */
-        for (int row = thread / (COLUMNS / 4); row < rows; row += F::computing / (COLUMNS / 4)) {
-            for (int e = 0; e < 4 && column + e < a.columns; e++) {
-                trm_int8_finish(&p, column + e, (row0 + row) * a.columns + column + e,
-                                tile[row * F::sum_stride + four + e]);
+    float v[8];
+    scale_eight(p, column, sums, v);
+    if (FORM == FORM_ADDED) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint32_t word = half == 0 ? residual.x : residual.y;
+            v[4 * half] += byte_float<0>(word) * p.residual_scale;
+            v[4 * half + 1] += byte_float<1>(word) * p.residual_scale;
+            v[4 * half + 2] += byte_float<2>(word) * p.residual_scale;
+            v[4 * half + 3] += byte_float<3>(word) * p.residual_scale;
+        }
+    }
+    if (FORM == FORM_GELU) {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            v[e] = gelu(v[e]);
+        }
+    }
+    if (FORM == FORM_FLOATS) {
+        store_floats(p, at, v);
+    } else {
+        *(uint2 *)((int8_t *)p.y + at) =
+            make_uint2(four_bytes(v, p.out_inverse, a.low), four_bytes(v + 4, p.out_inverse, a.low));
+    }
+}
+
+static __device__ __forceinline__ uint2 residual_bytes(const trm_int8_product_args &p, int64_t at)
+{
+    return *(const uint2 *)((const int8_t *)p.residual + at);
+}
+
+/* A call, so that what is rare takes no registers and no room. */
+static __device__ __noinline__ void finish_one(const trm_int8_product_args *p, int32_t column, int64_t at, int32_t sum)
+{
+    trm_int8_finish(p, column, at, sum);
+}
+
+/* Where a copy put eight columns of a row of the residual: rows of a panel, its 16 bytes swapped as the map says. */
+template <int ROWS, typename F> static __device__ __forceinline__ uint32_t residual_place(int row, int column)
+{
+    const int part = column % F::panel / 16;
+    const int swap = F::panel == 128 ? row & 7 : F::panel == 64 ? row >> 1 & 3 : 0;
+    return (uint32_t)(column / F::panel * ROWS * F::panel + row * F::panel + (part ^ swap) * 16 + column % 16);
+}
+
+static __device__ __forceinline__ uint2 load_shared(uint32_t address)
+{
+    uint2 v;
+    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address) : "memory");
+    return v;
+}
+
+/* Eight sums side by side: those of group g, in the thread's first row or in the one eight below. */
+template <int COUNT>
+static __device__ __forceinline__ void take_sums(const int32_t (&sums)[COUNT], int g, int below, int32_t (&to)[8])
+{
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        to[e] = sums[(4 * g + e / 2) * 4 + 2 * below + e % 2];
+    }
+}
+
+/* The number of an element of the output. */
+static __device__ __forceinline__ int64_t output_place(const tile_args &a, int64_t row, int32_t column)
+{
+    if (a.part_columns == a.columns) {
+        return row * a.columns + column;
+    }
+    const int32_t part = column / a.part_columns;
+    return (part * a.rows + row) * a.part_columns + (column - part * a.part_columns);
+}
+
+/* A thread's sums as outputs; `residual`: the stage that it came to. */
+template <int FORM, int ROWS, int COLUMNS, typename F>
+static __device__ __forceinline__ void store_sums(const tile_args &a, const int32_t (&sums)[COLUMNS / 2], int32_t tile,
+                                                  int thread, uint32_t residual)
+{
+    const int64_t row0 = (int64_t)(tile / a.tiles_n) * ROWS;
+    const int first = (thread >> 5) * 16 + ((thread & 31) >> 2);
+    const int32_t width = a.part_columns, own = (thread & 3) * 8;
+    int32_t column0 = tile % a.tiles_n * COLUMNS;
+    const int32_t part = column0 / width;
+    int32_t in_part = column0 - part * width;
+    int64_t from = (part * a.rows + row0 + first) * width + own; /* the thread's first row of the part */
+    const bool has[2] = {row0 + first < a.rows, row0 + first + 8 < a.rows};
+#pragma unroll
+    for (int g = 0; g < COLUMNS / GROUP; g++) {
+        if (column0 >= a.columns) {
+            break;
+        }
+#pragma unroll
+        for (int below = 0; below < 2; below++) {
+            const int64_t at = from + in_part + below * 8 * width;
+            int32_t eight[8];
+            take_sums(sums, g, below, eight);
+            if (has[below]) {
+                uint2 added = make_uint2(0, 0);
+                if (FORM == FORM_ADDED) {
+                    added = F::residual_fits
+                                ? load_shared(residual + residual_place<ROWS, F>(first + below * 8, g * GROUP + own))
+                                : residual_bytes(a.product, at);
+                }
+                finish_eight<FORM>(a, column0 + own, at, eight, added);
             }
         }
-        return;
+        column0 += GROUP;
+        in_part += GROUP;
+        if (in_part == width) { /* the next part */
+            in_part = 0;
+            from += a.rows * width;
+        }
     }
-    if (column >= a.columns) {
-        return;
-    }
-    float scale[4], bias[4];
+}
+
+/* A thread's sums to where the cluster reads them, units of eight. */
+template <int COLUMNS, typename F>
+static __device__ __forceinline__ void put_sums(const int32_t (&sums)[COLUMNS / 2], int32_t *to, int thread)
+{
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        scale[e] = p.scale[(column + e) * p.scale_step];
-        bias[e] = p.bias != NULL ? p.bias[column + e] : 0.0f;
+    for (int unit = 0; unit < COLUMNS / 16; unit++) {
+        int32_t eight[8];
+        take_sums(sums, unit / 2, unit % 2, eight);
+        int4 *at = (int4 *)(to + (unit * F::computing + thread) * 8);
+        at[0] = make_int4(eight[0], eight[1], eight[2], eight[3]);
+        at[1] = make_int4(eight[4], eight[5], eight[6], eight[7]);
     }
-#pragma unroll 4
-    for (int row = thread / (COLUMNS / 4); row < rows; row += F::computing / (COLUMNS / 4)) {
-        finish_four(p, a.small, (row0 + row) * a.columns + column, *(const int4 *)(tile + row * F::sum_stride + four),
-                    scale, bias);
+}
+
+/* This block's part of the units as outputs, of the sums of all blocks of the cluster. */
+template <int ROWS, int COLUMNS, typename F>
+static __device__ __forceinline__ void store_units(const tile_args &a, const int32_t *from, int32_t tile, int32_t split,
+                                                   int thread)
+{
+    const int64_t row0 = (int64_t)(tile / a.tiles_n) * ROWS;
+    const int32_t column0 = tile % a.tiles_n * COLUMNS;
+    const int part = F::units / a.splits;
+#pragma unroll 1
+    for (int n = split * part + thread; n < (split + 1) * part; n += F::computing) {
+        const int owner = n % F::computing, unit = n / F::computing, quad = owner & 3;
+        const int64_t row = row0 + (owner >> 5) * 16 + ((owner & 31) >> 2) + unit % 2 * 8;
+        int32_t sums[8] = {};
+        for (int32_t block = 0; block < a.splits; block++) {
+            float bits[8];
+            read_in((const float *)(from + n * 8), block, bits);
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                sums[e] += __float_as_int(bits[e]);
+            }
+        }
+        if (row >= a.rows) {
+            continue;
+        }
+        const int32_t column = column0 + unit / 2 * GROUP + quad * 8;
+        const int64_t at = output_place(a, row, column);
+        if (a.ordered && a.form != FORM_ANY) {
+            if (column >= a.columns) {
+                continue;
+            }
+            if (a.form == FORM_BYTES) {
+                finish_eight<FORM_BYTES>(a, column, at, sums, make_uint2(0, 0));
+            } else if (a.form == FORM_ADDED) {
+                finish_eight<FORM_ADDED>(a, column, at, sums, residual_bytes(a.product, at));
+            } else if (a.form == FORM_GELU) {
+                finish_eight<FORM_GELU>(a, column, at, sums, make_uint2(0, 0));
+            } else {
+                finish_eight<FORM_FLOATS>(a, column, at, sums, make_uint2(0, 0));
+            }
+            continue;
+        }
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            const int32_t own = a.ordered ? column + e : column0 + unit / 2 * GROUP + e / 2 * 8 + quad * 2 + e % 2;
+            if (own < a.columns) {
+                finish_one(&a.product, own, output_place(a, row, own), sums[e]);
+            }
+        }
     }
 }
 
@@ -301,38 +492,67 @@ static __global__ void __launch_bounds__(tile_form<ROWS, COLUMNS, BYTES>::thread
     extern __shared__ unsigned char shared[];
     typedef tile_form<ROWS, COLUMNS, BYTES> F;
     const uint32_t base = (shared_address(shared) + 1023) / 1024 * 1024;
-    const int64_t row0 = (int64_t)(blockIdx.x / a.tiles_n) * ROWS;
-    const int32_t column0 = (int32_t)(blockIdx.x % a.tiles_n) * COLUMNS;
+    const int32_t cluster = a.splits * a.share, rank = (int32_t)blockIdx.x % cluster, split = a.share > 1 ? 0 : rank;
     if (threadIdx.x == 0) {
         stage_ring<F> at(base, 0);
         for (int i = 0; i < F::stages; i++) {
             barrier_init(at.full(), 1);
-            barrier_init(at.empty(), F::computing / 32);
+            barrier_init(at.empty(), F::computing / 32 * a.share);
             at.next();
         }
         barrier_init_done();
     }
-    __syncthreads();
+    if (a.share > 1) {
+        cluster_barrier();
+    } else {
+        __syncthreads();
+    }
     start_next();
     if (threadIdx.x >= F::computing) {
         if (threadIdx.x == F::computing) {
-            bring_operands<BYTES, F>(a, maps, base, row0, column0);
+            bring_operands<ROWS, COLUMNS, BYTES, F>(a, maps, base, rank);
         }
         return;
     }
-    const int thread = (int)threadIdx.x, warp = thread >> 5, lane = thread & 31;
+    const int thread = (int)threadIdx.x, lane = thread & 31;
+    const int32_t count = split_begin(a, split + 1) - split_begin(a, split);
     int32_t sums[COLUMNS / 2];
-    multiply<COLUMNS, BYTES, F>(sums, a, base, thread >> 7, lane);
-    named_sync(1, F::computing); /* all have read all stages, and sums take their place */
-    int32_t *tile = (int32_t *)(shared + (base - shared_address(shared)));
-#pragma unroll
-    for (int i = 0; i < COLUMNS / 4; i++) {
-        const int row = warp * 16 + (lane >> 2) + (i & 1) * 8, column = i / 2 * 8 + (lane & 3) * 2;
-        *(int2 *)(tile + row * F::sum_stride + column) = make_int2(sums[2 * i], sums[2 * i + 1]);
-    }
-    named_sync(1, F::computing);
+    stage_ring<F> at(base, 0);
     wait_for_previous(); /* of this thread's own reads and writes */
-    store_tile<ROWS, COLUMNS, F>(a, tile, row0, column0, thread);
+    if (a.through_shared) {
+        int32_t *units = (int32_t *)(shared + (base - shared_address(shared)));
+        multiply<COLUMNS, BYTES, F>(sums, at, count, a.share, thread >> 7, lane);
+        named_sync(1, F::computing); /* all have read all stages, and sums take their place */
+        put_sums<COLUMNS, F>(sums, units, thread);
+        cluster_barrier();
+        store_units<ROWS, COLUMNS, F>(a, units, (int32_t)blockIdx.x / cluster, split, thread);
+        cluster_barrier(); /* the others may still read here */
+        return;
+    }
+    for (int32_t item = (int32_t)blockIdx.x / cluster; item < a.items; item += (int32_t)gridDim.x / cluster) {
+        const int32_t tile = tile_of(a, item, rank);
+        multiply<COLUMNS, BYTES, F>(sums, at, count, a.share, thread >> 7, lane);
+        if (a.form == FORM_BYTES) {
+            store_sums<FORM_BYTES, ROWS, COLUMNS, F>(a, sums, tile, thread, 0);
+        } else if (a.form == FORM_GELU) {
+            store_sums<FORM_GELU, ROWS, COLUMNS, F>(a, sums, tile, thread, 0);
+        } else if (a.form == FORM_FLOATS) {
+            store_sums<FORM_FLOATS, ROWS, COLUMNS, F>(a, sums, tile, thread, 0);
+        } else {
+            if (F::residual_fits) {
+                barrier_wait(at.full(), at.parity);
+            }
+            store_sums<FORM_ADDED, ROWS, COLUMNS, F>(a, sums, tile, thread, at.x());
+            if (F::residual_fits) {
+                __syncwarp();
+                release(at.empty(), a.share, lane);
+                at.next();
+            }
+        }
+    }
+    if (a.share > 1) { /* the other block may still arrive here */
+        cluster_barrier();
+    }
 #endif
 }
 
@@ -366,50 +586,107 @@ static trm_window_map windows_of(const trm_int8_tiles *t)
     return map;
 }
 
-static trm_status map_operands(const trm_int8_tiles *t, const tile_args &a, int rows, int columns, int bytes,
+/* The weight [M, taps * channels]; in groups, rows of each eighth side by side as one thread has them. */
+static trm_status map_weight(const trm_int8_tiles *t, const tile_args &a, int columns, int bytes,
+                             CUtensorMapSwizzle swizzle, CUtensorMap *map)
+{
+    const trm_int8_product_args *p = &t->product;
+    const cuuint64_t k = (cuuint64_t)(p->w.channels_in * p->w.kernel_size), m = (cuuint64_t)p->outputs;
+    if (a.ordered) {
+        const cuuint64_t dims[] = {k, 2, 4, 4, m / GROUP}, strides[] = {k, 8 * k, 2 * k, GROUP * k};
+        const cuuint32_t box[] = {(cuuint32_t)bytes, 2, 4, 4, (cuuint32_t)(columns / GROUP / a.share)};
+        return trm_cuda_tensor_map(map, p->weight, 5, dims, strides, box, swizzle, TRM_I8);
+    }
+    const cuuint64_t dims[] = {k, m, 1}, strides[] = {k, k * m};
+    const cuuint32_t box[] = {(cuuint32_t)bytes, (cuuint32_t)columns, 1};
+    return trm_cuda_tensor_map(map, p->weight, 3, dims, strides, box, swizzle, TRM_I8);
+}
+
+static trm_status map_operands(const trm_int8_tiles *t, const tile_args &a, int rows, int columns, int bytes, int panel,
                                tile_maps *maps)
 {
     const trm_int8_product_args *p = &t->product;
     const CUtensorMapSwizzle swizzle = bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
-    const cuuint64_t channels = (cuuint64_t)p->w.channels_in;
-    const cuuint64_t dims[] = {channels, (cuuint64_t)p->w.kernel_size, (cuuint64_t)p->outputs};
-    const cuuint64_t strides[] = {channels, channels * dims[1]};
-    const cuuint32_t box[] = {(cuuint32_t)bytes, 1, (cuuint32_t)columns};
-    TRM_TRY(trm_cuda_tensor_map(&maps->weight, p->weight, 3, dims, strides, box, swizzle, TRM_I8));
+    TRM_TRY(map_weight(t, a, columns, bytes, swizzle, &maps->weight));
+    if (a.residual_comes) {
+        const cuuint64_t dims[] = {(cuuint64_t)p->outputs, (cuuint64_t)a.rows, 1},
+                         strides[] = {dims[0], dims[0] * dims[1]};
+        const cuuint32_t box[] = {(cuuint32_t)panel, (cuuint32_t)rows, 1};
+        TRM_TRY(trm_cuda_tensor_map(&maps->residual, p->residual, 3, dims, strides, box,
+                                    panel == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+                                    : panel == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                  : CU_TENSOR_MAP_SWIZZLE_NONE,
+                                    TRM_I8));
+    }
     if (a.windows) {
         trm_window_map map = windows_of(t);
         map.channels_taken = bytes;
         map.rows = rows;
         return trm_cuda_window_map(&maps->x, &map, swizzle);
     }
-    const cuuint64_t row_dims[] = {channels, (cuuint64_t)a.rows, 1};
-    const cuuint64_t row_strides[] = {channels, channels * row_dims[1]};
+    const cuuint64_t row_dims[] = {(cuuint64_t)p->w.channels_in, (cuuint64_t)a.rows, 1};
+    const cuuint64_t row_strides[] = {row_dims[0], row_dims[0] * row_dims[1]};
     const cuuint32_t row_box[] = {(cuuint32_t)bytes, (cuuint32_t)rows, 1};
     return trm_cuda_tensor_map(&maps->x, p->x, 3, row_dims, row_strides, row_box, swizzle, TRM_I8);
 }
 
-template <int ROWS, int COLUMNS, int BYTES> static trm_status launch(const trm_int8_tiles *t, cudaStream_t stream)
+static int32_t form_of(const trm_int8_product_args *p)
+{
+    const bool added = p->residual_type != TRM_DTYPE_NONE, plain = p->activation == TRM_ACTIVATION_NONE;
+    if (p->product_scale > 0.0f || (added && (p->residual_type != TRM_I8 || p->out != TRM_I8))) {
+        return FORM_ANY;
+    }
+    if (p->out != TRM_I8) {
+        return plain ? FORM_FLOATS : FORM_ANY;
+    }
+    if (plain || p->activation == TRM_ACTIVATION_RELU) {
+        return added ? FORM_ADDED : FORM_BYTES;
+    }
+    return p->activation == TRM_ACTIVATION_GELU && !added ? FORM_GELU : FORM_ANY;
+}
+
+template <int ROWS, int COLUMNS, int BYTES>
+static trm_status launch(const trm_int8_tiles *t, int splits, int share, cudaStream_t stream)
 {
     typedef tile_form<ROWS, COLUMNS, BYTES> F;
     const trm_windows *w = &t->product.w;
     tile_args a = {};
-    tile_maps maps;
+    tile_maps maps = {};
     a.product = t->product;
     a.rows = w->batch * w->out_size;
     a.columns = (int32_t)t->product.outputs;
+    a.part_columns = t->product.parts > 0 ? a.columns / t->product.parts : a.columns;
     a.tiles_n = (a.columns + COLUMNS - 1) / COLUMNS;
-    a.taps = (int32_t)w->kernel_size;
+    const int64_t tiles_m = (a.rows + ROWS - 1) / ROWS;
     a.blocks = (int32_t)((w->channels_in + BYTES - 1) / BYTES);
+    a.stages = (int32_t)w->kernel_size * a.blocks;
+    for (a.splits = splits; a.splits > a.stages;) {
+        a.splits /= 2;
+    }
     a.windows = has_windows(w);
     a.constant = t->constant;
-    a.small = w->kernel_size * w->channels_in <= MOST_SMALL;
-    TRM_TRY(map_operands(t, a, ROWS, COLUMNS, BYTES, &maps));
+    a.ordered = a.columns % GROUP == 0 && a.part_columns % GROUP == 0;
+    a.form = form_of(&t->product);
+    a.low = t->product.activation == TRM_ACTIVATION_RELU ? 0.0f : -128.0f;
+    a.through_shared = a.splits > 1 || !a.ordered || a.form == FORM_ANY;
+    a.share = a.through_shared ? 1 : share;
+    a.items = (int32_t)((tiles_m + a.share - 1) / a.share) * a.tiles_n;
+    a.residual_comes = F::residual_fits && !a.through_shared && a.form == FORM_ADDED;
+    TRM_TRY(map_operands(t, a, ROWS, COLUMNS, BYTES, F::panel, &maps));
     TRM_CUDA_TRY(
         cudaFuncSetAttribute(int8_tiles<ROWS, COLUMNS, BYTES>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::bytes));
-    launch_kernel(true, int8_tiles<ROWS, COLUMNS, BYTES>, dim3((unsigned)((a.rows + ROWS - 1) / ROWS * a.tiles_n)),
-                  dim3(F::threads), F::bytes, stream, a, maps);
+    const int cluster = a.splits * a.share, most = trm_cuda_hopper_processors() * F::blocks / cluster;
+    launch_clusters((unsigned)cluster, true, int8_tiles<ROWS, COLUMNS, BYTES>,
+                    dim3((unsigned)((a.through_shared || a.items < most ? a.items : most) * cluster)), dim3(F::threads),
+                    F::bytes, stream, a, maps);
     return trm_cuda_launched("cuda.int8_product tiles");
 }
+
+static const int32_t tile_sizes[][4] = {
+#define SIZE(rows, columns, splits, share) {rows, columns, splits, share},
+    TRM_INT8_TILES(SIZE)
+#undef SIZE
+};
 
 /* Bytes of k in a stage: as few zeros as possible behind the last channel. */
 static bool is_wide(const trm_int8_tiles *t)
@@ -422,9 +699,10 @@ trm_status trm_cuda_int8_tiles_launch(const trm_int8_tiles *t, int32_t size, cud
 {
     const bool wide = is_wide(t);
     switch (size) {
-#define LAUNCH(rows, columns)                                                                                          \
-    case TRM_INT8_TILE_##rows##x##columns:                                                                             \
-        return wide ? launch<rows, columns, 128>(t, stream) : launch<rows, columns, 64>(t, stream);
+#define LAUNCH(rows, columns, splits, share)                                                                           \
+    case TRM_INT8_TILE_##rows##x##columns##x##splits##x##share:                                                        \
+        return wide ? launch<rows, columns, 128>(t, splits, share, stream)                                             \
+                    : launch<rows, columns, 64>(t, splits, share, stream);
         TRM_INT8_TILES(LAUNCH)
 #undef LAUNCH
     default:
@@ -440,34 +718,40 @@ bool trm_cuda_int8_tiles_fit(const trm_int8_tiles *t)
     const trm_window_map map = windows_of(t);
     bool fits = w->channels_in > 0 && w->channels_in % 16 == 0 && rows > 0 && rows <= INT32_MAX / 2 &&
                 t->product.outputs > 0 && t->product.outputs <= INT32_MAX / 2 && w->kernel_size <= 65536 &&
-                (rows + 63) / 64 * ((t->product.outputs + 31) / 32) <= INT32_MAX;
+                (rows + 63) / 64 * ((t->product.outputs + 31) / 32) <= INT32_MAX / 16;
     if (fits && has_windows(w)) { /* of two dimensions */
         fits = w->in[0] == 1 && w->out[0] == 1 && w->kernel[0] == 1 && trm_cuda_window_map_fits(&map, reach);
     }
     return fits && trm_cuda_hopper_ready();
 }
 
-/* By rounds of blocks, and what one takes: bytes that come, with a third of the speed for sums that leave. */
+bool trm_cuda_int8_tiles_can_split(const trm_int8_tiles *t, int32_t size)
+{
+    const trm_windows *w = &t->product.w;
+    const int64_t bytes = is_wide(t) ? 128 : 64;
+    return size >= 0 && size < TRM_INT8_TILE_COUNT &&
+           w->kernel_size * ((w->channels_in + bytes - 1) / bytes) >= tile_sizes[size][2];
+}
+
+/* By rounds of blocks, and what one takes: bytes that come, with a third of the speed for sums that leave; and what
+ * blocks of a cluster wait for each other. */
 int32_t trm_cuda_int8_tiles_choose(const trm_int8_tiles *t)
 {
-    static const int32_t sizes[][2] = {
-#define SIZE(rows, columns) {rows, columns},
-        TRM_INT8_TILES(SIZE)
-#undef SIZE
-    };
     const trm_windows *w = &t->product.w;
     const int64_t rows = w->batch * w->out_size, k = w->kernel_size * w->channels_in;
     const int processors = trm_cuda_hopper_processors();
-    int32_t best = TRM_INT8_TILE_64x32;
+    int32_t best = TRM_INT8_TILE_64x32x1x1;
     double least = 0.0;
     for (int32_t i = 0; i < TRM_INT8_TILE_COUNT; i++) {
-        const int64_t r = sizes[i][0], c = sizes[i][1], blocks = c > 128 ? 1 : r * c >= 128 * 128 ? 2 : 3;
-        const int64_t tiles = (rows + r - 1) / r * ((t->product.outputs + c - 1) / c);
+        const int64_t r = tile_sizes[i][0], c = tile_sizes[i][1], s = tile_sizes[i][2], share = tile_sizes[i][3];
+        const int64_t blocks = c > 128 ? 1 : r * c >= 128 * 128 ? 2 : 3;
+        const int64_t tiles = (rows + r - 1) / r * ((t->product.outputs + c - 1) / c) * s;
         const int64_t places = processors * blocks, rounds = (tiles + places - 1) / places;
         const double shared = tiles >= places ? (double)blocks : (double)((tiles + processors - 1) / processors);
         const double time =
-            (double)rounds * shared * ((double)((r + c) * k) + 3.0 * (double)(r * c) + 60000.0 / shared);
-        if (i == 0 || time < least) {
+            (double)rounds * shared *
+            ((double)((r + c / share) * k / s) + 3.0 * (double)(r * c / s) + (s > 1 ? 160000.0 : 60000.0) / shared);
+        if ((i == 0 || time < least) && trm_cuda_int8_tiles_can_split(t, i)) {
             least = time;
             best = i;
         }
@@ -477,32 +761,66 @@ int32_t trm_cuda_int8_tiles_choose(const trm_int8_tiles *t)
 
 /* ---- blocks of positions ---- */
 
-/* A thread per block: 16 bytes written; bound by device memory. */
-static __global__ void __launch_bounds__(256)
-    make_blocks(const trm_int8_blocks x, const trm_int8_blocks weight, int64_t n_x, int64_t count)
+#define BLOCK_THREADS 128
+
+/* A thread block per row of blocks of positions: two rows of the image come to shared memory, and go 16 bytes a thread;
+ * bound by device memory. */
+template <int C>
+static __global__ void __launch_bounds__(BLOCK_THREADS)
+    make_blocks(const trm_int8_blocks x, const trm_int8_blocks weight, int64_t rows_x)
 {
+    extern __shared__ int8_t two_rows[];
+    const bool of_x = blockIdx.x < rows_x;
+    const trm_int8_blocks &b = of_x ? x : weight;
+    const int64_t row = of_x ? blockIdx.x : blockIdx.x - rows_x, image = row / b.grid[0];
+    const int bytes = b.in[1] * C, y0 = (int)(row - image * b.grid[0]) * 2 - b.before[0];
     begin_overlapped();
-    for (int64_t at = global_thread(); at < count; at += global_threads()) {
-        const trm_int8_blocks &b = at < n_x ? x : weight;
-        const int64_t i = at < n_x ? at : at - n_x, rows = i / b.grid[1];
-        const int y0 = (int)(rows % b.grid[0]) * 2 - b.before[0], x0 = (int)(i % b.grid[1]) * 2 - b.before[1];
-        const int8_t *image = b.from + rows / b.grid[0] * b.in[0] * b.in[1] * b.channels;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const int y = y0 + k;
+        if (y < 0 || y >= b.in[0]) {
+            continue;
+        }
+        const int8_t *from = b.from + (image * b.in[0] + y) * bytes;
+        const int words = ((uintptr_t)from | (uintptr_t)bytes) % 4 == 0 ? bytes / 4 : 0;
+        for (int i = (int)threadIdx.x; i < words; i += BLOCK_THREADS) {
+            ((uint32_t *)(two_rows + k * bytes))[i] = ((const uint32_t *)from)[i];
+        }
+        for (int i = words * 4 + (int)threadIdx.x; i < bytes; i += BLOCK_THREADS) {
+            two_rows[k * bytes + i] = from[i];
+        }
+    }
+    __syncthreads();
+    for (int column = (int)threadIdx.x; column < b.grid[1]; column += BLOCK_THREADS) {
+        const int x0 = column * 2 - b.before[1];
         uint32_t words[4] = {};
 #pragma unroll
-        for (int n = 0; n < 16; n++) {
-            const int place = n / b.channels, row = y0 + place / 2, column = x0 + place % 2;
-            if (place < 4 && row >= 0 && row < b.in[0] && column >= 0 && column < b.in[1]) {
-                const int64_t from = ((int64_t)row * b.in[1] + column) * b.channels + n - place * b.channels;
-                words[n / 4] |= (uint32_t)(uint8_t)image[from] << n % 4 * 8;
+        for (int n = 0; n < 4 * C; n++) {
+            const int place = n / C, y = y0 + place / 2, at = x0 + place % 2;
+            if (y >= 0 && y < b.in[0] && at >= 0 && at < b.in[1]) {
+                words[n / 4] |= (uint32_t)(uint8_t)two_rows[place / 2 * bytes + at * C + n % C] << n % 4 * 8;
             }
         }
-        ((uint4 *)b.to)[i] = make_uint4(words[0], words[1], words[2], words[3]);
+        ((uint4 *)b.to)[row * b.grid[1] + column] = make_uint4(words[0], words[1], words[2], words[3]);
     }
 }
 
 trm_status trm_cuda_int8_blocks(const trm_int8_blocks blocks[2], cudaStream_t stream)
 {
-    const int64_t n_x = trm_int8_block_count(&blocks[0]), count = n_x + trm_int8_block_count(&blocks[1]);
-    launch_overlapped(make_blocks, grid_for(count, 256), 256, 0, stream, blocks[0], blocks[1], n_x, count);
+    const int64_t rows_x = blocks[0].images * blocks[0].grid[0], rows = blocks[1].images * blocks[1].grid[0];
+    const int widest = blocks[0].in[1] > blocks[1].in[1] ? blocks[0].in[1] : blocks[1].in[1];
+    const size_t shared = (size_t)(2 * widest * blocks[0].channels);
+    switch (blocks[0].channels) {
+#define CHANNELS(c)                                                                                                    \
+    case c:                                                                                                            \
+        launch_overlapped(make_blocks<c>, (unsigned)(rows_x + rows), BLOCK_THREADS, shared, stream, blocks[0],         \
+                          blocks[1], rows_x);                                                                          \
+        break;
+        CHANNELS(1)
+        CHANNELS(2)
+        CHANNELS(3)
+        CHANNELS(4)
+#undef CHANNELS
+    }
     return trm_cuda_launched("cuda.int8_product blocks");
 }

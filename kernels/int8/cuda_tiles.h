@@ -18,10 +18,16 @@ typedef struct trm_int8_tiles {
     bool constant;      /* no kernel writes the weight */
 } trm_int8_tiles;
 
-/* Sizes of tiles: rows by columns of the output. */
-#define TRM_INT8_TILES(X) X(128, 256) X(128, 128) X(128, 64) X(64, 128) X(64, 64) X(64, 32)
+/* Sizes of tiles: rows by columns of the output, parts of k that blocks of a cluster have, or blocks of a cluster that
+ * share rows of the weight. */
+/* clang-format off */
+#define TRM_INT8_TILES(X) \
+    X(128, 256, 1, 1) X(128, 128, 1, 1) X(128, 64, 1, 1) X(64, 128, 1, 1) X(64, 64, 1, 1) X(64, 32, 1, 1) \
+    X(128, 256, 1, 2) X(128, 128, 1, 2) X(128, 64, 1, 2) \
+    X(128, 64, 2, 1) X(64, 64, 2, 1) X(64, 64, 4, 1) X(64, 32, 2, 1) X(64, 32, 4, 1) X(64, 32, 8, 1)
+/* clang-format on */
 enum {
-#define TRM_INT8_TILE(rows, columns) TRM_INT8_TILE_##rows##x##columns,
+#define TRM_INT8_TILE(rows, columns, splits, share) TRM_INT8_TILE_##rows##x##columns##x##splits##x##share,
     TRM_INT8_TILES(TRM_INT8_TILE)
 #undef TRM_INT8_TILE
         TRM_INT8_TILE_COUNT
@@ -30,6 +36,8 @@ enum {
 bool trm_cuda_int8_tiles_fit(const trm_int8_tiles *tiles);
 /* By tiles of one of these sizes; INVALID_ARGUMENT for no such size. */
 trm_status trm_cuda_int8_tiles_launch(const trm_int8_tiles *tiles, int32_t size, cudaStream_t stream);
+/* Whether k is long enough for the parts of a size; if not, it is launched with fewer. */
+bool trm_cuda_int8_tiles_can_split(const trm_int8_tiles *tiles, int32_t size);
 /* The size that is likely the fastest. */
 int32_t trm_cuda_int8_tiles_choose(const trm_int8_tiles *tiles);
 

@@ -5,12 +5,14 @@
 #ifndef TRM_KERNELS_INT8_ELEMENT_H
 #define TRM_KERNELS_INT8_ELEMENT_H
 
+#include <string.h>
+
 #include "kernels/kernel.h"
 #include "kernels/convolution/window.h"
 #include "kernels/pointwise/element.h"
 
 typedef struct trm_int8_product_args {
-    trm_dims dims;        /* [N, o1, o2, o3, M] */
+    trm_dims dims;        /* [N, o1, o2, o3, M]; in parts [parts, rows, 1, 1, M / parts] */
     trm_windows w;        /* batch: N */
     int64_t outputs;      /* M */
     const int8_t *x;      /* [N, in, channels_in] */
@@ -19,6 +21,7 @@ typedef struct trm_int8_product_args {
     const void *residual;
     void *y;
     int64_t scale_step; /* 0: one scale for all */
+    int32_t parts;      /* 0: not divided */
     trm_dtype out, residual_type;
     trm_activation activation;
     float product_scale, product_inverse; /* 0: not rounded there */
@@ -35,9 +38,17 @@ static inline bool trm_int8_has_dims(const trm_kernel_call *call, int32_t input,
 static inline bool trm_int8_windows_of(const trm_kernel_call *call, trm_windows *windows)
 {
     const trm_int8_product_params *p = &call->layer->int8_product;
-    const trm_dims *x = &call->inputs[TRM_INT8_PRODUCT_X].dims, *y = &call->outputs[0].dims;
-    const trm_dims *w = &call->inputs[TRM_INT8_PRODUCT_WEIGHT].dims;
+    const trm_dims *x = &call->inputs[TRM_INT8_PRODUCT_X].dims, *w = &call->inputs[TRM_INT8_PRODUCT_WEIGHT].dims;
+    trm_dims whole = call->outputs[0].dims, *y = &whole;
     const int64_t one[] = {1};
+    if (p->parts > 0) { /* of columns, as they were one after the other */
+        if (y->n < 2 || y->d[0] != p->parts) {
+            return false;
+        }
+        y->n--;
+        memmove(y->d, y->d + 1, (size_t)y->n * sizeof(y->d[0]));
+        y->d[y->n - 1] *= p->parts;
+    }
     if (x->n < 1 || y->n != x->n || w->n < 2 || w->d[w->n - 1] != x->d[x->n - 1] || w->d[0] != y->d[y->n - 1]) {
         return false;
     }
@@ -65,7 +76,8 @@ static inline bool trm_int8_product_args_of(const trm_kernel_call *call, trm_int
     if (call->n_inputs <= TRM_INT8_PRODUCT_SCALE || call->n_inputs > TRM_INT8_PRODUCT_INPUT_COUNT ||
         call->n_outputs != 1 || in[TRM_INT8_PRODUCT_X].dtype != TRM_I8 || in[TRM_INT8_PRODUCT_WEIGHT].dtype != TRM_I8 ||
         y->dtype != p->out || (p->out != TRM_I8 && (!trm_element_is_float(p->out) || p->out == TRM_F64)) ||
-        !trm_int8_windows_of(call, &args->w)) {
+        !trm_int8_windows_of(call, &args->w) || p->parts < 0 ||
+        (p->parts > 0 && trm_kernel_call_has(call, TRM_INT8_PRODUCT_RESIDUAL))) {
         return false;
     }
     const int64_t outputs = in[TRM_INT8_PRODUCT_WEIGHT].dims.d[0];
@@ -79,7 +91,11 @@ static inline bool trm_int8_product_args_of(const trm_kernel_call *call, trm_int
         return false;
     }
     args->outputs = outputs;
+    args->parts = p->parts;
     args->dims = (trm_dims){5, {args->w.batch, args->w.out[0], args->w.out[1], args->w.out[2], outputs}};
+    if (p->parts > 0) {
+        args->dims = (trm_dims){5, {p->parts, args->w.batch, 1, 1, outputs / p->parts}};
+    }
     args->x = (const int8_t *)in[TRM_INT8_PRODUCT_X].data;
     args->weight = (const int8_t *)in[TRM_INT8_PRODUCT_WEIGHT].data;
     args->scale = (const float *)in[TRM_INT8_PRODUCT_SCALE].data;
@@ -130,7 +146,9 @@ TRM_ELEMENT void trm_int8_finish(const trm_int8_product_args *args, int64_t m, i
 TRM_ELEMENT void trm_element_int8_product(const trm_int8_product_args *args, const int64_t *at, int64_t i)
 {
     const trm_windows *w = &args->w;
-    const int64_t m = at[4], channels = w->channels_in;
+    const int64_t own[] = {at[1], 0, 0, 0};
+    const int64_t m = args->parts > 0 ? at[0] * args->dims.d[4] + at[4] : at[4], channels = w->channels_in;
+    at = args->parts > 0 ? own : at;
     const int64_t z0 = at[1] * w->stride[0] - w->before[0], y0 = at[2] * w->stride[1] - w->before[1];
     const int64_t x0 = at[3] * w->stride[2] - w->before[2];
     const int8_t *tap = args->weight + m * w->kernel_size * channels;

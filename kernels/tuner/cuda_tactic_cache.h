@@ -20,7 +20,7 @@ void trm_choice_remember(const trm_choice_key *key, int32_t way);
 /* Whether a way is known, which *way is then. */
 bool trm_choice_recall(const trm_choice_key *key, int32_t *way);
 
-#define TRM_MOST_WAYS 8
+#define TRM_MOST_WAYS 16
 
 /* The ways of a problem: their names as tactics, those that can do it, and of them those worth timing, bit by bit. */
 typedef struct trm_choice_ways {

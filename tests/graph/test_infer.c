@@ -556,6 +556,10 @@ static void int8_products_are_products_and_convolutions(void **state)
         {INT8(.out = TRM_F32),
          {"i8[2,9,8,16]", "i8[8,3,2,16]", "f32[8]", "-", "f32[2,5,8,8]"},
          "!residual has dims [2, 5, 8, 8], expected [2, 5, 7, 8]"},
+        {INT8(.out = TRM_F16, .parts = 3), {"i8[?,5,32]", "i8[12,32]", "f32[12]"}, "f16[3,?,5,4]"},
+        {INT8(.out = TRM_F16, .parts = 5), {"i8[?,5,32]", "i8[12,32]", "f32[12]"}, "!12 columns in 5 parts"},
+        {INT8(.out = TRM_F16, .parts = 3), {"i8[2,32]", "i8[12,32]", "f32[12]", "-", "f16[2,12]"}, "!in 3 parts"},
+        {INT8(.out = TRM_F16, .parts = 2), {"i8[2,9,8,16]", "i8[8,3,2,16]", "f32[8]"}, "!in 2 parts"},
     };
     RUN_CASES(cases);
 }

@@ -12,11 +12,11 @@
 
 static int32_t runs[TRM_INT8_TILE_COUNT];
 
-#define SIZE(rows, columns)                                                                                            \
-    static trm_status run_##rows##x##columns(const trm_kernel_call *call)                                              \
+#define SIZE(rows, columns, splits, share)                                                                             \
+    static trm_status run_##rows##x##columns##x##splits##x##share(const trm_kernel_call *call)                         \
     {                                                                                                                  \
-        runs[TRM_INT8_TILE_##rows##x##columns]++;                                                                      \
-        return trm_cuda_int8_tiles_run(call, TRM_INT8_TILE_##rows##x##columns);                                        \
+        runs[TRM_INT8_TILE_##rows##x##columns##x##splits##x##share]++;                                                 \
+        return trm_cuda_int8_tiles_run(call, TRM_INT8_TILE_##rows##x##columns##x##splits##x##share);                   \
     }
 TRM_INT8_TILES(SIZE)
 #undef SIZE
@@ -25,13 +25,13 @@ static void each_size_by_itself(void **state)
 {
     (void)state;
     static const trm_kernel kernels[] = {
-#define KERNEL(rows, columns)                                                                                          \
-    {.name = "own." #rows "x" #columns,                                                                                \
+#define KERNEL(rows, columns, splits, share)                                                                           \
+    {.name = "own." #rows "x" #columns "x" #splits "x" #share,                                                         \
      .kind = TRM_LAYER_INT8_PRODUCT,                                                                                   \
      .backend = TRM_BACKEND_CUDA,                                                                                      \
      .accepts = trm_cuda_int8_tiles_accepts,                                                                           \
      .workspace = trm_cuda_int8_tiles_workspace,                                                                       \
-     .run = run_##rows##x##columns},
+     .run = run_##rows##x##columns##x##splits##x##share},
         TRM_INT8_TILES(KERNEL)
 #undef KERNEL
             {.name = "elements", /* what tiles do not take */

@@ -3,6 +3,7 @@
  * and ties are ties everywhere.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cases/support.h"
 #include "kernels/cases/cases.h"
@@ -38,8 +39,12 @@ TEST_UNCHECKED static void meaning_int8_product(const kernel_case *test, double 
     const trm_dims *w = &test->inputs[TRM_INT8_PRODUCT_WEIGHT].dims;
     const int64_t channels = w->d[w->n - 1], size = trm_dims_count(w) / w->d[0];
     for (int64_t i = 0; i < trm_dims_count(y); i++) {
-        const place at = place_of(y, i);
-        const int64_t m = at.i[y->n - 1];
+        place at = place_of(y, i);
+        int64_t m = at.i[y->n - 1];
+        if (p->parts > 0) {
+            m += at.i[0] * y->d[y->n - 1];
+            memmove(at.i, at.i + 1, (size_t)x->n * sizeof(at.i[0]));
+        }
         double sum = 0.0;
         for (int64_t k = 0; k < size; k++) {
             const place tap = place_of(w, m * size + k);
@@ -76,6 +81,7 @@ typedef struct int8_case {
     trm_dtype out, residual; /* NONE: no residual */
     trm_activation activation;
     bool no_bias, one_scale, rounds;
+    int32_t parts;
 } int8_case;
 
 static void int8_product_case(kernel_case_bench *bench, const int8_case *c)
@@ -96,6 +102,7 @@ static void int8_product_case(kernel_case_bench *bench, const int8_case *c)
         p->after[i] = c->after;
     }
     p->activation = c->activation;
+    p->parts = c->parts;
     p->out = c->out;
     p->out_scale = c->out == TRM_I8 ? 0.5f : 0.0f;
     p->product_scale = c->rounds ? 0.25f : 0.0f;
@@ -125,6 +132,11 @@ static void int8_product_case(kernel_case_bench *bench, const int8_case *c)
         added = make_values(trm_dims_count(&out), 0, false);
         add_input(&test, c->residual, out, 0.0, 0.0)->values = added;
     }
+    if (c->parts > 0) {
+        memmove(out.d + 1, out.d, (size_t)out.n * sizeof(out.d[0]));
+        out.d[0] = c->parts;
+        out.d[out.n++] /= c->parts;
+    }
     add_output(&test, c->out, out);
     kernel_case_run(bench, &test, meaning_int8_product);
     free(scales);
@@ -146,6 +158,20 @@ void kernel_cases_int8_product(kernel_case_bench *bench)
          .activation = TRM_ACTIVATION_RELU},
         {DIMS(33, 3072), DIMS(64, 3072), .out = TRM_I8, .residual = TRM_BF16, .no_bias = true},
         {DIMS(0, 32), DIMS(8, 32), .out = TRM_I8},
+        /* each residual and activation in columns by 32, more tiles than blocks, a long k, columns of no group */
+        {DIMS(67, 64), DIMS(96, 64), .out = TRM_F32, .residual = TRM_F32, .activation = TRM_ACTIVATION_TANH},
+        {DIMS(67, 64), DIMS(160, 64), .out = TRM_F16, .residual = TRM_BF16, .activation = TRM_ACTIVATION_GELU_TANH},
+        {DIMS(67, 80), DIMS(192, 80), .out = TRM_BF16, .residual = TRM_I8, .activation = TRM_ACTIVATION_SIGMOID},
+        {DIMS(67, 144), DIMS(288, 144), .out = TRM_F16, .residual = TRM_F16, .activation = TRM_ACTIVATION_GELU,
+         .rounds = true},
+        {DIMS(52001, 16), DIMS(64, 16), .out = TRM_I8, .residual = TRM_I8, .activation = TRM_ACTIVATION_RELU},
+        {DIMS(2001, 32), DIMS(128, 32), .out = TRM_F16, .no_bias = true, .one_scale = true},
+        {DIMS(49, 4608), DIMS(96, 4608), .out = TRM_I8, .residual = TRM_I8, .activation = TRM_ACTIVATION_RELU},
+        {DIMS(65, 1168), DIMS(100, 1168), .out = TRM_I8, .residual = TRM_I8},
+        /* in parts: of whole groups of columns, of eights, of any */
+        {DIMS(3, 43, 64), DIMS(192, 64), .out = TRM_F16, .parts = 3},
+        {DIMS(129, 768), DIMS(288, 768), .out = TRM_I8, .activation = TRM_ACTIVATION_RELU, .parts = 4},
+        {DIMS(70, 48), DIMS(30, 48), .out = TRM_F32, .no_bias = true, .parts = 2},
         {DIMS(2, 0), DIMS(8, 0), .out = TRM_I8},
         /* convolutions: of one position, with borders, strides, gaps, more channels than a stage has, few channels */
         {DIMS(2, 9, 11, 64), DIMS(96, 1, 1, 64), .stride = 1, .dilation = 1, .before = 0, .after = 0, .out = TRM_I8,
