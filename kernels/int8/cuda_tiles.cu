@@ -29,10 +29,11 @@ template <int ROWS, int COLUMNS, int BYTES> struct tile_form {
     static const int threads = computing + 32;
     static const int blocks = COLUMNS > 128 ? 1 : ROWS *COLUMNS >= 128 * 128 ? 2 : 3; /* on a multiprocessor */
     static const int x_bytes = ROWS * BYTES, stage_bytes = x_bytes + COLUMNS * BYTES;
-    static const int room = 227 * 1024 / blocks - 1024 - 1024 - 256;
+    static const int room = 227 * 1024 / blocks - 1024 - 1024 - 256 - 8 * COLUMNS;
     static const int stages = room / stage_bytes < MOST_STAGES ? room / stage_bytes : MOST_STAGES;
     static const int barriers_at = stages * stage_bytes;
-    static const int bytes = barriers_at + 16 * stages + 1024;       /* 1024: to align the stages */
+    static const int terms_at = barriers_at + 16 * stages;           /* scales and biases of a tile's columns */
+    static const int bytes = terms_at + 8 * COLUMNS + 1024;          /* 1024: to align the stages */
     static const int panel = COLUMNS < 128 ? COLUMNS : 128;          /* columns of a copy of the residual */
     static const bool residual_fits = ROWS * COLUMNS <= stage_bytes; /* in a stage */
     static const int units = ROWS * COLUMNS / 8;                     /* of eight sums side by side */
@@ -41,11 +42,12 @@ template <int ROWS, int COLUMNS, int BYTES> struct tile_form {
 
 /* What follows sums, as code of its own: all of it in one would not fit the instruction cache. */
 enum {
-    FORM_BYTES,  /* i8, with a ReLU or without an activation */
-    FORM_ADDED,  /* the same behind a residual in i8 */
-    FORM_GELU,   /* i8 */
-    FORM_FLOATS, /* with nothing else */
-    FORM_ANY     /* element by element */
+    FORM_BYTES,        /* i8, with a ReLU or without an activation */
+    FORM_ADDED,        /* the same behind a residual in i8 */
+    FORM_GELU,         /* i8 */
+    FORM_FLOATS,       /* with a ReLU or without an activation */
+    FORM_ADDED_FLOATS, /* the same behind a residual in i8 */
+    FORM_ANY           /* element by element */
 };
 
 typedef struct tile_args {
@@ -107,6 +109,10 @@ static __device__ void bring_operands(const tile_args &a, const tile_maps &maps,
     const int32_t channels = (int32_t)w.channels_in, begin = split_begin(a, split), end = split_begin(a, split + 1);
     int32_t item = (int32_t)blockIdx.x / cluster, ahead = a.constant ? min(F::stages, end - begin) : 0;
     stage_ring<F> at(base, 1), early(base, 1); /* of a new barrier the phase of parity 1 has ended */
+    prefetch_map(&maps.x);
+    if (a.residual_comes) {
+        prefetch_map(&maps.residual);
+    }
     for (int32_t i = begin; i < begin + ahead; i++) {
         barrier_arrive_expect(early.full(), F::stage_bytes);
         bring_weight<COLUMNS, BYTES>(a, maps, early.weight(), i / a.blocks * channels + i % a.blocks * BYTES,
@@ -273,22 +279,13 @@ static __device__ __forceinline__ void store_floats(const trm_int8_product_args 
     }
 }
 
-/* Sums of eight columns from `column` on, scaled and with their bias. Terms come from L1 each time: registers are few.
- */
-static __device__ __forceinline__ void scale_eight(const trm_int8_product_args &p, int32_t column,
-                                                   const int32_t (&sums)[8], float (&v)[8])
+/* Eight sums, scaled and with their bias. Terms come from shared memory each time: registers are few. */
+static __device__ __forceinline__ void scale_eight(const float *scales, const float *biases, const int32_t (&sums)[8],
+                                                   float (&v)[8])
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float4 scale = make_float4(0.0f, 0.0f, 0.0f, 0.0f), bias = scale;
-        if (p.scale_step != 0) {
-            scale = ((const float4 *)(p.scale + column))[half];
-        } else {
-            scale.x = scale.y = scale.z = scale.w = p.scale[0];
-        }
-        if (p.bias != NULL) {
-            bias = ((const float4 *)(p.bias + column))[half];
-        }
+        const float4 scale = ((const float4 *)scales)[half], bias = ((const float4 *)biases)[half];
         v[4 * half] = (float)sums[4 * half] * scale.x + bias.x;
         v[4 * half + 1] = (float)sums[4 * half + 1] * scale.y + bias.y;
         v[4 * half + 2] = (float)sums[4 * half + 2] * scale.z + bias.z;
@@ -296,15 +293,15 @@ static __device__ __forceinline__ void scale_eight(const trm_int8_product_args &
     }
 }
 
-/* Outputs of eight columns of a row from `column` on, the first of which is number `at`. */
+/* Outputs of eight columns of a row, the first of which is number `at`; scales and biases are theirs. */
 template <int FORM>
-static __device__ __forceinline__ void finish_eight(const tile_args &a, int32_t column, int64_t at,
-                                                    const int32_t (&sums)[8], uint2 residual)
+static __device__ __forceinline__ void finish_eight(const tile_args &a, const float *scales, const float *biases,
+                                                    int64_t at, const int32_t (&sums)[8], uint2 residual)
 {
     const trm_int8_product_args &p = a.product;
     float v[8];
-    scale_eight(p, column, sums, v);
-    if (FORM == FORM_ADDED) {
+    scale_eight(scales, biases, sums, v);
+    if (FORM == FORM_ADDED || FORM == FORM_ADDED_FLOATS) {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const uint32_t word = half == 0 ? residual.x : residual.y;
@@ -314,18 +311,22 @@ static __device__ __forceinline__ void finish_eight(const tile_args &a, int32_t 
             v[4 * half + 3] += byte_float<3>(word) * p.residual_scale;
         }
     }
+    if (FORM == FORM_FLOATS || FORM == FORM_ADDED_FLOATS) {
+#pragma unroll
+        for (int e = 0; e < 8; e++) {
+            v[e] = fmaxf(v[e], a.low);
+        }
+        store_floats(p, at, v);
+        return;
+    }
     if (FORM == FORM_GELU) {
 #pragma unroll
         for (int e = 0; e < 8; e++) {
             v[e] = gelu(v[e]);
         }
     }
-    if (FORM == FORM_FLOATS) {
-        store_floats(p, at, v);
-    } else {
-        *(uint2 *)((int8_t *)p.y + at) =
-            make_uint2(four_bytes(v, p.out_inverse, a.low), four_bytes(v + 4, p.out_inverse, a.low));
-    }
+    *(uint2 *)((int8_t *)p.y + at) =
+        make_uint2(four_bytes(v, p.out_inverse, a.low), four_bytes(v + 4, p.out_inverse, a.low));
 }
 
 static __device__ __forceinline__ uint2 residual_bytes(const trm_int8_product_args &p, int64_t at)
@@ -377,7 +378,7 @@ static __device__ __forceinline__ int64_t output_place(const tile_args &a, int64
 /* A thread's sums as outputs; `residual`: the stage that it came to. */
 template <int FORM, int ROWS, int COLUMNS, typename F>
 static __device__ __forceinline__ void store_sums(const tile_args &a, const int32_t (&sums)[COLUMNS / 2], int32_t tile,
-                                                  int thread, uint32_t residual)
+                                                  int thread, const float *terms, uint32_t residual)
 {
     const int64_t row0 = (int64_t)(tile / a.tiles_n) * ROWS;
     const int first = (thread >> 5) * 16 + ((thread & 31) >> 2);
@@ -399,12 +400,12 @@ static __device__ __forceinline__ void store_sums(const tile_args &a, const int3
             take_sums(sums, g, below, eight);
             if (has[below]) {
                 uint2 added = make_uint2(0, 0);
-                if (FORM == FORM_ADDED) {
+                if (FORM == FORM_ADDED || FORM == FORM_ADDED_FLOATS) {
                     added = F::residual_fits
                                 ? load_shared(residual + residual_place<ROWS, F>(first + below * 8, g * GROUP + own))
                                 : residual_bytes(a.product, at);
                 }
-                finish_eight<FORM>(a, column0 + own, at, eight, added);
+                finish_eight<FORM>(a, terms + g * GROUP + own, terms + COLUMNS + g * GROUP + own, at, eight, added);
             }
         }
         column0 += GROUP;
@@ -432,8 +433,8 @@ static __device__ __forceinline__ void put_sums(const int32_t (&sums)[COLUMNS / 
 
 /* This block's part of the units as outputs, of the sums of all blocks of the cluster. */
 template <int ROWS, int COLUMNS, typename F>
-static __device__ __forceinline__ void store_units(const tile_args &a, const int32_t *from, int32_t tile, int32_t split,
-                                                   int thread)
+static __device__ __forceinline__ void store_units(const tile_args &a, const int32_t *from, const float *terms,
+                                                   int32_t tile, int32_t split, int thread)
 {
     const int64_t row0 = (int64_t)(tile / a.tiles_n) * ROWS;
     const int32_t column0 = tile % a.tiles_n * COLUMNS;
@@ -460,14 +461,17 @@ static __device__ __forceinline__ void store_units(const tile_args &a, const int
             if (column >= a.columns) {
                 continue;
             }
+            const float *scales = terms + column - column0, *biases = scales + COLUMNS;
             if (a.form == FORM_BYTES) {
-                finish_eight<FORM_BYTES>(a, column, at, sums, make_uint2(0, 0));
+                finish_eight<FORM_BYTES>(a, scales, biases, at, sums, make_uint2(0, 0));
             } else if (a.form == FORM_ADDED) {
-                finish_eight<FORM_ADDED>(a, column, at, sums, residual_bytes(a.product, at));
+                finish_eight<FORM_ADDED>(a, scales, biases, at, sums, residual_bytes(a.product, at));
             } else if (a.form == FORM_GELU) {
-                finish_eight<FORM_GELU>(a, column, at, sums, make_uint2(0, 0));
+                finish_eight<FORM_GELU>(a, scales, biases, at, sums, make_uint2(0, 0));
+            } else if (a.form == FORM_FLOATS) {
+                finish_eight<FORM_FLOATS>(a, scales, biases, at, sums, make_uint2(0, 0));
             } else {
-                finish_eight<FORM_FLOATS>(a, column, at, sums, make_uint2(0, 0));
+                finish_eight<FORM_ADDED_FLOATS>(a, scales, biases, at, sums, residual_bytes(a.product, at));
             }
             continue;
         }
@@ -478,6 +482,33 @@ static __device__ __forceinline__ void store_units(const tile_args &a, const int
                 finish_one(&a.product, own, output_place(a, row, own), sums[e]);
             }
         }
+    }
+}
+
+/* Scale and bias of one column of a tile: loaded before its products, put into shared memory behind them. */
+typedef struct column_terms {
+    float scale, bias;
+} column_terms;
+
+template <int COLUMNS>
+static __device__ __forceinline__ column_terms load_terms(const tile_args &a, int32_t tile, int thread)
+{
+    const trm_int8_product_args &p = a.product;
+    const int32_t column = tile % a.tiles_n * COLUMNS + thread;
+    column_terms of = {0.0f, 0.0f};
+    if (thread < COLUMNS && column < a.columns) {
+        of.scale = p.scale[column * p.scale_step];
+        of.bias = p.bias != NULL ? p.bias[column] : 0.0f;
+    }
+    return of;
+}
+
+template <int COLUMNS>
+static __device__ __forceinline__ void put_terms(const column_terms &of, float *terms, int thread)
+{
+    if (thread < COLUMNS) {
+        terms[thread] = of.scale;
+        terms[COLUMNS + thread] = of.bias;
     }
 }
 
@@ -517,37 +548,46 @@ static __global__ void __launch_bounds__(tile_form<ROWS, COLUMNS, BYTES>::thread
     const int thread = (int)threadIdx.x, lane = thread & 31;
     const int32_t count = split_begin(a, split + 1) - split_begin(a, split);
     int32_t sums[COLUMNS / 2];
+    float *terms = (float *)(shared + (base - shared_address(shared)) + F::terms_at); /* [2, COLUMNS] */
     stage_ring<F> at(base, 0);
     wait_for_previous(); /* of this thread's own reads and writes */
     if (a.through_shared) {
         int32_t *units = (int32_t *)(shared + (base - shared_address(shared)));
+        const column_terms of = load_terms<COLUMNS>(a, (int32_t)blockIdx.x / cluster, thread);
         multiply<COLUMNS, BYTES, F>(sums, at, count, a.share, thread >> 7, lane);
         named_sync(1, F::computing); /* all have read all stages, and sums take their place */
         put_sums<COLUMNS, F>(sums, units, thread);
+        put_terms<COLUMNS>(of, terms, thread);
         cluster_barrier();
-        store_units<ROWS, COLUMNS, F>(a, units, (int32_t)blockIdx.x / cluster, split, thread);
+        store_units<ROWS, COLUMNS, F>(a, units, terms, (int32_t)blockIdx.x / cluster, split, thread);
         cluster_barrier(); /* the others may still read here */
         return;
     }
     for (int32_t item = (int32_t)blockIdx.x / cluster; item < a.items; item += (int32_t)gridDim.x / cluster) {
         const int32_t tile = tile_of(a, item, rank);
+        const column_terms of = load_terms<COLUMNS>(a, tile, thread);
         multiply<COLUMNS, BYTES, F>(sums, at, count, a.share, thread >> 7, lane);
+        named_sync(1, F::computing); /* all have read the terms of the tile before */
+        put_terms<COLUMNS>(of, terms, thread);
+        named_sync(1, F::computing);
+        if (F::residual_fits && a.residual_comes) {
+            barrier_wait(at.full(), at.parity);
+        }
         if (a.form == FORM_BYTES) {
-            store_sums<FORM_BYTES, ROWS, COLUMNS, F>(a, sums, tile, thread, 0);
+            store_sums<FORM_BYTES, ROWS, COLUMNS, F>(a, sums, tile, thread, terms, 0);
         } else if (a.form == FORM_GELU) {
-            store_sums<FORM_GELU, ROWS, COLUMNS, F>(a, sums, tile, thread, 0);
+            store_sums<FORM_GELU, ROWS, COLUMNS, F>(a, sums, tile, thread, terms, 0);
         } else if (a.form == FORM_FLOATS) {
-            store_sums<FORM_FLOATS, ROWS, COLUMNS, F>(a, sums, tile, thread, 0);
+            store_sums<FORM_FLOATS, ROWS, COLUMNS, F>(a, sums, tile, thread, terms, 0);
+        } else if (a.form == FORM_ADDED) {
+            store_sums<FORM_ADDED, ROWS, COLUMNS, F>(a, sums, tile, thread, terms, at.x());
         } else {
-            if (F::residual_fits) {
-                barrier_wait(at.full(), at.parity);
-            }
-            store_sums<FORM_ADDED, ROWS, COLUMNS, F>(a, sums, tile, thread, at.x());
-            if (F::residual_fits) {
-                __syncwarp();
-                release(at.empty(), a.share, lane);
-                at.next();
-            }
+            store_sums<FORM_ADDED_FLOATS, ROWS, COLUMNS, F>(a, sums, tile, thread, terms, at.x());
+        }
+        if (F::residual_fits && a.residual_comes) {
+            __syncwarp();
+            release(at.empty(), a.share, lane);
+            at.next();
         }
     }
     if (a.share > 1) { /* the other block may still arrive here */
@@ -632,17 +672,17 @@ static trm_status map_operands(const trm_int8_tiles *t, const tile_args &a, int 
 
 static int32_t form_of(const trm_int8_product_args *p)
 {
-    const bool added = p->residual_type != TRM_DTYPE_NONE, plain = p->activation == TRM_ACTIVATION_NONE;
-    if (p->product_scale > 0.0f || (added && (p->residual_type != TRM_I8 || p->out != TRM_I8))) {
+    const bool added = p->residual_type != TRM_DTYPE_NONE;
+    if (p->product_scale > 0.0f || (added && p->residual_type != TRM_I8)) {
         return FORM_ANY;
     }
-    if (p->out != TRM_I8) {
-        return plain ? FORM_FLOATS : FORM_ANY;
+    if (p->activation == TRM_ACTIVATION_GELU && !added && p->out == TRM_I8) {
+        return FORM_GELU;
     }
-    if (plain || p->activation == TRM_ACTIVATION_RELU) {
-        return added ? FORM_ADDED : FORM_BYTES;
+    if (p->activation != TRM_ACTIVATION_NONE && p->activation != TRM_ACTIVATION_RELU) {
+        return FORM_ANY;
     }
-    return p->activation == TRM_ACTIVATION_GELU && !added ? FORM_GELU : FORM_ANY;
+    return p->out == TRM_I8 ? added ? FORM_ADDED : FORM_BYTES : added ? FORM_ADDED_FLOATS : FORM_FLOATS;
 }
 
 template <int ROWS, int COLUMNS, int BYTES>
@@ -667,11 +707,11 @@ static trm_status launch(const trm_int8_tiles *t, int splits, int share, cudaStr
     a.constant = t->constant;
     a.ordered = a.columns % GROUP == 0 && a.part_columns % GROUP == 0;
     a.form = form_of(&t->product);
-    a.low = t->product.activation == TRM_ACTIVATION_RELU ? 0.0f : -128.0f;
+    a.low = t->product.activation == TRM_ACTIVATION_RELU ? 0.0f : t->product.out == TRM_I8 ? -128.0f : -INFINITY;
     a.through_shared = a.splits > 1 || !a.ordered || a.form == FORM_ANY;
     a.share = a.through_shared ? 1 : share;
     a.items = (int32_t)((tiles_m + a.share - 1) / a.share) * a.tiles_n;
-    a.residual_comes = F::residual_fits && !a.through_shared && a.form == FORM_ADDED;
+    a.residual_comes = F::residual_fits && !a.through_shared && (a.form == FORM_ADDED || a.form == FORM_ADDED_FLOATS);
     TRM_TRY(map_operands(t, a, ROWS, COLUMNS, BYTES, F::panel, &maps));
     TRM_CUDA_TRY(
         cudaFuncSetAttribute(int8_tiles<ROWS, COLUMNS, BYTES>, cudaFuncAttributeMaxDynamicSharedMemorySize, F::bytes));

@@ -168,6 +168,9 @@ void kernel_cases_int8_product(kernel_case_bench *bench)
         {DIMS(2001, 32), DIMS(128, 32), .out = TRM_F16, .no_bias = true, .one_scale = true},
         {DIMS(49, 4608), DIMS(96, 4608), .out = TRM_I8, .residual = TRM_I8, .activation = TRM_ACTIVATION_RELU},
         {DIMS(65, 1168), DIMS(100, 1168), .out = TRM_I8, .residual = TRM_I8},
+        {DIMS(67, 208), DIMS(192, 208), .out = TRM_F16, .residual = TRM_I8, .activation = TRM_ACTIVATION_RELU},
+        {DIMS(130, 64), DIMS(64, 64), .out = TRM_F32, .residual = TRM_I8},
+        {DIMS(200, 1024), DIMS(160, 1024), .out = TRM_BF16, .activation = TRM_ACTIVATION_RELU, .no_bias = true},
         /* in parts: of whole groups of columns, of eights, of any */
         {DIMS(3, 43, 64), DIMS(192, 64), .out = TRM_F16, .parts = 3},
         {DIMS(129, 768), DIMS(288, 768), .out = TRM_I8, .activation = TRM_ACTIVATION_RELU, .parts = 4},
