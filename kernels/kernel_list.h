@@ -82,6 +82,7 @@ extern "C" {
     HOST(LORA,                    "lora",                    PLAIN,     lora)                    \
     CUDA(LORA,                    "lora",                    WORKSPACE, lora)                    \
     EACH(NORM,                    "norm",                    PLAIN,     norm)                    \
+    EACH(NORM_QUANTIZE,           "norm_quantize",           PLAIN,     norm_quantize)           \
     EACH(SOFTMAX,                 "softmax",                 PLAIN,     softmax)                 \
     EACH(REDUCE,                  "reduce",                  PLAIN,     reduce)                  \
     EACH(ROPE,                    "rope",                    PLAIN,     rope)                    \

@@ -18,7 +18,8 @@
     X(DELTA_NET, delta_net)                                                                                            \
     X(ATTENTION_JOIN, attention_join)                                                                                  \
     X(NORM_ROUTER, norm_router)                                                                                        \
-    X(INT8_PRODUCT, int8_product)
+    X(INT8_PRODUCT, int8_product)                                                                                      \
+    X(NORM_QUANTIZE, norm_quantize)
 #define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
 
 /* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
@@ -230,6 +231,13 @@ typedef struct trm_int8_product_params {
     int32_t parts;        /* of a product; 0: not divided */
 } trm_int8_product_params;
 
+/* A NORM, not in f64, and the QUANTIZE of it to i8 by one scale: inputs are those of the norm -> (the norm, with
+ * residual the sum, i8 [...]). The norm is rounded to the type of x before. */
+typedef struct trm_norm_quantize_params {
+    trm_norm_params norm; /* first, so that a call is one of NORM, too */
+    float scale;
+} trm_norm_quantize_params;
+
 /* Members of the union of parameters. */
 #define TRM_PASS_LAYER_PARAMS                                                                                          \
     trm_norm_matmul_params norm_matmul;                                                                                \
@@ -242,6 +250,7 @@ typedef struct trm_int8_product_params {
     trm_rotate_params rotate;                                                                                          \
     trm_attention_join_params attention_join;                                                                          \
     trm_delta_net_params delta_net;                                                                                    \
-    trm_int8_product_params int8_product;
+    trm_int8_product_params int8_product;                                                                              \
+    trm_norm_quantize_params norm_quantize;
 
 #endif

@@ -87,6 +87,40 @@ const trm_kind trm_kind_norm = {
     .sizes = trm_sizes_same,
 };
 
+static trm_status infer_norm_quantize(const trm_infer_call *call)
+{
+    const trm_norm_quantize_params *p = &call->desc->norm_quantize;
+    const int32_t numbers = p->norm.residual ? 2 : 1;
+    trm_infer_call norm = *call;
+    const trm_layer_desc desc = {.kind = TRM_LAYER_NORM, .norm = p->norm};
+    norm.desc = &desc;
+    TRM_TRY(infer_norm(&norm));
+    if (call->dtypes[0] == TRM_F64 || !(p->scale > 0.0f)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT,
+                 "x of type %s is quantized by scale %g, expected f32, f16 or bf16 and a "
+                 "positive scale",
+                 trm_dtype_name(call->dtypes[0]), (double)p->scale);
+    }
+    call->output_dims[numbers] = call->output_dims[0];
+    call->output_dtypes[numbers] = TRM_I8;
+    return TRM_OK;
+}
+
+static int32_t norm_quantize_outputs(const trm_layer_desc *desc)
+{
+    return desc->norm_quantize.norm.residual ? 3 : 2;
+}
+
+const trm_kind trm_kind_norm_quantize = {
+    TRM_FIELDS(TRM_FIELD(ENUM, norm_quantize.norm, op, .always = true, .values = TRM_NAMES(TRM_NORM_OPS)),
+               TRM_FIELD(BOOL, norm_quantize.norm, residual), TRM_FIELD(FLOAT, norm_quantize.norm, eps, .always = true),
+               TRM_FIELD(FLOAT, norm_quantize.norm, weight_offset),
+               TRM_FIELD(FLOAT, norm_quantize, scale, .always = true)),
+    .infer = infer_norm_quantize,
+    .output_count = norm_quantize_outputs,
+    .sizes = trm_sizes_same,
+};
+
 /* ---- channels ---------------------------------------------------------------------------------- */
 
 static trm_status require_channels(const trm_infer_call *call)

@@ -3,6 +3,8 @@
  * quantized for a product. Bound by device memory: each row is read once, kept in registers, written once (twice with
  * the residual: the sum and its norm).
  */
+#include <cfloat>
+
 #include "kernels/cuda/common.cuh"
 #include "kernels/dequant/cuda_quantize.cuh"
 #include "kernels/kernel_list.h"
@@ -12,7 +14,9 @@ typedef struct norm_args {
     const void *x, *residual, *weight, *bias; /* all but x may be NULL */
     const void *parts[TRM_NORM_PARTS];        /* whose rounded sum x is, where there are any */
     int n_parts;
-    void *to, *sum; /* sum: with residual, or NULL where nothing reads it */
+    void *to, *sum;  /* NULL where nothing reads them; sum: with residual */
+    int8_t *numbers; /* or NULL: the rounded norm in units of number_scale */
+    float number_scale, number_inverse;
     int64_t rows, n;
     float eps, weight_offset;
     bool layer;
@@ -136,12 +140,33 @@ static __device__ __forceinline__ void normalize_run(const norm_args &a, float m
     }
 }
 
+/* As QUANTIZE does it, in the low byte; NaN becomes 0. */
+static __device__ __forceinline__ uint32_t number_of(const norm_args &a, float v)
+{
+    return (uint32_t)min(max(__float2int_rn(divide_by(v, a.number_scale, a.number_inverse)), -128), 127) & 0xff;
+}
+
 template <typename T>
 static __device__ __forceinline__ void store_run(const norm_args &a, int64_t row, int run, float mean, float scale,
                                                  float (&v)[vec16<T>::n], uint4 weight, uint4 bias)
 {
+    const int width = vec16<T>::n;
+    const int64_t at = row * a.n + run * width;
     normalize_run<T>(a, mean, scale, v, weight, bias);
-    store16((T *)a.to + row * a.n + run * vec16<T>::n, v);
+    if (a.to != NULL) {
+        store16((T *)a.to + at, v);
+    }
+    if (a.numbers != NULL) {
+        uint32_t words[width / 4] = {};
+#pragma unroll
+        for (int j = 0; j < width; j++) {
+            words[j / 4] |= number_of(a, to_float(from_float<T>(v[j]))) << j % 4 * 8;
+        }
+#pragma unroll
+        for (int j = 0; j < width / 4; j++) {
+            ((uint32_t *)(a.numbers + at))[j] = words[j];
+        }
+    }
 }
 
 static __device__ __forceinline__ uint4 load_run(const void *from, int run)
@@ -298,7 +323,12 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_rows_an
             if (a.bias != NULL) {
                 y += to_float(((const T *)a.bias)[i]);
             }
-            ((T *)a.to)[row * a.n + i] = from_float<T>(y);
+            if (a.to != NULL) {
+                ((T *)a.to)[row * a.n + i] = from_float<T>(y);
+            }
+            if (a.numbers != NULL) {
+                a.numbers[row * a.n + i] = (int8_t)number_of(a, to_float(from_float<T>(y)));
+            }
         }
     }
 }
@@ -364,7 +394,7 @@ template <typename T, int EIGHTS, bool PARTS> static void launch_by_warps(const 
 template <typename T> static bool has_vectors(const norm_args *a)
 {
     uintptr_t addresses = (uintptr_t)a->x | (uintptr_t)a->residual | (uintptr_t)a->weight | (uintptr_t)a->bias |
-                          (uintptr_t)a->to | (uintptr_t)a->sum;
+                          (uintptr_t)a->to | (uintptr_t)a->sum | (uintptr_t)a->numbers;
     for (int p = 0; p < a->n_parts; p++) {
         addresses |= (uintptr_t)a->parts[p];
     }
@@ -457,6 +487,27 @@ trm_status trm_cuda_norm_run(const trm_kernel_call *call)
     }
     DISPATCH_FLOAT(x->dtype, launch_norm<T>(&a, stream));
     return trm_cuda_launched("cuda.norm");
+}
+
+bool trm_cuda_norm_quantize_accepts(const trm_kernel_call *call)
+{
+    return is_half_or_float(call->inputs[0].dtype) && trm_cuda_norm_accepts(call) && call->n_outputs > 1 &&
+           call->outputs[call->n_outputs - 1].dtype == TRM_I8 && call->layer->norm_quantize.scale >= FLT_MIN;
+}
+
+trm_status trm_cuda_norm_quantize_run(const trm_kernel_call *call)
+{
+    const trm_view *x = &call->inputs[0];
+    if (trm_dims_count(&x->dims) == 0) {
+        return TRM_OK;
+    }
+    norm_args a = args_of(call); /* the layer begins with the norm's parameters */
+    a.to = (call->unread & 1) != 0 ? NULL : a.to;
+    a.numbers = (int8_t *)call->outputs[call->n_outputs - 1].data;
+    a.number_scale = call->layer->norm_quantize.scale;
+    a.number_inverse = 1.0f / a.number_scale;
+    DISPATCH_FLOAT(x->dtype, launch_norm<T>(&a, trm_cuda_stream(call->stream)));
+    return trm_cuda_launched("cuda.norm_quantize");
 }
 
 trm_status trm_cuda_norm_of_parts(const trm_norm_of_parts *n, const trm_norm_params *norm, void *cuda_stream)

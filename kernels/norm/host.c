@@ -1,6 +1,7 @@
 /* RMS and layer normalization over the last axis, with and without the residual sum before it. */
 #include <math.h>
 
+#include "base/error.h"
 #include "kernels/host/host.h"
 
 typedef struct norm {
@@ -190,6 +191,44 @@ trm_status trm_host_norm_run(const trm_kernel_call *call)
     if (count > 0) {
         trm_host_for(call, count / n.width, trm_host_row_grain(n.width * 2),
                      n.x->dtype == TRM_F64 ? norm_rows_f64 : norm_rows, &n);
+    }
+    return TRM_OK;
+}
+
+/* The norm's own call: the layer begins with its parameters, and the numbers are the last output. */
+static trm_kernel_call without_numbers(const trm_kernel_call *call)
+{
+    trm_kernel_call inner = *call;
+    inner.n_outputs--;
+    return inner;
+}
+
+bool trm_host_norm_quantize_accepts(const trm_kernel_call *call)
+{
+    const trm_kernel_call inner = without_numbers(call);
+    return inner.n_outputs >= 1 && trm_host_is_float(call->inputs[0].dtype) && trm_host_norm_accepts(&inner) &&
+           call->outputs[inner.n_outputs].dtype == TRM_I8 &&
+           trm_element_same_dims(&call->outputs[inner.n_outputs].dims, &call->outputs[0].dims);
+}
+
+trm_status trm_host_norm_quantize_run(const trm_kernel_call *call)
+{
+    const trm_kernel_call inner = without_numbers(call);
+    const trm_view *y = &call->outputs[0];
+    const int64_t count = trm_dims_count(&y->dims);
+    int8_t *numbers = call->outputs[inner.n_outputs].data;
+    float buffer[TRM_HOST_BLOCK];
+    TRM_TRY(trm_host_norm_run(&inner));
+    for (int64_t i = 0; i < count; i += TRM_HOST_BLOCK) {
+        const int64_t block = trm_host_min(count - i, TRM_HOST_BLOCK);
+        const float *from = trm_host_load(y->dtype, y->data, i, block, buffer);
+        for (int64_t j = 0; j < block; j++) {
+            const float whole = rintf(from[j] / call->layer->norm_quantize.scale);
+            numbers[i + j] = (int8_t)(whole < -128.0f  ? -128.0f
+                                      : whole > 127.0f ? 127.0f
+                                      : whole == whole ? whole
+                                                       : 0.0f);
+        }
     }
     return TRM_OK;
 }

@@ -170,6 +170,41 @@ static void numbers_are_made_before_a_pool(void **state)
                "output y\n");
 }
 
+/* As q, k and v of a norm have it: numbers are made with the norm, and three products are one. */
+static void a_norm_quantizes_and_products_join(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    const trm_layer_desc norm = {.kind = TRM_LAYER_NORM, .norm = {.op = TRM_NORM_RMS}};
+    const trm_layer_desc product = {.kind = TRM_LAYER_MATMUL, .matmul = {.transpose_b = true}};
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(-1, 32));
+    trm_tensor *normed = net_layer(network, "norm", norm, x, net_values(network, "g", DIMS(32)), NULL, NULL);
+    trm_tensor *floats = pair(network, "in", normed, 0.03125f);
+    for (int32_t i = 0; i < 2; i++) {
+        trm_tensor *w = dequantize(network, i == 0 ? "w0.floats" : "w1.floats",
+                                   bytes(network, i == 0 ? "w0" : "w1", DIMS(32, 32), (int8_t)(-6 + i)),
+                                   powers(network, i == 0 ? "s0" : "s1", 32), NULL, 0);
+        net_output(network, net_layer(network, i == 0 ? "y0" : "y1", product, floats, w,
+                                      net_values(network, i == 0 ? "b0" : "b1", DIMS(32)), NULL));
+    }
+    net_output(network, normed);
+    check_pass(network, trm_pass_fuse_int8,
+               "norm: f32 [?, 32], in.numbers: i8 [?, 32] = norm_quantize(x, g) op=rms eps=0 scale=0.03125\n"
+               "y0.scale.1: f32 [32] = elementwise(s0, y0.scale) op=mul\n"
+               "w0.1: i8 [64, 32] = concat(w0, w1) axis=0\n"
+               "y1.scale.1: f32 [32] = elementwise(s1, y1.scale) op=mul\n"
+               "y0.scale.1.1: f32 [64] = concat(y0.scale.1, y1.scale.1) axis=0\n"
+               "b0.1: f32 [64] = concat(b0, b1) axis=0\n"
+               "y0.1: f32 [2, ?, 32] = int8_product(in.numbers, w0.1, y0.scale.1.1, b0.1) out=f32 parts=2\n"
+               "y0.2: f32 [1, ?, 32] = slice(y0.1) axis=0 end=1\n"
+               "y0: f32 [?, 32] = reshape(y0.2) dims=[-1, 32] zero_is_zero\n"
+               "y1.1: f32 [1, ?, 32] = slice(y0.1) axis=0 start=1 end=2\n"
+               "y1: f32 [?, 32] = reshape(y1.1) dims=[-1, 32] zero_is_zero\n"
+               "output y0\n"
+               "output y1\n"
+               "output norm\n");
+}
+
 /* What stays: a zero point, scales along what is summed, sizes that kernels do not take. */
 static void others_stay(void **state)
 {
@@ -191,11 +226,9 @@ static void others_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_product_takes_what_follows),
-        cmocka_unit_test(convolutions_take_sums_and_pools_move),
-        cmocka_unit_test(an_activation_moves_before_rounding),
-        cmocka_unit_test(numbers_are_made_before_a_pool),
-        cmocka_unit_test(others_stay),
+        cmocka_unit_test(a_product_takes_what_follows),        cmocka_unit_test(convolutions_take_sums_and_pools_move),
+        cmocka_unit_test(an_activation_moves_before_rounding), cmocka_unit_test(numbers_are_made_before_a_pool),
+        cmocka_unit_test(a_norm_quantizes_and_products_join),  cmocka_unit_test(others_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,6 +26,10 @@
 #define ROPE(...) {.kind = TRM_LAYER_ROPE, .rope = {__VA_ARGS__}}
 #define LORA {.kind = TRM_LAYER_LORA}
 #define COLLECTIVE(...) {.kind = TRM_LAYER_DIST_COLLECTIVE, .collective = {__VA_ARGS__}}
+#define NORM_QUANTIZE(by, ...)                                                                                         \
+    {                                                                                                                  \
+        .kind = TRM_LAYER_NORM_QUANTIZE, .norm_quantize = {.norm = {__VA_ARGS__}, .scale = by}                         \
+    }
 #define REDUCE_NORM(n, ...)                                                                                            \
     {                                                                                                                  \
         .kind = TRM_LAYER_ALL_REDUCE_NORM, .all_reduce_norm = {.collective = {.n_ranks = n}, .norm = {__VA_ARGS__}}    \
@@ -255,6 +259,11 @@ static void glu_norm_and_rope(void **state)
         {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[2,8]", "f32[8]", "f32[8]"}, "!found 3 inputs, expected 1 to 2"},
         {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[2,8]"}, "f32[2,8]"},
         {NORM(TRM_NORM_RMS, false, 0, 0), {"f32[2,8]", "f32[4]"}, "!weight has dims [4], expected [8]"},
+        {NORM_QUANTIZE(0.5f, TRM_NORM_LAYER, false, 1e-5f, 0), {"f16[?,8]", "f16[8]", "f16[8]"}, "f16[?,8] i8[?,8]"},
+        {NORM_QUANTIZE(0.5f, TRM_NORM_RMS, true, 1e-5f, 0), {"f32[?,8]", "f32[2,8]"}, "f32[2,8] f32[2,8] i8[2,8]"},
+        {NORM_QUANTIZE(0.0f, TRM_NORM_RMS, false, 0, 0), {"f32[2,8]"}, "!by scale 0, expected f32, f16 or bf16"},
+        {NORM_QUANTIZE(1.0f, TRM_NORM_RMS, false, 0, 0), {"f64[2,8]"}, "!x of type f64 is quantized"},
+        {NORM_QUANTIZE(1.0f, TRM_NORM_RMS, false, 0, 0), {"f32[2,8]", "f32[4]"}, "!weight has dims [4]"},
         {NORM(TRM_NORM_LAYER, false, 0, 0), {"f32[2,8]", "f32[8]", "f32[4]"}, "!bias has dims [4], expected [8]"},
         {NORM(TRM_NORM_RMS, false, 0, 0), {"bf16[2,8]", "f32[8]"}, "!weight has type f32, expected bf16"},
         {NORM(TRM_NORM_RMS, true, 0, 0),

@@ -1,7 +1,8 @@
 /*
  * Products and convolutions between DEQUANTIZE and QUANTIZE, as INT8_PRODUCT; and what moves DEQUANTIZE to where one
  * follows: behind layers that only move elements or take the largest, and away before a QUANTIZE with the same scale. A
- * ReLU behind both goes before them, and a QUANTIZE before a pool.
+ * ReLU behind both goes before them, and a QUANTIZE before a pool. The QUANTIZE of a norm becomes the norm's, products
+ * of one input become one.
  *
  * Numbers are of i8 with zero points of 0, by one scale, those of weights also by one scale for each output. The last
  * layer of a pattern is rewritten in place, as in fuse.c; a convolution's becomes the transpose of channels back.
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/params.h"
 #include "graph/passes/pattern.h"
 #include "kernels/kernel.h"
 
@@ -20,6 +22,8 @@
 #define MOST_ZEROS      ((size_t)64 << 10)
 #define FEWEST_CHANNELS 16 /* of a convolution, with a multiple of which kernels do it */
 #define MOST_FEW        4  /* or strides are 2 and there are at most these */
+#define MOST_JOINED     8
+#define MULTIPLE_JOINED 32 /* columns of products worth joining: kernels take these in order */
 
 /* Tries to end a pattern at `layer`; *done tells whether it did. */
 typedef trm_status (*fusion)(trm_analysis *analysis, trm_layer *layer, bool *done);
@@ -483,6 +487,118 @@ static trm_status fuse_product(trm_analysis *analysis, trm_layer *layer, bool *d
     return put_product(&c, &o, convolution, turned);
 }
 
+/* ---- norms --------------------------------------------------------------------------------------- */
+
+/* Whether a sum over ranks and the norm will be one layer (exchanges.c). */
+static bool follows_exchange(const trm_analysis *analysis, const trm_layer *norm)
+{
+    return is_layer(analysis, norm->inputs[0]->producer, TRM_LAYER_DIST_COLLECTIVE) ||
+           (norm->desc.norm.residual && is_layer(analysis, norm->inputs[1]->producer, TRM_LAYER_DIST_COLLECTIVE));
+}
+
+/* quantize(norm(x)) -> one layer that makes both */
+static trm_status quantize_norm(trm_analysis *analysis, trm_layer *layer, bool *done)
+{
+    trm_layer *norm = layer->desc.kind == TRM_LAYER_QUANTIZE ? layer->inputs[0]->producer : NULL;
+    float scale;
+    bool has;
+    if (!is_layer(analysis, norm, TRM_LAYER_NORM) || layer->inputs[0] != norm->outputs[0] ||
+        norm->outputs[0]->dtype == TRM_F64 || follows_exchange(analysis, norm)) {
+        return TRM_OK;
+    }
+    TRM_TRY(has_one_scale(layer, &has, &scale));
+    if (has) {
+        norm->desc = (trm_layer_desc){.kind = TRM_LAYER_NORM_QUANTIZE,
+                                      .norm_quantize = {.norm = norm->desc.norm, .scale = scale}};
+        norm->outputs[norm->n_outputs++] = layer->outputs[0];
+        layer->outputs[0]->producer = norm;
+        layer->n_outputs = 0; /* for dead code */
+        analysis->touched[norm->index] = analysis->touched[layer->index] = true;
+        *done = true;
+    }
+    return TRM_OK;
+}
+
+/* ---- products of one input ----------------------------------------------------------------------- */
+
+/* Whether a product's output may be a part of a larger one's. */
+static bool can_join(const trm_analysis *analysis, const trm_layer *layer)
+{
+    const trm_tensor *y = layer->outputs[0];
+    int32_t unknown = 0;
+    for (int32_t i = 0; i < y->dims.n; i++) {
+        unknown += y->dims.d[i] < 0;
+    }
+    return is_layer(analysis, layer, TRM_LAYER_INT8_PRODUCT) && layer->inputs[TRM_INT8_PRODUCT_WEIGHT]->dims.n == 2 &&
+           layer->desc.int8_product.parts == 0 && input_of(layer, TRM_INT8_PRODUCT_RESIDUAL) == NULL &&
+           y->dims.n < TRM_MAX_DIMS && unknown <= 1 && y->dims.d[y->dims.n - 1] % MULTIPLE_JOINED == 0;
+}
+
+static bool joins_with(const trm_layer *a, const trm_layer *b)
+{
+    bool joins = a->inputs[0] == b->inputs[0] && trm_layer_desc_equal(&a->desc, &b->desc, a->inputs[0]->dims.n);
+    for (int32_t i = TRM_INT8_PRODUCT_WEIGHT; joins && i <= TRM_INT8_PRODUCT_BIAS; i++) {
+        const trm_tensor *of_a = input_of(a, i), *of_b = input_of(b, i);
+        joins = (of_a == NULL) == (of_b == NULL) && (of_a == NULL || trm_dims_equal(&of_a->dims, &of_b->dims));
+    }
+    const trm_dims *scale = &a->inputs[TRM_INT8_PRODUCT_SCALE]->dims;
+    return joins && scale->d[0] == a->inputs[TRM_INT8_PRODUCT_WEIGHT]->dims.d[0];
+}
+
+/* Layers become reshapes of slices of one product, whose output has one part for each. */
+static trm_status put_joined(trm_network *network, trm_layer *const *layers, int32_t n)
+{
+    const trm_layer_desc concat = {.kind = TRM_LAYER_CONCAT, .concat = {.axis = 0}};
+    trm_layer_desc desc = layers[0]->desc;
+    trm_tensor *inputs[TRM_MAX_LAYER_INPUTS] = {layers[0]->inputs[0]}, *joined;
+    desc.int8_product.parts = n;
+    for (int32_t i = TRM_INT8_PRODUCT_WEIGHT; i < layers[0]->n_inputs; i++) {
+        trm_tensor *parts[MOST_JOINED];
+        for (int32_t k = 0; k < n; k++) {
+            parts[k] = layers[k]->inputs[i];
+        }
+        if (parts[0] != NULL) {
+            TRM_TRY(trm_network_add_layer(network, parts[0]->name, &concat, parts, n, &inputs[i]));
+        }
+    }
+    TRM_TRY(trm_network_add_layer(network, layers[0]->name, &desc, inputs, layers[0]->n_inputs, &joined));
+    for (int32_t k = 0; k < n; k++) {
+        const trm_layer_desc slice = {.kind = TRM_LAYER_SLICE,
+                                      .slice = {.axis = 0, .start = k, .end = k + 1, .step = 1}};
+        trm_tensor *part;
+        TRM_TRY(trm_network_add_layer(network, layers[k]->name, &slice, &joined, 1, &part));
+        layers[k]->desc = (trm_layer_desc){.kind = TRM_LAYER_RESHAPE,
+                                           .reshape = {.dims = layers[k]->outputs[0]->dims, .zero_is_zero = true}};
+        memset(layers[k]->inputs, 0, sizeof(layers[k]->inputs));
+        layers[k]->inputs[0] = part;
+        layers[k]->n_inputs = 1;
+    }
+    return TRM_OK;
+}
+
+static trm_status join_products(trm_analysis *analysis, trm_layer *layer, bool *done)
+{
+    trm_network *network = layer->outputs[0]->network;
+    trm_layer *layers[MOST_JOINED] = {layer};
+    int32_t n = 1;
+    if (!can_join(analysis, layer)) {
+        return TRM_OK;
+    }
+    for (int32_t i = layer->index + 1; i < analysis->n_layers && n < MOST_JOINED; i++) {
+        if (can_join(analysis, network->layers[i]) && joins_with(layer, network->layers[i])) {
+            layers[n++] = network->layers[i];
+        }
+    }
+    if (n > 1) {
+        TRM_TRY(put_joined(network, layers, n));
+        for (int32_t k = 0; k < n; k++) {
+            analysis->touched[layers[k]->index] = true;
+        }
+        *done = true;
+    }
+    return TRM_OK;
+}
+
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
 /* One walk over the network; stale layers wait for the next. */
@@ -510,7 +626,8 @@ static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
 
 trm_status trm_pass_fuse_int8(trm_network *network, int32_t *changes)
 {
-    static const fusion fusions[] = {move_relu, move_behind, drop_pair, move_before, fuse_product};
+    static const fusion fusions[] = {move_relu,    move_behind,   drop_pair,    move_before,
+                                     fuse_product, quantize_norm, join_products};
     for (size_t i = 0; i < sizeof(fusions) / sizeof(fusions[0]); i++) {
         int32_t n_fused;
         do {

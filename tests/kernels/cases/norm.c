@@ -1,5 +1,6 @@
 /* Cases and meaning of norms over the last axis. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "kernels/cases/cases.h"
 #include "kernels/cases/support.h"
@@ -69,8 +70,66 @@ static void norm_case(kernel_case_bench *bench, trm_dtype dtype, trm_norm_params
     norm_case_of(bench, dtype, p, true, bias, dims, low, high);
 }
 
+static void meaning_norm_quantize(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const int32_t last = test->n_outputs - 1;
+    meaning_norm(test, inputs, outputs); /* the layer begins with the norm's parameters */
+    for (int64_t i = 0; i < count_of_output(test); i++) {
+        const double y = kernel_case_round(test->outputs[0].dtype, outputs[0][i]);
+        outputs[last][i] = fmin(fmax(nearbyint(y / (double)test->layer.norm_quantize.scale), -128.0), 127.0);
+    }
+}
+
+/* As many of 1 as of -1 in a row, by halves with a residual, and a weight and a bias of eighths: nothing lies near the
+ * middle of two multiples of these scales. */
+static void norm_quantize_case(kernel_case_bench *bench, trm_dtype dtype, trm_norm_op op, bool residual, bool bias,
+                               int64_t rows, int64_t width, float scale)
+{
+    kernel_case test = new_case(TRM_LAYER_NORM_QUANTIZE, "%s%s%s %s, %lld rows of %lld, scale %g",
+                                op == TRM_NORM_RMS ? "rms" : "layer", residual ? " residual" : "", bias ? " bias" : "",
+                                trm_dtype_name(dtype), (long long)rows, (long long)width, (double)scale);
+    double *x = malloc((size_t)(rows * width) * sizeof(*x)), *terms = malloc((size_t)(2 * width) * sizeof(*terms));
+    assert_non_null(x);
+    assert_non_null(terms);
+    test.layer.norm_quantize = (trm_norm_quantize_params){{.op = op, .residual = residual, .eps = 1e-6f}, scale};
+    for (int64_t i = 0; i < rows * width; i++) {
+        x[i] = ((i / width * 5 + i % width) % 2 == 0 ? 1.0 : -1.0) * (residual ? 0.5 : 1.0);
+    }
+    for (int64_t i = 0; i < 2 * width; i++) {
+        terms[i] = (double)(i * 7 % 17 - 8) / (i < width ? 4.0 : 8.0);
+    }
+    add_input(&test, dtype, DIMS(rows, width), 0.0, 0.0)->values = x;
+    if (residual) {
+        add_input(&test, dtype, DIMS(rows, width), 0.0, 0.0)->values = x;
+    }
+    add_input(&test, dtype, DIMS(width), 0.0, 0.0)->values = terms;
+    if (bias) {
+        add_input(&test, dtype, DIMS(width), 0.0, 0.0)->values = terms + width;
+    }
+    for (int32_t i = 0; i < (residual ? 2 : 1); i++) {
+        add_output(&test, dtype, DIMS(rows, width));
+    }
+    add_output(&test, TRM_I8, DIMS(rows, width));
+    kernel_case_run(bench, &test, meaning_norm_quantize);
+    free(x);
+    free(terms);
+}
+
+static void norm_quantize_cases(kernel_case_bench *bench)
+{
+    static const int64_t widths[] = {2, 64, 78, 768, 1000, 4100, 9000};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        for (int32_t w = 0; w < COUNT(widths); w++) {
+            norm_quantize_case(bench, floats[t], TRM_NORM_LAYER, true, true, 5, widths[w], 0.29f);
+            norm_quantize_case(bench, floats[t], TRM_NORM_RMS, false, false, 3, widths[w], 0.013f);
+        }
+        norm_quantize_case(bench, floats[t], TRM_NORM_LAYER, false, true, 0, 64, 0.29f);
+    }
+}
+
 void kernel_cases_norm(kernel_case_bench *bench)
 {
+    norm_quantize_cases(bench);
     static const int64_t widths[] = {1, 7, 64, 96, 129, 512, 1000, 4096, 8200};
     static const trm_dtype types[] = {TRM_F32, TRM_F16, TRM_BF16, TRM_F64};
     for (int32_t t = 0; t < COUNT(types); t++) {
