@@ -1,10 +1,20 @@
 /* The table of attention kernels, of every backend. */
 #include "attention/attention_impl.h"
+#include "base/error.h"
 #include "kernels/parts.h"
 
 TRM_KERNEL_OF_PARTS(static, host_qkv, TRM_BACKEND_HOST, trm_qkv_attention_parts)
+TRM_KERNEL_OF_PARTS(static, host_quantize, TRM_BACKEND_HOST, trm_attention_quantize_parts)
 #if TRM_HAVE_CUDA
 TRM_KERNEL_OF_PARTS(static, cuda_qkv, TRM_BACKEND_CUDA, trm_qkv_attention_parts)
+TRM_KERNEL_OF_PARTS(static, cuda_quantize, TRM_BACKEND_CUDA, trm_attention_quantize_parts)
+
+static trm_status cuda_quantize_either(const trm_kernel_call *call, trm_program *program)
+{
+    bool joined;
+    TRM_TRY(trm_cuda_attention_quantize_prepare(call, program, &joined));
+    return joined ? TRM_OK : cuda_quantize_prepare(call, program);
+}
 #endif
 
 static const trm_kernel kernels[] = {
@@ -19,6 +29,12 @@ static const trm_kernel kernels[] = {
      .accepts = host_qkv_accepts,
      .workspace = host_qkv_workspace,
      .prepare = host_qkv_prepare},
+    {.name = "host.attention_quantize",
+     .kind = TRM_LAYER_ATTENTION_QUANTIZE,
+     .backend = TRM_BACKEND_HOST,
+     .accepts = host_quantize_accepts,
+     .workspace = host_quantize_workspace,
+     .prepare = host_quantize_prepare},
     {.name = "host.latent_attention",
      .kind = TRM_LAYER_LATENT_ATTENTION,
      .backend = TRM_BACKEND_HOST,
@@ -35,6 +51,12 @@ static const trm_kernel kernels[] = {
      .backend = TRM_BACKEND_CUDA,
      .accepts = trm_cuda_attention_join_accepts,
      .run = trm_cuda_attention_join_run},
+    {.name = "cuda.attention_quantize",
+     .kind = TRM_LAYER_ATTENTION_QUANTIZE,
+     .backend = TRM_BACKEND_CUDA,
+     .accepts = cuda_quantize_accepts,
+     .workspace = cuda_quantize_workspace,
+     .prepare = cuda_quantize_either},
     {.name = "cuda.qkv_attention",
      .kind = TRM_LAYER_QKV_ATTENTION,
      .backend = TRM_BACKEND_CUDA,

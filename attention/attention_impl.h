@@ -59,7 +59,11 @@ bool trm_latent_attention_describe(const trm_kernel_call *call, struct trm_layer
 bool trm_qkv_attention_describe(const trm_kernel_call *call, struct trm_layer_desc *desc, trm_kernel_call *attention,
                                 trm_attention_shape *shape);
 
-/* QKV_ATTENTION as the layers it stands for. */
+/* An ATTENTION_QUANTIZE call as one of ATTENTION, whose output has no address. False if it is none. */
+bool trm_attention_quantize_describe(const trm_kernel_call *call, trm_kernel_call *attention,
+                                     trm_attention_shape *shape);
+/* ATTENTION_QUANTIZE and QKV_ATTENTION as the layers they stand for. */
+bool trm_attention_quantize_parts(const trm_kernel_call *call, struct trm_kernel_parts *parts);
 bool trm_qkv_attention_parts(const trm_kernel_call *call, struct trm_kernel_parts *parts);
 
 /* ATTENTION_JOIN. */
@@ -92,6 +96,8 @@ trm_status trm_cuda_attention_products_prepare(const trm_kernel_call *call, trm_
 /* The first with prefill by Hopper's products, where the device is one. */
 bool trm_cuda_attention_hopper_accepts(const trm_kernel_call *call);
 trm_status trm_cuda_attention_hopper_prepare(const trm_kernel_call *call, trm_program *program);
+/* ATTENTION_QUANTIZE as one launch, if *joined: where short.cu does it. */
+trm_status trm_cuda_attention_quantize_prepare(const trm_kernel_call *call, trm_program *program, bool *joined);
 bool trm_cuda_qkv_attention_accepts(const trm_kernel_call *call);
 size_t trm_cuda_qkv_attention_workspace(const trm_kernel_call *call);
 trm_status trm_cuda_qkv_attention_prepare(const trm_kernel_call *call, trm_program *program);

@@ -251,6 +251,8 @@ trm_status trm_pass_fuse_delta(trm_network *network, int32_t *changes);
 /* Fuses products and convolutions between DEQUANTIZE and QUANTIZE of i8 into INT8_PRODUCT, for backends with fast ones
  * (kernels/int8/int8.h). After the passes of a rank's network, which must then run again. */
 trm_status trm_pass_fuse_int8(trm_network *network, int32_t *changes);
+/* Fuses attention and the QUANTIZE of it into ATTENTION_QUANTIZE, for the same backends; after trm_pass_layouts. */
+trm_status trm_pass_quantize_attention(trm_network *network, int32_t *changes);
 /* Uses channels-last layouts for convolutions of 16-bit floats (with `tf32` also f32) and the layers after them, and
  * attention with the heads of a row together. For CUDA, after the passes of a rank's network, which must then run
  * again. */

@@ -19,7 +19,8 @@
     X(ATTENTION_JOIN, attention_join)                                                                                  \
     X(NORM_ROUTER, norm_router)                                                                                        \
     X(INT8_PRODUCT, int8_product)                                                                                      \
-    X(NORM_QUANTIZE, norm_quantize)
+    X(NORM_QUANTIZE, norm_quantize)                                                                                    \
+    X(ATTENTION_QUANTIZE, attention_quantize)
 #define TRM_ALL_LAYER_KINDS(X) TRM_LAYER_KINDS(X) TRM_PASS_LAYER_KINDS(X)
 
 /* MATMUL_GLU, with the parameters of GLU: (x [..., K], weight [2 * N, K]) -> [..., N], the GLU of x times the weight's
@@ -237,6 +238,10 @@ typedef struct trm_norm_quantize_params {
     trm_norm_params norm; /* first, so that a call is one of NORM, too */
     float scale;
 } trm_norm_quantize_params;
+
+/* An ATTENTION of one output without a cache, with its parameters and inputs, and the QUANTIZE of it to i8 by one
+ * scale, a float [] or [1] behind them. The attention is rounded to the type of q before. */
+enum { TRM_ATTENTION_QUANTIZE_SCALE = TRM_ATTENTION_INPUT_COUNT, TRM_ATTENTION_QUANTIZE_INPUT_COUNT };
 
 /* Members of the union of parameters. */
 #define TRM_PASS_LAYER_PARAMS                                                                                          \

@@ -348,3 +348,20 @@ trm_status trm_cuda_attention_prepare_stored(const trm_kernel_call *call, bool d
 {
     return prepare(call, trm_cuda_attention_hopper_accepts(call), true, decoded, program);
 }
+
+trm_status trm_cuda_attention_quantize_prepare(const trm_kernel_call *call, trm_program *program, bool *joined)
+{
+    trm_kernel_call attention;
+    trm_attention_shape s;
+    *joined = false;
+    if (!trm_attention_quantize_describe(call, &attention, &s) || s.packed || !trm_cuda_attention_accepts(&attention) ||
+        trm_cuda_attention_hopper_accepts(&attention) || trm_dims_count(&call->outputs[0].dims) == 0) {
+        return TRM_OK;
+    }
+    attention.outputs[0].data = call->outputs[0].data;
+    trm_cuda_attention a = trm_cuda_attention_of(&attention, &s);
+    *joined = choose(&attention, &s, is_aligned(&a), false) == TRM_ATTENTION_SHORT;
+    a.number_scale = call->inputs[TRM_ATTENTION_QUANTIZE_SCALE].data;
+    a.number_scale_type = call->inputs[TRM_ATTENTION_QUANTIZE_SCALE].dtype;
+    return *joined ? append(program, "cuda.attention.short", trm_cuda_attention_short, &a) : TRM_OK;
+}

@@ -44,7 +44,9 @@ typedef struct trm_cuda_attention {
     float *logs; /* [tokens, query_heads]: log2 of a row's sum of weights; of shares and latent attention, else NULL */
     uint32_t *next_tile; /* which tile hopper.cu's kernel takes next, for the others NULL; store sets it to 0 */
     float *partial; /* [splits, sequences, query_heads, value_dim + 2] f32: sums of weighted values, maximum, sum */
-    trm_cache_share share; /* of the keys that the cache has; ranks of 0 or 1: all */
+    trm_cache_share share;    /* of the keys that the cache has; ranks of 0 or 1: all */
+    const void *number_scale; /* short.cu: out is i8, numbers in units of this; else NULL */
+    trm_dtype number_scale_type;
 } trm_cuda_attention;
 
 /* A call with addresses as the kernels see it, and whether its form, type and sizes are those of tensor cores. */

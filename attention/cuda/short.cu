@@ -27,12 +27,25 @@ static __device__ __forceinline__ void wait_for_chunks(int left)
     }
 }
 
+/* Eight floats as QUANTIZE makes i8 of them; NaN becomes 0. */
+static __device__ __forceinline__ uint2 numbers_of(const float (&v)[8], float scale)
+{
+    uint32_t words[2] = {};
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+        words[i / 4] |= ((uint32_t)min(max(__float2int_rn(v[i] / scale), -128), 127) & 0xff) << i % 4 * 8;
+    }
+    return make_uint2(words[0], words[1]);
+}
+
 /* The output of a warp's 16 rows: lanes of a row exchange, so that each stores 16 bytes. */
 template <typename T>
 static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, const key_rows &queries, int32_t first,
                                                   const float (&out)[SHORT_DIM / 8][4], const float (&row_part)[2],
                                                   int lane)
 {
+    const float number_scale =
+        a.number_scale != NULL ? trm_element_load_f32(a.number_scale_type, a.number_scale, 0) : 1.0f;
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         const float total = quad_sum(row_part[r]);
@@ -59,7 +72,13 @@ static __device__ __forceinline__ void store_rows(const trm_cuda_attention &a, c
             }
             const int column = (j + lane % 4) * 8;
             if (query < a.queries && column < a.dim) {
-                *(uint4 *)(to + column) = make_uint4(whole[0], whole[1], whole[2], whole[3]);
+                if (a.number_scale == NULL) {
+                    *(uint4 *)(to + column) = make_uint4(whole[0], whole[1], whole[2], whole[3]);
+                } else {
+                    float v[8];
+                    unpack16<T>(make_uint4(whole[0], whole[1], whole[2], whole[3]), v);
+                    *(uint2 *)((int8_t *)a.out + (to - (T *)a.out) + column) = numbers_of(v, number_scale);
+                }
             }
         }
     }

@@ -135,6 +135,9 @@ static trm_status make_local_network(trm_plan *plan, const trm_network *network,
     if (moved > 0) {
         TRM_TRY(trm_run_passes(plan->network, TRM_PASSES_AFTER_PARTITION));
     }
+    if (trm_int8_is_fast(options->backend)) {
+        TRM_TRY(trm_pass_quantize_attention(plan->network, &moved));
+    }
     if (!plan->partition.as_written) { /* networks written per rank may differ */
         TRM_TRY(trm_pass_fuse_exchanges(plan->network, NULL));
     }

@@ -479,21 +479,53 @@ static double attention_multiplications(const trm_layer *layer, const trm_dims *
     return 2.0 * trm_known_dim(in[TRM_ATTENTION_K].d[packed ? 0 : rows_axis(layer)], unknown);
 }
 
+static const trm_field attention_fields[] = {
+    TRM_FIELD(ENUM, attention, form, .always = true, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
+    TRM_FIELD(ENUM, attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
+    TRM_FIELD(INT32, attention, window),
+    TRM_FIELD(BOOL, attention, chunked),
+    TRM_FIELD(FLOAT, attention, scale),
+    TRM_FIELD(FLOAT, attention, softcap),
+    TRM_FIELD(INT32, attention, n_ranks),
+    TRM_FIELD(FLOAT, attention, k_scale),
+    TRM_FIELD(FLOAT, attention, v_scale),
+    TRM_FIELD(INT32, attention, cache_ranks),
+    TRM_FIELD(INT32, attention, cache_rank),
+};
+
 const trm_kind trm_kind_attention = {
-    TRM_FIELDS(TRM_FIELD(ENUM, attention, form, .always = true, .values = TRM_NAMES(TRM_ATTENTION_FORMS)),
-               TRM_FIELD(ENUM, attention, causal, .values = TRM_NAMES(TRM_CAUSALS)),
-               TRM_FIELD(INT32, attention, window), TRM_FIELD(BOOL, attention, chunked),
-               TRM_FIELD(FLOAT, attention, scale), TRM_FIELD(FLOAT, attention, softcap),
-               TRM_FIELD(INT32, attention, n_ranks), TRM_FIELD(FLOAT, attention, k_scale),
-               TRM_FIELD(FLOAT, attention, v_scale), TRM_FIELD(INT32, attention, cache_ranks),
-               TRM_FIELD(INT32, attention, cache_rank)),
+    TRM_FIELDS_OF(attention_fields), .traits = TRM_KIND_TAKES_TIME,
+    .infer = infer_attention,        .output_count = count_attention_outputs,
+    .link = link_attention,          .sizes = sizes_of_attention,
+    .shard = shard_attention,        .multiplications = attention_multiplications,
+};
+
+static trm_status infer_attention_quantize(const trm_infer_call *call)
+{
+    trm_infer_call inner = *call;
+    const int32_t scale = TRM_ATTENTION_QUANTIZE_SCALE;
+    TRM_TRY(trm_infer_require_inputs(call, 3, TRM_ATTENTION_QUANTIZE_INPUT_COUNT));
+    if (!trm_infer_has(call, scale)) {
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "scale is not given");
+    }
+    inner.n_inputs = TRM_ATTENTION_INPUT_COUNT;
+    TRM_TRY(infer_attention(&inner));
+    TRM_TRY(trm_infer_require_float(call, scale, "scale"));
+    if (call->dims[scale]->n > 1 || (call->dims[scale]->n == 1 && call->dims[scale]->d[0] != 1) ||
+        trm_infer_has(call, TRM_ATTENTION_KEY_CACHE)) {
+        char text[TRM_DIMS_TEXT_SIZE];
+        TRM_FAIL(TRM_ERROR_INVALID_ARGUMENT, "scale has dims %s, expected one number and no key_cache",
+                 trm_dims_format(call->dims[scale], text));
+    }
+    call->output_dtypes[0] = TRM_I8;
+    return TRM_OK;
+}
+
+const trm_kind trm_kind_attention_quantize = {
+    TRM_FIELDS_OF(attention_fields),
     .traits = TRM_KIND_TAKES_TIME,
-    .infer = infer_attention,
-    .output_count = count_attention_outputs,
-    .link = link_attention,
+    .infer = infer_attention_quantize,
     .sizes = sizes_of_attention,
-    .shard = shard_attention,
-    .multiplications = attention_multiplications,
 };
 
 /* ---- shares of the keys ------------------------------------------------------------------------ */

@@ -670,8 +670,67 @@ static void padded_case(kernel_case_bench *bench, trm_dtype dtype, trm_attention
     }
 }
 
+/* Values are the same for all keys of a head, so that whatever the weights are, outputs are eighths, or zeros: none
+ * lies near the middle of two multiples of the scale. */
+static void meaning_quantized(const kernel_case *test, double *const *inputs, double *const *outputs)
+{
+    const trm_dims *v = &test->inputs[TRM_ATTENTION_V].dims, *out = &test->outputs[0].dims;
+    const double *mask = inputs[TRM_ATTENTION_MASK]; /* [B, 1, 1, M] */
+    const int64_t keys = v->d[1], row = v->d[2] * v->d[3];
+    for (int64_t i = 0; i < trm_dims_count(out); i++) {
+        const int64_t batch = i / (out->d[1] * row);
+        bool sees = false;
+        for (int64_t key = 0; key < keys; key++) {
+            sees = sees || mask == NULL || mask[batch * keys + key] != 0.0;
+        }
+        const double y = sees ? inputs[TRM_ATTENTION_V][batch * keys * row + i % row] : 0.0;
+        outputs[0][i] = fmin(fmax(nearbyint(y / inputs[TRM_ATTENTION_QUANTIZE_SCALE][0]), -128.0), 127.0);
+    }
+}
+
+static void quantized_case(kernel_case_bench *bench, trm_dtype dtype, heads h, int64_t batch, int64_t n, int64_t m,
+                           bool masked, double scale)
+{
+    const trm_dims kv = DIMS(batch, m, h.hq, h.d), q = DIMS(batch, n, h.hq, h.d);
+    double *values = malloc((size_t)trm_dims_count(&kv) * sizeof(*values)), mask[512];
+    assert_non_null(values);
+    for (int64_t i = 0; i < trm_dims_count(&kv); i++) {
+        values[i] = (double)(i % (h.hq * h.d) * 7 % 41 - 20) / 8.0;
+    }
+    for (int64_t i = 0; i < batch * m; i++) {
+        mask[i] = i / m != 1 && i % 3 != 1 ? 1.0 : 0.0; /* the second sequence sees nothing */
+    }
+    kernel_case test = new_case(dtype, (trm_attention_params){.form = TRM_ATTENTION_PADDED_BNHD}, h, "quantized");
+    test.layer.kind = TRM_LAYER_ATTENTION_QUANTIZE;
+    test.tolerance = 0.0;
+    set_input(&test, TRM_ATTENTION_Q, dtype, q, NULL);
+    set_input(&test, TRM_ATTENTION_K, dtype, kv, NULL);
+    set_input(&test, TRM_ATTENTION_V, dtype, kv, values);
+    if (masked) {
+        set_input(&test, TRM_ATTENTION_MASK, TRM_BOOL, DIMS(batch, 1, 1, m), mask);
+    }
+    set_input(&test, TRM_ATTENTION_QUANTIZE_SCALE, TRM_F32, SCALAR, &scale);
+    test.n_outputs = 1;
+    test.outputs[0] = (kernel_case_output){.dtype = TRM_I8, .dims = q};
+    kernel_case_run(bench, &test, meaning_quantized);
+    free(values);
+}
+
+static void quantized_cases(kernel_case_bench *bench)
+{
+    static const heads whole = {3, 3, 64, 64}, part = {2, 2, 24, 24}, uneven = {2, 2, 10, 10};
+    for (int32_t t = 0; t < COUNT(floats); t++) {
+        quantized_case(bench, floats[t], whole, 2, 128, 128, true, 0.29);
+        quantized_case(bench, floats[t], whole, 1, 70, 200, false, 0.0125);
+        quantized_case(bench, floats[t], part, 3, 37, 65, true, 0.29);
+        quantized_case(bench, floats[t], uneven, 2, 9, 17, true, 0.29);
+        quantized_case(bench, floats[t], whole, 1, 300, 300, false, 0.29);
+    }
+}
+
 void attention_cases_padded(kernel_case_bench *bench)
 {
+    quantized_cases(bench);
     /* Row 1 of the mask lets nothing through. */
     static const double closed[] = {1, 0, 1, 0, 0, 0, 0, 1, 1};
     const double added[] = {0.0, -INFINITY, 1.0, -INFINITY, -INFINITY, -INFINITY, -1e4, 0.5, 0.0};

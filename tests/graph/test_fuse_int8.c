@@ -205,6 +205,24 @@ static void a_norm_quantizes_and_products_join(void **state)
                "output norm\n");
 }
 
+static void attention_quantizes(void **state)
+{
+    (void)state;
+    trm_network *network = net_create();
+    trm_tensor *x = net_input(network, "x", TRM_F32, DIMS(2, 5, 3, 8));
+    const trm_layer_desc attention = {.kind = TRM_LAYER_ATTENTION,
+                                      .attention = {.form = TRM_ATTENTION_PADDED_BNHD, .n_ranks = 1}};
+    const trm_layer_desc flat = {.kind = TRM_LAYER_RESHAPE, .reshape = {.dims = {3, {2, 5, 24}}}};
+    trm_tensor *y = net_layer(network, "heads", attention, x, x, x, NULL);
+    net_output(network, pair(network, "y", net_layer(network, "rows", flat, y, NULL, NULL, NULL), 0.25f));
+    check_pass(network, trm_pass_quantize_attention,
+               "heads.1: i8 [2, 5, 3, 8] = attention_quantize(x, x, x, -, -, -, -, -, -, -, y.scale) form=padded_bnhd "
+               "n_ranks=1\n"
+               "y.numbers: i8 [2, 5, 24] = reshape(heads.1) dims=[2, 5, 24]\n"
+               "y: f32 [2, 5, 24] = dequantize(y.numbers, y.scale) axis=0 to=f32\n"
+               "output y\n");
+}
+
 /* What stays: a zero point, scales along what is summed, sizes that kernels do not take. */
 static void others_stay(void **state)
 {
@@ -226,9 +244,13 @@ static void others_stay(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_product_takes_what_follows),        cmocka_unit_test(convolutions_take_sums_and_pools_move),
-        cmocka_unit_test(an_activation_moves_before_rounding), cmocka_unit_test(numbers_are_made_before_a_pool),
-        cmocka_unit_test(a_norm_quantizes_and_products_join),  cmocka_unit_test(others_stay),
+        cmocka_unit_test(a_product_takes_what_follows),
+        cmocka_unit_test(convolutions_take_sums_and_pools_move),
+        cmocka_unit_test(an_activation_moves_before_rounding),
+        cmocka_unit_test(numbers_are_made_before_a_pool),
+        cmocka_unit_test(a_norm_quantizes_and_products_join),
+        cmocka_unit_test(attention_quantizes),
+        cmocka_unit_test(others_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -599,6 +599,42 @@ static trm_status join_products(trm_analysis *analysis, trm_layer *layer, bool *
     return TRM_OK;
 }
 
+/* ---- attention ----------------------------------------------------------------------------------- */
+
+/* quantize(reshape(attention)) -> reshape(one layer) */
+static trm_status quantize_attention(trm_analysis *analysis, trm_layer *layer, bool *done)
+{
+    float scale;
+    bool has;
+    if (layer->desc.kind != TRM_LAYER_QUANTIZE) {
+        return TRM_OK;
+    }
+    trm_layer *reshape = trm_analysis_private_producer(analysis, layer->inputs[0], TRM_LAYER_RESHAPE);
+    const trm_layer *attention = reshape == NULL || reshape->n_inputs != 1
+                                     ? NULL
+                                     : trm_analysis_private_producer(analysis, reshape->inputs[0], TRM_LAYER_ATTENTION);
+    if (attention == NULL || attention->n_outputs != 1 || attention->desc.attention.n_ranks > 1 ||
+        attention->desc.attention.form == TRM_ATTENTION_PACKED_NHD) {
+        return TRM_OK;
+    }
+    TRM_TRY(has_one_scale(layer, &has, &scale));
+    if (has) {
+        trm_tensor *inputs[TRM_MAX_LAYER_INPUTS], *numbers;
+        trm_layer_desc desc = attention->desc;
+        memcpy(inputs, attention->inputs, sizeof(inputs));
+        inputs[TRM_ATTENTION_QUANTIZE_SCALE] = layer->inputs[1];
+        desc.kind = TRM_LAYER_ATTENTION_QUANTIZE;
+        TRM_TRY(trm_network_add_layer(layer->outputs[0]->network, attention->name, &desc, inputs,
+                                      TRM_ATTENTION_QUANTIZE_INPUT_COUNT, &numbers));
+        memset(inputs, 0, sizeof(inputs));
+        inputs[0] = numbers;
+        desc = reshape->desc;
+        trm_pattern_rewrite(analysis, layer, &desc, 1, inputs);
+        *done = true;
+    }
+    return TRM_OK;
+}
+
 /* ---- the pass ------------------------------------------------------------------------------------ */
 
 /* One walk over the network; stale layers wait for the next. */
@@ -622,6 +658,16 @@ static trm_status sweep(trm_network *network, fusion fuse, int32_t *n_fused)
         status = trm_pass_dead_code(network, NULL);
     }
     return status;
+}
+
+trm_status trm_pass_quantize_attention(trm_network *network, int32_t *changes)
+{
+    int32_t n_fused;
+    TRM_TRY(sweep(network, quantize_attention, &n_fused));
+    if (changes != NULL) {
+        *changes += n_fused;
+    }
+    return TRM_OK;
 }
 
 trm_status trm_pass_fuse_int8(trm_network *network, int32_t *changes)
