@@ -217,10 +217,12 @@ enum {
 };
 
 /* What is between DEQUANTIZE and QUANTIZE as one layer: the product of x and the weight's transpose, or a convolution
- * with channels last -> [..., M]; with `parts` [parts, ..., M / parts], columns of each part after another. Sums are
- * i32, all else is f32, and v is scale * sum + bias;  product_scale * to_i8(v / product_scale);  v + residual, or +
- * residual_scale * residual; activation(v);  to_i8(v / out_scale) where to_i8 rounds half to even and saturates.
- * Division is multiplication by the f32 inverse. */
+ * with channels last -> [..., M]; with `parts` [parts, ..., M / parts], the columns of one part after those of another.
+ * Sums are i32, all else is f32, and v is
+ *     scale * sum + bias;  product_scale * to_i8(v / product_scale);  v + residual, or + residual_scale * residual;
+ *     activation(v);  to_i8(v / out_scale)
+ * where to_i8 rounds half to even and saturates. Division is multiplication by the f32 inverse; scale * sum + bias, and
+ * v + residual_scale * residual, are rounded once. */
 typedef struct trm_int8_product_params {
     int32_t stride[TRM_MAX_SPATIAL], dilation[TRM_MAX_SPATIAL];
     int32_t before[TRM_MAX_SPATIAL], after[TRM_MAX_SPATIAL]; /* as those of CONVOLUTION */

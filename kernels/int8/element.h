@@ -123,15 +123,12 @@ TRM_ELEMENT float trm_int8_round(float v)
 
 TRM_ELEMENT void trm_int8_finish(const trm_int8_product_args *args, int64_t m, int64_t i, int32_t sum)
 {
-    float v = (float)sum * args->scale[m * args->scale_step];
-    if (args->bias != NULL) {
-        v += args->bias[m];
-    }
+    float v = fmaf((float)sum, args->scale[m * args->scale_step], args->bias != NULL ? args->bias[m] : 0.0f);
     if (args->product_scale > 0.0f) {
         v = trm_int8_round(v * args->product_inverse) * args->product_scale;
     }
     if (args->residual_type == TRM_I8) {
-        v += (float)((const int8_t *)args->residual)[i] * args->residual_scale;
+        v = fmaf((float)((const int8_t *)args->residual)[i], args->residual_scale, v);
     } else if (args->residual != NULL) {
         v += trm_element_load_f32(args->residual_type, args->residual, i);
     }
