@@ -10,8 +10,9 @@
 
 #define STAGE_KEYS 16 /* per warp and step */
 
-/* GPUs before Hopper have less shared memory: fewer stages of a warp and, with heads of 256, fewer warps. */
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+/* GPUs before Hopper and of 12.x have less shared memory: fewer stages of a warp and, with heads of 256, fewer warps.
+ */
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
 #define STAGES_FOR_HOPPER false
 #else
 #define STAGES_FOR_HOPPER true
@@ -27,6 +28,7 @@ template <typename T, int DP, bool HOPPER = STAGES_FOR_HOPPER> struct stage_shap
     static const int tile = STAGE_KEYS * stride;      /* elements */
     static const int warp_sums = warps * 16 * stride; /* floats */
     static const int bytes = (16 * stride + warps * stages * 2 * tile) * (int)sizeof(T);
+    static_assert(HOPPER || bytes <= 99 * 1024, "GPUs of 8.6, 8.9 and 12.0 have no more");
     static_assert((warp_sums + 16 * DP) * sizeof(float) <= warps * stages * 2 * tile * sizeof(T),
                   "the sums fit where the stages were");
 };
@@ -34,7 +36,8 @@ template <typename T, int DP, bool HOPPER = STAGES_FOR_HOPPER> struct stage_shap
 /* A launch's threads and bytes of shared memory, for the code that runs on the current device. */
 template <typename T, int DP> static void stage_launch(int *threads, int *bytes)
 {
-    const bool hopper = trm_cuda_has_clusters();
+    const int code = trm_cuda_code();
+    const bool hopper = code >= 90 && code < 120;
     *threads = hopper ? stage_shape<T, DP, true>::threads : stage_shape<T, DP, false>::threads;
     *bytes = hopper ? stage_shape<T, DP, true>::bytes : stage_shape<T, DP, false>::bytes;
 }

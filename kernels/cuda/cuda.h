@@ -41,11 +41,19 @@ static inline cudaStream_t trm_cuda_stream(trm_stream *stream)
 #define TRM_CUDA_STREAM_COUNTERS 1024
 uint32_t *trm_cuda_stream_counters(trm_stream *stream);
 
-/* Whether the code that runs on the current device was compiled for compute capability 9.0 or newer: it has clusters of
- * blocks, and launches that overlap. */
-bool trm_cuda_has_clusters(void);
+/* The compute capability, such as 90, that the code which runs on the current device was compiled for: kernels see it
+ * as
+ * __CUDA_ARCH__ / 10. 0 if it is not known. */
+int trm_cuda_code(void);
 
-/* Bytes of shared memory that a block may have on the current device: 163 KiB on 8.0, 227 on 9.0, 99 on 8.6 and 8.9. */
+/* Whether that is 9.0 or newer: there are clusters of blocks, and launches that overlap. */
+static inline bool trm_cuda_has_clusters(void)
+{
+    return trm_cuda_code() >= 90;
+}
+
+/* Bytes of shared memory that a block may have on the current device: 163 KiB on 8.0, 227 on 9.0 and 10.0, 99
+ * on 8.6, 8.9 and 12.0. */
 static inline int trm_cuda_block_memory(void)
 {
     int device, bytes;

@@ -60,25 +60,25 @@ cudaError_t trm_cuda_probe(void)
 #define MOST_DEVICES 64 /* whose answers are kept */
 
 /* Asked with every launch: the driver is asked once for a device. */
-bool trm_cuda_has_clusters(void)
+int trm_cuda_code(void)
 {
     static int versions[MOST_DEVICES]; /* 0: not known yet; the same whoever stores it first */
     struct cudaFuncAttributes attributes;
     int device = 0;
     if (cudaGetDevice(&device) != cudaSuccess) {
         (void)cudaGetLastError();
-        return false;
+        return 0;
     }
     int version = device < MOST_DEVICES ? __atomic_load_n(&versions[device], __ATOMIC_RELAXED) : 0;
     if (version == 0) {
         if (cudaFuncGetAttributes(&attributes, (const void *)copy_small) != cudaSuccess) {
             (void)cudaGetLastError();
-            return false;
+            return 0;
         }
         version = attributes.ptxVersion; /* code of compute_80 has no clusters, also compiled for a newer device */
         if (device < MOST_DEVICES) {
             __atomic_store_n(&versions[device], version, __ATOMIC_RELAXED);
         }
     }
-    return version >= 90;
+    return version;
 }
