@@ -41,8 +41,7 @@ static inline cudaStream_t trm_cuda_stream(trm_stream *stream)
 #define TRM_CUDA_STREAM_COUNTERS 1024
 uint32_t *trm_cuda_stream_counters(trm_stream *stream);
 
-/* The compute capability, such as 90, that the code which runs on the current device was compiled for: kernels see it
- * as
+/* The compute capability, such as 90, that the code which runs on the current device was compiled for; in kernels,
  * __CUDA_ARCH__ / 10. 0 if it is not known. */
 int trm_cuda_code(void);
 
