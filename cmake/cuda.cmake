@@ -20,11 +20,9 @@ if(NOT TRM_CUDA STREQUAL "OFF")
     enable_language(CUDA)
     set(CMAKE_CUDA_ARCHITECTURES ${TRM_CUDA_ARCHITECTURES})
     if(TRM_CUDA_ARCHITECTURES STREQUAL "all") # machine code, and PTX for what comes later
-      set(CMAKE_CUDA_ARCHITECTURES 80-real 86-real 89-real 90a-real)
-      if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
-        list(APPEND CMAKE_CUDA_ARCHITECTURES 80-virtual) # later code would take more shared memory than GPUs of 12.0 have
-      else()
-        list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120-real 120-virtual)
+      set(CMAKE_CUDA_ARCHITECTURES 80 86-real 89-real 90a-real) # PTX of 9.0 to 11.0 would ask for more shared memory than 12.0 has
+      if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
+        list(APPEND CMAKE_CUDA_ARCHITECTURES 100-real 120)
       endif()
       string(APPEND CMAKE_CUDA_FLAGS " -Xfatbin=-compress-all")
     elseif(TRM_CUDA_ARCHITECTURES STREQUAL "native") # only 90a has the kernels that are for Hopper alone
