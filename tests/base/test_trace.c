@@ -58,7 +58,7 @@ static void add(const char *name, double begin, double seconds, int32_t row)
 
 static void the_oldest_spans_are_dropped(void **state)
 {
-    char name[16];
+    char name[24];
     (void)state;
     add("before", 1, 1, 0); /* it is off */
     trm_trace_begin(4);
