@@ -136,10 +136,12 @@ class Models(unittest.TestCase):
                 second = pool.submit(self.text, server, "second")
                 silent = pool.submit(self.comments, server, "second")
                 eventually(lambda: self.assertGreater(server.metric(r'trireme_requests_live\{model_name="second"\}'), 1))
+                # What comes before the model is to leave would still run on it.
+                eventually(lambda: self.assertEqual(self.states(server)["first"], "unloading"))
                 late = pool.submit(self.text, server, "first")
                 eventually(lambda: self.assertEqual(server.metric(r'trireme_requests_live\{model_name="first"\}'), 2))
                 time.sleep(1)
-                self.assertEqual(self.states(server), {"first": "loaded", "second": "unloaded"})
+                self.assertEqual(self.states(server), {"first": "unloading", "second": "unloaded"})
                 self.assertEqual(server.workers(), workers)
                 for pid in workers:
                     os.kill(pid, signal.SIGCONT)

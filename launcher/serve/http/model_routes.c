@@ -99,7 +99,7 @@ bool model_find_adapter(const served_model *model, api_request *request, api_err
 static const char *state_of(const served_model *model)
 {
     const dispatcher_use use = dispatcher_get_use(model->dispatcher);
-    return use.state == DISPATCHER_READY                     ? "loaded"
+    return use.state == DISPATCHER_READY                     ? use.leaving ? "unloading" : "loaded"
            : use.state == DISPATCHER_SLEEPING && !use.asleep ? "unloaded"
                                                              : dispatcher_state_name(use.state);
 }
