@@ -144,7 +144,7 @@ class Chat(unittest.TestCase):
         self.assertEqual(terminal.end(), 0)
 
     def test_history_elsewhere(self):
-        """Without the variable it is below the home folder; where it cannot be, and through a link, there is none."""
+        """Without the variable it is below the home folder; if that cannot be made or is a link, no history is kept."""
         terminal = self.open(XDG_STATE_HOME="", HOME=self.folder)
         terminal.say("And God")
         self.assertEqual(terminal.end(), 0)

@@ -205,8 +205,8 @@ static void report_files(const trm_weight_residency *places, const trm_plan *pla
 
 /* ---- making places ----------------------------------------------------------------------------- */
 
-/* Plans again if the host memory decides about an expert cache: it reads experts in host memory, in a cache there, or,
- * without room for a token's, there is none. */
+/* Plans again if the host memory decides about an expert cache: it reads experts from host memory or from a cache
+ * there. Without room for the experts of a token there is no expert cache. */
 static trm_status plan_for_host(trm_weight_residency *places, trm_plan *plan)
 {
     trm_streaming_plan *s = plan->streaming;

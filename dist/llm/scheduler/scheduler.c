@@ -213,7 +213,7 @@ static size_t text_size(const char *text)
     return text == NULL ? 0 : strlen(text) + 1;
 }
 
-/* Copies a text to *to, which moves behind it; NULL: there is none. */
+/* Copies a text to *to, which moves behind it, and returns the copy. Returns NULL for NULL. */
 static const char *copy_text(char **to, const char *text)
 {
     const size_t size = text_size(text);

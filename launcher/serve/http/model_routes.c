@@ -17,7 +17,7 @@ static bool is_named(const served_model *model, const char *name)
     return strcmp(name, model->name) == 0 || strcmp(name, model->folder) == 0;
 }
 
-/* NULL: there is none of this name. */
+/* NULL if no model has this name. */
 static const served_model *find_model(const server *s, const char *name)
 {
     for (int32_t i = 0; i < s->options.n_models; i++) {

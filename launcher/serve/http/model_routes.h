@@ -8,7 +8,7 @@
 #include "launcher/serve/http/server_internal.h"
 
 /* Finds the model that the body names by `model`: by a name, a folder or an adapter. The only model need not be named.
- * A body that cannot be read goes to the first one, whose parser says why. 404 if there is none of that name. */
+ * A body that cannot be read goes to the first one, whose parser says why. 404 if no model has that name. */
 bool call_choose_model(call *c, api_error *error);
 /* The names that a request may call the model by, and those of its adapters, NULL-terminated; NULL, which is any, when
  * out of memory. */

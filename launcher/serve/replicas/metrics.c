@@ -318,7 +318,7 @@ static const char *metric_end(const char *text)
     return next != NULL ? next + 1 : text + strlen(text);
 }
 
-/* The metric of the same name as that at `metric`; NULL: there is none. */
+/* Finds the metric that has the name of the one at `metric`. NULL if the text has no such metric. */
 static const char *find_metric(const char *text, const char *metric)
 {
     const size_t size = strlen(HEAD) + strcspn(metric + strlen(HEAD), " ") + 1;

@@ -19,7 +19,7 @@ typedef struct pool_step {
  * Chooses the next step from where `n` models stand. The model that is wanted for longest is loaded if fewer than
  * `most_loaded` are, one at a time: a job takes whatever memory it finds. Otherwise the least recently used model is
  * unloaded, an idle one if there is any. A busy one ends what runs on it first; its new requests wait, so that models
- * take turns. A model that lacked memory is tried again when another is unloaded, and given up when there is none.
+ * take turns. A model that lacked memory is tried again when another is unloaded, and given up when no other is loaded.
  */
 pool_step pool_choose(const dispatcher_use *models, int32_t n, int32_t most_loaded);
 /* Carries out the next step. To be called some times a second. */

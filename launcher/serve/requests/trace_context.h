@@ -14,7 +14,7 @@
 
 /* Zero-initialized is none. */
 typedef struct trace_context {
-    char parent[TRACE_PARENT_SIZE]; /* "": there is none */
+    char parent[TRACE_PARENT_SIZE]; /* "" if the request has none */
     char state[TRACE_STATE_SIZE];   /* "" likewise; members of several headers are joined */
     int32_t n_parents;
     bool bad_state;
