@@ -10,7 +10,7 @@ if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU
     architectures=(-DTRM_CUDA_ARCHITECTURES=native)
 fi
 cmake --preset release "${architectures[@]}" >build-release.log 2>&1 || { cat build-release.log >&2; exit 1; }
-cmake --build build/release --target trireme >>build-release.log 2>&1 || { tail -n 40 build-release.log >&2; exit 1; }
+cmake --build build/release --target trireme trireme_manual trireme_sbom >>build-release.log 2>&1 || { tail -n 40 build-release.log >&2; exit 1; }
 rm -f build-release.log
 
 backend=host
